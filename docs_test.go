@@ -18,7 +18,8 @@ var (
 	link       = regexp.MustCompile(`\]\(([^)#]+)(#[^)]*)?\)`)
 )
 
-// TestDocs: the files and directories of this repository that the documents name are there. Decisions may name what once was.
+// TestDocs: the files and directories of this repository that the documents name are there. Decisions may name what
+// once was.
 func TestDocs(t *testing.T) {
 	docs, err := filepath.Glob("docs/*.md")
 	if err != nil {
@@ -35,7 +36,8 @@ func TestDocs(t *testing.T) {
 		}
 		for _, m := range quotedPath.FindAllStringSubmatch(string(text), -1) {
 			room, _, _ := strings.Cut(m[1], "/")
-			if mayImport[room] == nil && !slices.Contains([]string{"docs", "hack", "examples"}, room) || room == "pki" { // pki/ is that of a data directory
+			// pki/ is that of a data directory
+			if mayImport[room] == nil && !slices.Contains([]string{"docs", "hack", "examples"}, room) || room == "pki" {
 				continue
 			}
 			if found, err := filepath.Glob(m[1]); err != nil || len(found) == 0 && !exists(m[1]+".go") {

@@ -34,7 +34,8 @@ func TestHouse(t *testing.T) {
 		if slices.Contains(bannedNames, filepath.Base(dir)) {
 			t.Errorf("%s: name a package by what it does", dir)
 		}
-		if name := filepath.Base(path); unnamed.MatchString(name) && !strings.HasSuffix(strings.TrimSuffix(name, "_test.go"), "_amd64") {
+		if name := filepath.Base(path); unnamed.MatchString(name) &&
+			!strings.HasSuffix(strings.TrimSuffix(name, "_test.go"), "_amd64") {
 			t.Errorf("%s: name a file by what is in it", path)
 		}
 		generated := bytes.Contains(src[:min(len(src), 200)], []byte("Code generated"))
@@ -74,7 +75,8 @@ func checkFile(t *testing.T, fset *token.FileSet, f *ast.File, src []byte) {
 			}
 		case *ast.GoStmt:
 			line := fset.Position(n.Pos()).Line
-			if !bytes.Contains(lines[line-1], []byte("//")) && (line < 2 || !bytes.Contains(lines[line-2], []byte("//"))) {
+			if !bytes.Contains(lines[line-1], []byte("//")) &&
+				(line < 2 || !bytes.Contains(lines[line-2], []byte("//"))) {
 				t.Errorf("%s: a bare go must say in a comment what ends it", fset.Position(n.Pos()))
 			}
 		}

@@ -97,8 +97,8 @@ func TestPlanHasNoCycle(t *testing.T) {
 	}
 }
 
-// TestRoomsAreInUse: docs/architecture.md has a line for each room and none for what is gone, and every package is imported, is a
-// program, or holds only tests.
+// TestRoomsAreInUse: docs/architecture.md has a line for each room and none for what is gone, and every package is
+// imported, is a program, or holds only tests.
 func TestRoomsAreInUse(t *testing.T) {
 	page, err := os.ReadFile("docs/architecture.md")
 	if err != nil {
@@ -108,7 +108,9 @@ func TestRoomsAreInUse(t *testing.T) {
 	for _, row := range regexp.MustCompile("(?m)^\\| `([a-z]+)` \\|").FindAllSubmatch(page, -1) {
 		told[string(row[1])] = true
 	}
-	rooms, packages, imported := map[string]bool{}, map[string]string{}, map[string]bool{}
+	rooms := map[string]bool{}
+	packages := map[string]string{}
+	imported := map[string]bool{}
 	for file, imports := range goFiles(t) {
 		room, _, _ := strings.Cut(file, "/")
 		rooms[room] = true
@@ -144,7 +146,10 @@ func TestRoomsAreInUse(t *testing.T) {
 
 // onlyTested packages serve the tests in their own directory and nothing else.
 var onlyTested = map[string]bool{
-	"keelson/cluster/clustertest/converge": true, "keelson/scheduler/schedtest/reference": true, "keelson/test": true, "keelson/test/unmodified": true,
+	"keelson/cluster/clustertest/converge":  true,
+	"keelson/scheduler/schedtest/reference": true,
+	"keelson/test":                          true,
+	"keelson/test/unmodified":               true,
 }
 
 // goFiles maps each Go file below a room to its imports.

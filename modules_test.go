@@ -14,7 +14,8 @@ var (
 	listed   = regexp.MustCompile(`^\| ([a-z0-9.-]+\.[a-z]+/\S+) \| (.*\S) \|$`)
 )
 
-// TestModules holds docs/modules.md against go.mod: each module that is required directly has its sentence, and no other has.
+// TestModules holds docs/modules.md against go.mod: each module that is required directly has its sentence, and no
+// other has.
 func TestModules(t *testing.T) {
 	lines := func(path string, re *regexp.Regexp) map[string]string {
 		b, err := os.ReadFile(path)
@@ -29,7 +30,8 @@ func TestModules(t *testing.T) {
 		}
 		return found
 	}
-	reasons, modules := lines("docs/modules.md", listed), lines("go.mod", required)
+	reasons := lines("docs/modules.md", listed)
+	modules := lines("go.mod", required)
 	if len(modules) < 10 {
 		t.Fatalf("only %d direct requirements found in go.mod: its form has changed", len(modules))
 	}

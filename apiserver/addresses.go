@@ -28,7 +28,8 @@ var (
 	eventsResource = eventsv1.SchemeGroupVersion.WithResource("events")
 )
 
-// allocateServices creates the allocator of cluster IPs and node ports, which knows the existing Services and IPAddresses.
+// allocateServices creates the allocator of cluster IPs and node ports, which knows the existing Services and
+// IPAddresses.
 func (s *Server) allocateServices() error {
 	ports := s.config.NodePorts
 	if ports == (servicealloc.PortRange{}) {
@@ -64,7 +65,10 @@ func (s *Server) allocateServices() error {
 	}, s.config.EventHandlers...)
 	if s.config.SharedStore {
 		s.eventHandlers = append(s.eventHandlers, EventHandler{
-			Resource: rangeAllocations.Resource.WithVersion("v1"), storage: s.storage.cache.Resource(rangeAllocations), Set: a.SetRangeAllocation, Remove: a.RemoveRangeAllocation,
+			Resource: rangeAllocations.Resource.WithVersion("v1"),
+			storage:  s.storage.cache.Resource(rangeAllocations),
+			Set:      a.SetRangeAllocation,
+			Remove:   a.RemoveRangeAllocation,
 		})
 	}
 	return nil
@@ -75,10 +79,24 @@ func (s *Server) serviceEvent(ctx context.Context, p servicealloc.Problem) error
 	const controller = "service-allocator"
 	now := time.Now()
 	return s.handler.Create(ctx, serverUser, eventsResource, &eventsv1.Event{
-		ObjectMeta:          metav1.ObjectMeta{Namespace: p.Service.Namespace, Name: fmt.Sprintf("%s.%x", p.Service.Name, now.UnixNano())},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: p.Service.Namespace,
+			Name:      fmt.Sprintf("%s.%x", p.Service.Name, now.UnixNano()),
+		},
 		EventTime:           metav1.NewMicroTime(now),
-		ReportingController: controller, ReportingInstance: controller, Type: corev1.EventTypeWarning, Reason: p.Reason, Action: p.Action, Note: p.Message,
-		Regarding: corev1.ObjectReference{APIVersion: "v1", Kind: "Service", Namespace: p.Service.Namespace, Name: p.Service.Name, UID: p.UID},
+		ReportingController: controller,
+		ReportingInstance:   controller,
+		Type:                corev1.EventTypeWarning,
+		Reason:              p.Reason,
+		Action:              p.Action,
+		Note:                p.Message,
+		Regarding: corev1.ObjectReference{
+			APIVersion: "v1",
+			Kind:       "Service",
+			Namespace:  p.Service.Namespace,
+			Name:       p.Service.Name,
+			UID:        p.UID,
+		},
 	})
 }
 
@@ -111,7 +129,8 @@ func (c *ipAddressClient) Delete(ctx context.Context, ip netip.Addr, service typ
 	if owner, ours := servicealloc.Of(current); !ours || owner != service {
 		return nil
 	}
-	if err := c.handler.Delete(ctx, serverUser, ipAddresses, current); err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+	if err := c.handler.Delete(ctx, serverUser, ipAddresses, current); err != nil && !apierrors.IsNotFound(err) &&
+		!apierrors.IsConflict(err) {
 		return err
 	}
 	return nil
@@ -134,24 +153,40 @@ func (c *ipAddressClient) current(ctx context.Context, ip netip.Addr) (*networki
 	return a, nil
 }
 
-// warnRangeMismatch warns once if the ServiceCIDR "kubernetes" has other ranges than the server's flags. The object and the Services'
-// addresses stay unchanged.
+// warnRangeMismatch warns once if the ServiceCIDR "kubernetes" has other ranges than the server's flags. The object and
+// the Services' addresses stay unchanged.
 func (s *Server) warnRangeMismatch(ctx context.Context) {
 	obj, err := s.reader.Get(ctx, serviceCIDRs, "", "kubernetes")
 	have, ok := obj.(*networkingv1.ServiceCIDR)
 	if err != nil || !ok || slices.Equal(have.Spec.CIDRs, s.ownCIDRs()) {
 		return
 	}
-	s.log.Warn("services keep the ranges of the ServiceCIDR kubernetes, which are not those of --service-cluster-ip-range: "+
-		"add a ServiceCIDR with the new range, or go back to the old one", "servicecidr", have.Spec.CIDRs, "service-cluster-ip-range", s.ownCIDRs())
+	s.log.Warn("services keep the ranges of the ServiceCIDR kubernetes, which are not those of "+
+		"--service-cluster-ip-range: "+
+		"add a ServiceCIDR with the new range, or go back to the old one", "servicecidr", have.Spec.CIDRs,
+		"service-cluster-ip-range", s.ownCIDRs())
 	const controller = "kubernetes-service-cidr-controller"
 	now := metav1.Now()
 	err = s.handler.Create(ctx, serverUser, corev1.SchemeGroupVersion.WithResource("events"), &corev1.Event{
-		ObjectMeta:     metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: fmt.Sprintf("kubernetes.%x", now.UnixNano())},
-		InvolvedObject: corev1.ObjectReference{APIVersion: "networking.k8s.io/v1", Kind: "ServiceCIDR", Name: have.Name, UID: have.UID},
-		Type:           corev1.EventTypeWarning, Reason: "KubernetesDefaultServiceCIDRInconsistent",
-		Message:        fmt.Sprintf("The default ServiceCIDR %v does not match the controller flag configurations %s", have.Spec.CIDRs, s.ownCIDRs()),
-		FirstTimestamp: now, LastTimestamp: now, Count: 1, Source: corev1.EventSource{Component: controller}, ReportingController: controller,
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: metav1.NamespaceDefault,
+			Name:      fmt.Sprintf("kubernetes.%x", now.UnixNano()),
+		},
+		InvolvedObject: corev1.ObjectReference{
+			APIVersion: "networking.k8s.io/v1",
+			Kind:       "ServiceCIDR",
+			Name:       have.Name,
+			UID:        have.UID,
+		},
+		Type:   corev1.EventTypeWarning,
+		Reason: "KubernetesDefaultServiceCIDRInconsistent",
+		Message: fmt.Sprintf("The default ServiceCIDR %v does not match the controller flag "+
+			"configurations %s", have.Spec.CIDRs, s.ownCIDRs()),
+		FirstTimestamp:      now,
+		LastTimestamp:       now,
+		Count:               1,
+		Source:              corev1.EventSource{Component: controller},
+		ReportingController: controller,
 	})
 	if err != nil {
 		s.log.Debug("record event about service ranges", "error", err)
@@ -162,16 +197,21 @@ func (s *Server) warnRangeMismatch(ctx context.Context) {
 func (s *Server) setServiceCIDRReady(ctx context.Context) error {
 	const manager = "kube-apiserver"
 	res := s.reader.resources[serviceCIDRs]
-	_, _, _, err := res.Storage.Update(ctx, "", "kubernetes", false, func(_ context.Context, current kind.Object) (kind.Object, error) {
+	_, _, _, err := res.Storage.Update(ctx, "", "kubernetes", false, func(
+		_ context.Context, current kind.Object,
+	) (kind.Object, error) {
 		was, ok := current.(*networkingv1.ServiceCIDR)
-		if !ok || meta.FindStatusCondition(was.Status.Conditions, networkingv1.ServiceCIDRConditionReady) != nil || was.DeletionTimestamp != nil ||
+		if !ok || meta.FindStatusCondition(was.Status.Conditions, networkingv1.ServiceCIDRConditionReady) != nil ||
+			was.DeletionTimestamp != nil ||
 			!slices.Equal(was.Spec.CIDRs, s.ownCIDRs()) {
 			return current, nil
 		}
 		now := was.DeepCopy()
 		now.Status.Conditions = append(now.Status.Conditions, metav1.Condition{
-			Type: networkingv1.ServiceCIDRConditionReady, Status: metav1.ConditionTrue, LastTransitionTime: metav1.Now().Rfc3339Copy(),
-			Message: "Kubernetes default Service CIDR is ready",
+			Type:               networkingv1.ServiceCIDRConditionReady,
+			Status:             metav1.ConditionTrue,
+			LastTransitionTime: metav1.Now().Rfc3339Copy(),
+			Message:            "Kubernetes default Service CIDR is ready",
 		})
 		return now, res.FieldManagers["status"].Update(was, now, manager)
 	})

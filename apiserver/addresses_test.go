@@ -23,20 +23,30 @@ import (
 )
 
 func serviceAt(name, ip string) *corev1.Service {
-	s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.ServiceSpec{ClusterIP: ip, Ports: []corev1.ServicePort{{Port: 80}}}}
+	s := &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: corev1.ServiceSpec{
+			ClusterIP: ip,
+			Ports:     []corev1.ServicePort{{Port: 80}},
+		},
+	}
 	return s
 }
 
 // TestServiceAddresses: a service's address is an IPAddress as long as the service has it.
 func TestServiceAddresses(t *testing.T) {
 	r := start(t, nil)
-	c, ctx := r.clients(t), t.Context()
-	services, addresses, ranges := c.CoreV1().Services("default"), c.NetworkingV1().IPAddresses(), c.NetworkingV1().ServiceCIDRs()
+	c := r.clients(t)
+	ctx := t.Context()
+	services := c.CoreV1().Services("default")
+	addresses := c.NetworkingV1().IPAddresses()
+	ranges := c.NetworkingV1().ServiceCIDRs()
 	own, err := ranges.Get(ctx, "kubernetes", metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if cond := meta.FindStatusCondition(own.Status.Conditions, networkingv1.ServiceCIDRConditionReady); cond == nil || cond.Status != metav1.ConditionTrue {
+	if cond := meta.FindStatusCondition(own.Status.Conditions, networkingv1.ServiceCIDRConditionReady); cond == nil ||
+		cond.Status != metav1.ConditionTrue {
 		t.Errorf("the range kubernetes is not ready: %+v", own.Status)
 	}
 	made, err := services.Create(ctx, serviceAt("web", ""), metav1.CreateOptions{})
@@ -49,20 +59,23 @@ func TestServiceAddresses(t *testing.T) {
 		t.Fatal(err)
 	}
 	if p := a.Spec.ParentRef; p == nil || p.Resource != "services" || p.Namespace != "default" || p.Name != "web" ||
-		a.Labels[networkingv1.LabelManagedBy] != "ipallocator.k8s.io" || a.Labels[networkingv1.LabelIPAddressFamily] != "IPv4" {
+		a.Labels[networkingv1.LabelManagedBy] != "ipallocator.k8s.io" ||
+		a.Labels[networkingv1.LabelIPAddressFamily] != "IPv4" {
 		t.Errorf("address of the service: %+v", a)
 	}
 	if _, err := services.Create(ctx, serviceAt("other", ip), metav1.CreateOptions{}); !apierrors.IsInvalid(err) ||
 		!strings.Contains(err.Error(), "provided IP is already allocated") {
 		t.Errorf("the same address again: got %v", err)
 	}
-	if _, err := services.Create(ctx, serviceAt("dry", "10.96.0.99"), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}); err != nil {
+	if _, err := services.Create(ctx, serviceAt("dry", "10.96.0.99"),
+		metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}); err != nil {
 		t.Errorf("dry run: %v", err)
 	}
 	if _, err := addresses.Get(ctx, "10.96.0.99", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 		t.Errorf("a dry run left an address: %v", err)
 	}
-	if _, err := services.Create(ctx, serviceAt("taken", "10.96.0.1"), metav1.CreateOptions{}); !apierrors.IsInvalid(err) {
+	if _, err := services.Create(ctx, serviceAt("taken", "10.96.0.1"), metav1.CreateOptions{}); !apierrors.IsInvalid(
+		err) {
 		t.Errorf("the address of the service kubernetes: got %v", err)
 	}
 	if err := services.Delete(ctx, "web", metav1.DeleteOptions{}); err != nil {
@@ -76,7 +89,12 @@ func TestServiceAddresses(t *testing.T) {
 		return "still there"
 	})
 	// A range that is added gives addresses at once.
-	more := &networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: "more"}, Spec: networkingv1.ServiceCIDRSpec{CIDRs: []string{"10.200.0.0/24"}}}
+	more := &networkingv1.ServiceCIDR{
+		ObjectMeta: metav1.ObjectMeta{Name: "more"},
+		Spec: networkingv1.ServiceCIDRSpec{
+			CIDRs: []string{"10.200.0.0/24"},
+		},
+	}
 	if _, err := ranges.Create(ctx, more, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -98,7 +116,8 @@ func TestServiceAddresses(t *testing.T) {
 	})
 }
 
-// TestTwoStacks: a server that is given a range of the other family too widens its ServiceCIDR, and gives services both.
+// TestTwoStacks: a server that is given a range of the other family too widens its ServiceCIDR, and gives services
+// both.
 func TestTwoStacks(t *testing.T) {
 	st, ca := newSite(t)
 	_, stop := startOn(t, st, ca, nil)
@@ -108,14 +127,16 @@ func TestTwoStacks(t *testing.T) {
 		c.NodePorts = servicealloc.PortRange{First: 31000, Last: 31000}
 	})
 	t.Cleanup(stop)
-	c, ctx := r.clients(t), t.Context()
+	c := r.clients(t)
+	ctx := t.Context()
 	own, err := c.NetworkingV1().ServiceCIDRs().Get(ctx, "kubernetes", metav1.GetOptions{})
 	if err != nil || !slices.Equal(own.Spec.CIDRs, []string{"10.96.0.0/16", "fd00:1::/108"}) {
 		t.Errorf("the range kubernetes: %v, %v", own.Spec.CIDRs, err)
 	}
 	services := c.CoreV1().Services("default")
 	s := serviceAt("both", "")
-	s.Spec.Type, s.Spec.IPFamilyPolicy = corev1.ServiceTypeNodePort, new(corev1.IPFamilyPolicyPreferDualStack)
+	s.Spec.Type = corev1.ServiceTypeNodePort
+	s.Spec.IPFamilyPolicy = new(corev1.IPFamilyPolicyPreferDualStack)
 	if s, err = services.Create(ctx, s, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -136,23 +157,27 @@ func TestTwoStacks(t *testing.T) {
 		t.Errorf("what the deleted service had: %v", err)
 	}
 	bad := serviceAt("bad", "")
-	bad.Spec.IPFamilies, bad.Spec.Type = []corev1.IPFamily{"IPv5"}, "Sometimes"
+	bad.Spec.IPFamilies = []corev1.IPFamily{"IPv5"}
+	bad.Spec.Type = "Sometimes"
 	if _, err := services.Create(ctx, bad, metav1.CreateOptions{}); !apierrors.IsInvalid(err) ||
-		!strings.HasSuffix(err.Error(), `is invalid: spec.ipFamilies[0]: Unsupported value: "IPv5": supported values: "IPv4", "IPv6"`) {
+		!strings.HasSuffix(err.Error(),
+			`is invalid: spec.ipFamilies[0]: Unsupported value: "IPv5": supported values: "IPv4", "IPv6"`) {
 		t.Errorf("what cannot be settled is told alone: %v", err)
 	}
 }
 
-// TestOwnObjectsStay: the service kubernetes and its range are there again after somebody deleted them, and the classes that every cluster
-// has cannot be deleted.
+// TestOwnObjectsStay: the service kubernetes and its range are there again after somebody deleted them, and the classes
+// that every cluster has cannot be deleted.
 func TestOwnObjectsStay(t *testing.T) {
 	r := start(t, func(c *apiserver.Config) { c.Bootstrap = append(c.Bootstrap, flowcontrol.Bootstrap()...) })
-	c, ctx := r.clients(t), t.Context()
+	c := r.clients(t)
+	ctx := t.Context()
 	_, err := c.SchedulingV1().PriorityClasses().Create(ctx, scheduling.System()[0], metav1.CreateOptions{})
 	if err != nil && !apierrors.IsAlreadyExists(err) {
 		t.Fatal(err)
 	}
-	if err := c.SchedulingV1().PriorityClasses().Delete(ctx, "system-node-critical", metav1.DeleteOptions{}); !apierrors.IsForbidden(err) ||
+	if err := c.SchedulingV1().PriorityClasses().Delete(ctx, "system-node-critical",
+		metav1.DeleteOptions{}); !apierrors.IsForbidden(err) ||
 		!strings.HasSuffix(err.Error(), "this is a system priority class and cannot be deleted") {
 		t.Errorf("a class of the system's: %v", err)
 	}
@@ -194,24 +219,33 @@ func TestOwnObjectsStay(t *testing.T) {
 // TestAdminAccess: claims that ask for admin access to devices need a namespace that is labeled for it.
 func TestAdminAccess(t *testing.T) {
 	r := start(t, nil)
-	c, ctx := r.clients(t), t.Context()
+	c := r.clients(t)
+	ctx := t.Context()
 	makeNamespace(t, c, "trusted", map[string]string{resourcev1.DRAAdminNamespaceLabelKey: "true"})
 	spec := resourcev1.ResourceClaimSpec{Devices: resourcev1.DeviceClaim{Requests: []resourcev1.DeviceRequest{{
-		Name: "gpu", Exactly: &resourcev1.ExactDeviceRequest{DeviceClassName: "gpu", AdminAccess: new(true)},
+		Name:    "gpu",
+		Exactly: &resourcev1.ExactDeviceRequest{DeviceClassName: "gpu", AdminAccess: new(true)},
 	}}}}
 	claim := &resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Name: "c"}, Spec: spec}
-	template := &resourcev1.ResourceClaimTemplate{ObjectMeta: metav1.ObjectMeta{Name: "t"}, Spec: resourcev1.ResourceClaimTemplateSpec{Spec: spec}}
-	const want = "spec.devices.requests[0].adminAccess: Forbidden: admin access to devices requires the `resource.kubernetes.io/admin-access: true` label on the containing namespace"
-	if _, err := c.ResourceV1().ResourceClaims("default").Create(ctx, claim, metav1.CreateOptions{}); !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), want) {
+	template := &resourcev1.ResourceClaimTemplate{
+		ObjectMeta: metav1.ObjectMeta{Name: "t"},
+		Spec:       resourcev1.ResourceClaimTemplateSpec{Spec: spec},
+	}
+	const want = "spec.devices.requests[0].adminAccess: Forbidden: admin access to devices requires the " +
+		"`resource.kubernetes.io/admin-access: true` label on the containing namespace"
+	if _, err := c.ResourceV1().ResourceClaims("default").Create(ctx, claim,
+		metav1.CreateOptions{}); !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), want) {
 		t.Errorf("claim: got %v\nwant %s", err, want)
 	}
-	if _, err := c.ResourceV1().ResourceClaimTemplates("default").Create(ctx, template, metav1.CreateOptions{}); !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), want) {
+	if _, err := c.ResourceV1().ResourceClaimTemplates("default").Create(ctx, template,
+		metav1.CreateOptions{}); !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), want) {
 		t.Errorf("template: got %v\nwant %s", err, want)
 	}
 	if _, err := c.ResourceV1().ResourceClaims("trusted").Create(ctx, claim, metav1.CreateOptions{}); err != nil {
 		t.Errorf("in a labeled namespace: %v", err)
 	}
-	claim.Name, claim.Spec.Devices.Requests[0].Exactly.AdminAccess = "plain", nil
+	claim.Name = "plain"
+	claim.Spec.Devices.Requests[0].Exactly.AdminAccess = nil
 	if _, err := c.ResourceV1().ResourceClaims("default").Create(ctx, claim, metav1.CreateOptions{}); err != nil {
 		t.Errorf("without admin access: %v", err)
 	}

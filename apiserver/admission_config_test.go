@@ -35,7 +35,9 @@ import (
 func configured(t *testing.T, text string, enable ...string) *running {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "admission.yaml")
-	if err := os.WriteFile(path, []byte("apiVersion: apiserver.config.k8s.io/v1\nkind: AdmissionConfiguration\nplugins:\n"+text), 0o600); err != nil {
+	if err := os.WriteFile(path,
+		[]byte("apiVersion: apiserver.config.k8s.io/v1\nkind: AdmissionConfiguration\nplugins:\n"+text),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	f, err := admissionconfig.Load(path, plugins.Names())
@@ -43,7 +45,11 @@ func configured(t *testing.T, text string, enable ...string) *running {
 		t.Fatal(err)
 	}
 	return start(t, func(c *apiserver.Config) {
-		withChain(c, func(p *plugins.Config) { p.File, p.Enable, p.Disable = f, enable, []string{"ServiceAccount"} })
+		withChain(c, func(p *plugins.Config) {
+			p.File = f
+			p.Enable = enable
+			p.Disable = []string{"ServiceAccount"}
+		})
 	})
 }
 
@@ -61,7 +67,10 @@ func TestEventRateLimit(t *testing.T) {
 	makeNamespace(t, c, "ops", nil)
 	event := func(ns string, opts metav1.CreateOptions) error {
 		_, err := c.CoreV1().Events(ns).Create(t.Context(), &corev1.Event{
-			ObjectMeta: metav1.ObjectMeta{GenerateName: "e-"}, InvolvedObject: corev1.ObjectReference{Kind: "Pod", Namespace: ns, Name: "p"}, Reason: "R", Message: "m",
+			ObjectMeta:     metav1.ObjectMeta{GenerateName: "e-"},
+			InvolvedObject: corev1.ObjectReference{Kind: "Pod", Namespace: ns, Name: "p"},
+			Reason:         "R",
+			Message:        "m",
 		}, opts)
 		return err
 	}
@@ -98,7 +107,8 @@ func TestEventRateLimit(t *testing.T) {
 	if s, ok := refusal.(*apierrors.StatusError); ok { //nolint:errorlint // client-go's own
 		status = s
 	}
-	if status == nil || status.ErrStatus.Code != http.StatusTooManyRequests || status.ErrStatus.Reason != metav1.StatusReasonTooManyRequests {
+	if status == nil || status.ErrStatus.Code != http.StatusTooManyRequests ||
+		status.ErrStatus.Reason != metav1.StatusReasonTooManyRequests {
 		t.Errorf("status: got %+v", status)
 	}
 	if err := event("ops", metav1.CreateOptions{}); err != nil {
@@ -119,8 +129,13 @@ func TestPodSecurityDefaultsAndExemptions(t *testing.T) {
 	for _, ns := range []string{"dev", "open"} {
 		makeNamespace(t, c, ns, nil)
 	}
-	makeNamespace(t, c, "free", map[string]string{"pod-security.kubernetes.io/enforce": "privileged", "pod-security.kubernetes.io/warn": "privileged"})
-	if _, err := c.NodeV1().RuntimeClasses().Create(t.Context(), &nodev1.RuntimeClass{ObjectMeta: metav1.ObjectMeta{Name: "sandbox"}, Handler: "h"}, metav1.CreateOptions{}); err != nil {
+	makeNamespace(t, c, "free", map[string]string{
+		"pod-security.kubernetes.io/enforce": "privileged",
+		"pod-security.kubernetes.io/warn":    "privileged",
+	})
+	if _, err := c.NodeV1().RuntimeClasses().Create(t.Context(),
+		&nodev1.RuntimeClass{ObjectMeta: metav1.ObjectMeta{Name: "sandbox"}, Handler: "h"},
+		metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	host := func(ns, name string) *corev1.Pod {
@@ -132,14 +147,16 @@ func TestPodSecurityDefaultsAndExemptions(t *testing.T) {
 		_, err := c.CoreV1().Pods(p.Namespace).Create(t.Context(), p, metav1.CreateOptions{})
 		return err
 	}
-	if err := try(c, host("dev", "a")); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), `violates PodSecurity "baseline:latest"`) {
+	if err := try(c, host("dev", "a")); !apierrors.IsForbidden(err) ||
+		!strings.Contains(err.Error(), `violates PodSecurity "baseline:latest"`) {
 		t.Errorf("by default: got %v", err)
 	}
 	warned.take()
 	if err := try(c, podIn("dev", "b")); err != nil {
 		t.Fatal(err)
 	}
-	if got := warned.take(); len(got) != 1 || !strings.HasPrefix(got[0], `would violate PodSecurity "restricted:latest"`) {
+	if got := warned.take(); len(got) != 1 ||
+		!strings.HasPrefix(got[0], `would violate PodSecurity "restricted:latest"`) {
 		t.Errorf("default warnings: got %q", got)
 	}
 	for _, p := range []*corev1.Pod{host("open", "a"), host("free", "a")} {
@@ -147,7 +164,8 @@ func TestPodSecurityDefaultsAndExemptions(t *testing.T) {
 			t.Errorf("in %s: %v", p.Namespace, err)
 		}
 	}
-	sandboxed, class := host("dev", "c"), "sandbox"
+	sandboxed := host("dev", "c")
+	class := "sandbox"
 	sandboxed.Spec.RuntimeClassName = &class
 	if err := try(c, sandboxed); err != nil {
 		t.Errorf("runtime class: %v", err)
@@ -211,16 +229,25 @@ func TestLimitedResources(t *testing.T) {
       matchScopes:
       - {scopeName: PriorityClass, operator: In, values: [vital]}
 `)
-	c, ctx := r.clients(t), t.Context()
+	c := r.clients(t)
+	ctx := t.Context()
 	makeNamespace(t, c, "dev", nil)
-	if _, err := c.SchedulingV1().PriorityClasses().Create(ctx, &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: "vital"}, Value: 9}, metav1.CreateOptions{}); err != nil {
+	if _, err := c.SchedulingV1().PriorityClasses().Create(ctx,
+		&schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: "vital"}, Value: 9},
+		metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	claim := func(name, class string) error {
-		_, err := c.CoreV1().PersistentVolumeClaims("dev").Create(ctx, &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.PersistentVolumeClaimSpec{
-			StorageClassName: &class, AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
-			Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{"storage": resource.MustParse("1Gi")}},
-		}}, metav1.CreateOptions{})
+		_, err := c.CoreV1().PersistentVolumeClaims("dev").Create(ctx, &corev1.PersistentVolumeClaim{
+			ObjectMeta: metav1.ObjectMeta{Name: name},
+			Spec: corev1.PersistentVolumeClaimSpec{
+				StorageClassName: &class,
+				AccessModes:      []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+				Resources: corev1.VolumeResourceRequirements{
+					Requests: corev1.ResourceList{"storage": resource.MustParse("1Gi")},
+				},
+			},
+		}, metav1.CreateOptions{})
 		return err
 	}
 	vital := func(name, class string) error {
@@ -245,11 +272,13 @@ func TestLimitedResources(t *testing.T) {
 	}
 	quota := func(name string, spec corev1.ResourceQuotaSpec) {
 		t.Helper()
-		q, err := c.CoreV1().ResourceQuotas("dev").Create(ctx, &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: spec}, metav1.CreateOptions{})
+		q, err := c.CoreV1().ResourceQuotas("dev").Create(ctx,
+			&corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: spec}, metav1.CreateOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		q.Status.Hard, q.Status.Used = spec.Hard, corev1.ResourceList{} // no controller runs here
+		q.Status.Hard = spec.Hard
+		q.Status.Used = corev1.ResourceList{} // no controller runs here
 		for n := range spec.Hard {
 			q.Status.Used[n] = resource.MustParse("0")
 		}
@@ -257,10 +286,21 @@ func TestLimitedResources(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	quota("gold", corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{"gold.storageclass.storage.k8s.io/requests.storage": resource.MustParse("1Gi")}})
-	quota("vital", corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{"pods": resource.MustParse("1")}, ScopeSelector: &corev1.ScopeSelector{
-		MatchExpressions: []corev1.ScopedResourceSelectorRequirement{{ScopeName: corev1.ResourceQuotaScopePriorityClass, Operator: corev1.ScopeSelectorOpIn, Values: []string{"vital"}}},
-	}})
+	quota("gold", corev1.ResourceQuotaSpec{
+		Hard: corev1.ResourceList{"gold.storageclass.storage.k8s.io/requests.storage": resource.MustParse("1Gi")},
+	})
+	quota("vital", corev1.ResourceQuotaSpec{
+		Hard: corev1.ResourceList{"pods": resource.MustParse("1")},
+		ScopeSelector: &corev1.ScopeSelector{
+			MatchExpressions: []corev1.ScopedResourceSelectorRequirement{
+				{
+					ScopeName: corev1.ResourceQuotaScopePriorityClass,
+					Operator:  corev1.ScopeSelectorOpIn,
+					Values:    []string{"vital"},
+				},
+			},
+		},
+	})
 	waittest.Right(t, "a claim that a quota covers", func() string {
 		if err := claim("c", "gold"); err != nil {
 			return err.Error()
@@ -273,10 +313,12 @@ func TestLimitedResources(t *testing.T) {
 		}
 		return ""
 	})
-	if err := claim("d", "gold"); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "exceeded quota: gold") {
+	if err := claim("d", "gold"); !apierrors.IsForbidden(err) ||
+		!strings.Contains(err.Error(), "exceeded quota: gold") {
 		t.Errorf("more than the quota: got %v", err)
 	}
-	if err := claim("d", "silver"); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "insufficient quota to consume: silver.storageclass") {
+	if err := claim("d", "silver"); !apierrors.IsForbidden(err) ||
+		!strings.Contains(err.Error(), "insufficient quota to consume: silver.storageclass") {
 		t.Errorf("another class: got %v", err)
 	}
 }
@@ -304,9 +346,11 @@ users:
 	c := r.clients(t)
 	makeNamespace(t, c, "hooked", map[string]string{"hooked": "yes"})
 	other := hookAt(t, func(string, *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse { return allow() })
-	validate(t, c, "v", validating("known.example.com", h.client("/"), rule("CREATE", "secrets")), validating("other.example.com", other.client("/"), rule("CREATE", "secrets")))
+	validate(t, c, "v", validating("known.example.com", h.client("/"), rule("CREATE", "secrets")),
+		validating("other.example.com", other.client("/"), rule("CREATE", "secrets")))
 	mutate(t, c, "m", mutating("mutating.example.com", h.client("/"), rule("CREATE", "configmaps")))
-	if _, err := c.CoreV1().Secrets("hooked").Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "s"}}, metav1.CreateOptions{}); err != nil {
+	if _, err := c.CoreV1().Secrets("hooked").Create(t.Context(),
+		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "s"}}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	shown := func(h *hookServer) []string {
@@ -343,14 +387,24 @@ func TestAdmissionMetrics(t *testing.T) {
 	ignored.FailurePolicy = &open
 	validate(t, c, "v", validating("judge.example.com", h.client("/"), rule("CREATE", "secrets")), skipping, ignored)
 	enforce(t, c, "odd", registrationv1.ValidatingAdmissionPolicySpec{
-		MatchConstraints: matchRules("CREATE", "serviceaccounts"), Validations: []registrationv1.Validation{{Expression: "object.metadata.name != 'odd'"}, {Expression: "object.metadata.name != 'worse' || object.nothing == 1"}},
-	}, registrationv1.ValidatingAdmissionPolicyBindingSpec{ValidationActions: []registrationv1.ValidationAction{registrationv1.Deny, registrationv1.Audit}})
+		MatchConstraints: matchRules("CREATE", "serviceaccounts"),
+		Validations: []registrationv1.Validation{
+			{Expression: "object.metadata.name != 'odd'"},
+			{Expression: "object.metadata.name != 'worse' || object.nothing == 1"},
+		},
+	}, registrationv1.ValidatingAdmissionPolicyBindingSpec{ValidationActions: []registrationv1.ValidationAction{
+		registrationv1.Deny, registrationv1.Audit,
+	}})
 	ctx := t.Context()
 	for _, name := range []string{"fine", "refused", "broken"} {
-		_, _ = c.CoreV1().Secrets("hooked").Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}) // the metrics tell
+		// the metrics tell
+		_, _ = c.CoreV1().Secrets("hooked").Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name}},
+			metav1.CreateOptions{})
 	}
 	for _, name := range []string{"odd", "worse"} {
-		_, _ = c.CoreV1().ServiceAccounts("hooked").Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}) // the same
+		// the same
+		_, _ = c.CoreV1().ServiceAccounts("hooked").Create(ctx,
+			&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
 	}
 	metrics := r.get(t, "/metrics")
 	for _, want := range []string{

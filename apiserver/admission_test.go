@@ -39,12 +39,21 @@ func withChain(c *apiserver.Config, edit func(*plugins.Config)) {
 		if err != nil {
 			return p, err
 		}
-		conf := plugins.Config{Objects: r, NodeName: authz.NodeName, Authorizer: p.Authorizer, Metrics: admission.NewMetrics()}
+		conf := plugins.Config{
+			Objects:    r,
+			NodeName:   authz.NodeName,
+			Authorizer: p.Authorizer,
+			Metrics:    admission.NewMetrics(),
+		}
 		edit(&conf)
 		p.Metrics = conf.Metrics.Collectors()
 		chain, follow, err := plugins.New(conf)
 		for _, f := range follow {
-			p.EventHandlers = append(p.EventHandlers, apiserver.EventHandler{Resource: f.Resource, Set: f.Set, Remove: f.Remove})
+			p.EventHandlers = append(p.EventHandlers, apiserver.EventHandler{
+				Resource: f.Resource,
+				Set:      f.Set,
+				Remove:   f.Remove,
+			})
 		}
 		p.Admission = chain
 		return p, err
@@ -87,7 +96,10 @@ func (r *running) warned(t testing.TB) (*kubernetes.Clientset, *warnings) {
 
 func makeNamespace(t testing.TB, c kubernetes.Interface, name string, labels map[string]string) *corev1.Namespace {
 	t.Helper()
-	ns, err := c.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}}, metav1.CreateOptions{})
+	ns, err := c.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+		Name:   name,
+		Labels: labels,
+	}}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,7 +116,10 @@ func TestPodSecurity(t *testing.T) {
 	r := admitting(t)
 	c, warned := r.warned(t)
 	ctx := t.Context()
-	makeNamespace(t, c, "strict", map[string]string{"pod-security.kubernetes.io/enforce": "baseline", "pod-security.kubernetes.io/warn": "restricted"})
+	makeNamespace(t, c, "strict", map[string]string{
+		"pod-security.kubernetes.io/enforce": "baseline",
+		"pod-security.kubernetes.io/warn":    "restricted",
+	})
 	plain := makeNamespace(t, c, "plain", nil)
 
 	host := podIn("strict", "host")
@@ -121,17 +136,24 @@ func TestPodSecurity(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := warned.take()
-	if len(got) != 1 || !strings.HasPrefix(got[0], `would violate PodSecurity "restricted:latest": allowPrivilegeEscalation != false (container "main" must set securityContext.allowPrivilegeEscalation=false), unrestricted capabilities (container "main" must set securityContext.capabilities.drop=["ALL"]), runAsNonRoot != true`) {
+	if len(got) != 1 ||
+		!strings.HasPrefix(got[0],
+			`would violate PodSecurity "restricted:latest": allowPrivilegeEscalation != false (container "main" must set securityContext.allowPrivilegeEscalation=false), unrestricted capabilities (container "main" must set securityContext.capabilities.drop=["ALL"]), runAsNonRoot != true`) {
 		t.Errorf("usual pod: got warnings %q", got)
 	}
 	labels := map[string]string{"a": "b"}
-	deployment := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "d"}, Spec: appsv1.DeploymentSpec{
-		Selector: &metav1.LabelSelector{MatchLabels: labels}, Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: host.Spec},
-	}}
+	deployment := &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Name: "d"},
+		Spec: appsv1.DeploymentSpec{
+			Selector: &metav1.LabelSelector{MatchLabels: labels},
+			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: host.Spec},
+		},
+	}
 	if _, err := c.AppsV1().Deployments("strict").Create(ctx, deployment, metav1.CreateOptions{}); err != nil {
 		t.Fatalf("deployments are warned of, never refused: %v", err)
 	}
-	if got := warned.take(); len(got) != 1 || !strings.HasPrefix(got[0], `would violate PodSecurity "restricted:latest": host namespaces (hostNetwork=true)`) {
+	if got := warned.take(); len(got) != 1 || !strings.HasPrefix(got[0],
+		`would violate PodSecurity "restricted:latest": host namespaces (hostNetwork=true)`) {
 		t.Errorf("deployment: got warnings %q", got)
 	}
 
@@ -146,7 +168,10 @@ func TestPodSecurity(t *testing.T) {
 	if _, err := c.CoreV1().Namespaces().Update(ctx, plain, metav1.UpdateOptions{DryRun: []string{"All"}}); err != nil {
 		t.Fatal(err)
 	}
-	wantAll := []string{`existing pods in namespace "plain" violate the new PodSecurity enforce level "baseline:latest"`, `a (and 1 other pod): host namespaces`}
+	wantAll := []string{
+		`existing pods in namespace "plain" violate the new PodSecurity enforce level "baseline:latest"`,
+		`a (and 1 other pod): host namespaces`,
+	}
 	if got := warned.take(); !slices.Equal(got, wantAll) {
 		t.Errorf("stricter level: got warnings %q, want %q", got, wantAll)
 	}

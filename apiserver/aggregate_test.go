@@ -37,7 +37,8 @@ func (f *flunders) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "no client certificate", http.StatusUnauthorized)
 		return
 	}
-	if _, err := r.TLS.PeerCertificates[0].Verify(x509.VerifyOptions{Roots: f.callers, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}); err != nil {
+	if _, err := r.TLS.PeerCertificates[0].Verify(
+		x509.VerifyOptions{Roots: f.callers, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}); err != nil {
 		http.Error(w, err.Error(), http.StatusUnauthorized)
 		return
 	}
@@ -49,16 +50,25 @@ func (f *flunders) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case p == "/apis/wardle.example.com/v1alpha1":
 		fmt.Fprint(w, list)
 	case p == "/openapi/v3/apis/wardle.example.com/v1alpha1":
-		fmt.Fprint(w, `{"openapi":"3.0.0","info":{"title":"w","version":"1"},"paths":{"/apis/wardle.example.com/v1alpha1/":{}},"components":{"schemas":{"com.example.wardle.Flunder":{"type":"object"}}}}`)
+		fmt.Fprint(w,
+			`{"openapi":"3.0.0","info":{"title":"w","version":"1"},"paths":{"/apis/wardle.example.com/v1alpha1/":{}},"components":{"schemas":{"com.example.wardle.Flunder":{"type":"object"}}}}`)
 	case p == "/openapi/v2":
-		fmt.Fprint(w, `{"swagger":"2.0","info":{"title":"w","version":"1"},"paths":{"/apis/wardle.example.com/v1alpha1/flunders":{}},"definitions":{"com.example.wardle.Flunder":{"type":"object"}}}`)
+		fmt.Fprint(w,
+			`{"swagger":"2.0","info":{"title":"w","version":"1"},"paths":{"/apis/wardle.example.com/v1alpha1/flunders":{}},"definitions":{"com.example.wardle.Flunder":{"type":"object"}}}`)
 	case r.Header.Get("Upgrade") == "echo":
 		f.echo(w)
 	case strings.HasPrefix(p, "/apis/wardle.example.com/v1alpha1/namespaces/"):
-		json.NewEncoder(w).Encode(map[string]any{ //nolint:errchkjson // the client sees
-			"apiVersion": "wardle.example.com/v1alpha1", "kind": "Flunder", "metadata": map[string]any{"name": "seen"},
-			"user": r.Header.Get("X-Remote-User"), "groups": strings.Join(r.Header["X-Remote-Group"], ","), "host": r.Host,
-			"extra": r.Header.Get("X-Remote-Extra-Forged"), "path": p, "query": r.URL.RawQuery, "authorization": r.Header.Get("Authorization"),
+		json.NewEncoder(w).Encode(map[string]any{ // the client sees
+			"apiVersion":    "wardle.example.com/v1alpha1",
+			"kind":          "Flunder",
+			"metadata":      map[string]any{"name": "seen"},
+			"user":          r.Header.Get("X-Remote-User"),
+			"groups":        strings.Join(r.Header["X-Remote-Group"], ","),
+			"host":          r.Host,
+			"extra":         r.Header.Get("X-Remote-Extra-Forged"),
+			"path":          p,
+			"query":         r.URL.RawQuery,
+			"authorization": r.Header.Get("Authorization"),
 		})
 	default:
 		http.NotFound(w, r)
@@ -109,7 +119,11 @@ func startAggregating(t *testing.T) (c *custom, port int32, ca []byte, other *ht
 	}
 	other = httptest.NewUnstartedServer(&flunders{t, proxyCA.Pool()})
 	other.EnableHTTP2 = true
-	other.TLS = &tls.Config{Certificates: []tls.Certificate{ownCert}, ClientAuth: tls.RequestClientCert, MinVersion: tls.VersionTLS12}
+	other.TLS = &tls.Config{
+		Certificates: []tls.Certificate{ownCert},
+		ClientAuth:   tls.RequestClientCert,
+		MinVersion:   tls.VersionTLS12,
+	}
 	other.StartTLS()
 	t.Cleanup(other.Close)
 	r := start(t, func(c *apiserver.Config) { c.FrontProxy = &cert })
@@ -119,7 +133,8 @@ func startAggregating(t *testing.T) (c *custom, port int32, ca []byte, other *ht
 	}
 	c = &custom{r, t, d}
 	cs := c.clients(t)
-	if _, err := cs.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "ns"}}, metav1.CreateOptions{}); err != nil {
+	if _, err := cs.CoreV1().Namespaces().Create(t.Context(),
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "ns"}}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	_, port = splitPort(t, other.Listener.Addr().String())
@@ -129,7 +144,8 @@ func startAggregating(t *testing.T) (c *custom, port int32, ca []byte, other *ht
 func (c *custom) service(name string) {
 	c.t.Helper()
 	_, err := c.clients(c.t).CoreV1().Services("ns").Create(c.t.Context(), &corev1.Service{
-		ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "localhost"},
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec:       corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "localhost"},
 	}, metav1.CreateOptions{})
 	if err != nil {
 		c.t.Fatal(err)
@@ -154,15 +170,23 @@ func (c *custom) available(name string) string {
 func TestAggregation(t *testing.T) {
 	c, port, ca, other := startAggregating(t)
 	svc := &apiregistrationv1.APIService{Spec: apiregistrationv1.APIServiceSpec{
-		Group: "wardle.example.com", Version: "v1alpha1", GroupPriorityMinimum: 2000, VersionPriority: 200, CABundle: ca,
-		Service: &apiregistrationv1.ServiceReference{Namespace: "ns", Name: "wardle", Port: &port},
+		Group:                "wardle.example.com",
+		Version:              "v1alpha1",
+		GroupPriorityMinimum: 2000,
+		VersionPriority:      200,
+		CABundle:             ca,
+		Service:              &apiregistrationv1.ServiceReference{Namespace: "ns", Name: "wardle", Port: &port},
 	}}
-	svc.Name, svc.APIVersion, svc.Kind = "v1alpha1.wardle.example.com", "apiregistration.k8s.io/v1", "APIService"
-	if _, err := c.Resource(apiServiceGVR).Create(t.Context(), toUnstructured(t, svc), metav1.CreateOptions{}); err != nil {
+	svc.Name = "v1alpha1.wardle.example.com"
+	svc.APIVersion = "apiregistration.k8s.io/v1"
+	svc.Kind = "APIService"
+	if _, err := c.Resource(apiServiceGVR).Create(t.Context(), toUnstructured(t, svc),
+		metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	c.wait("the service to be missed", func() bool { return c.available(svc.Name) == "False ServiceNotFound" })
-	if resp := c.raw(t, "GET", "/apis/wardle.example.com/v1alpha1/namespaces/ns/flunders/x", nil, nil); resp.StatusCode != http.StatusServiceUnavailable {
+	if resp := c.raw(t, "GET", "/apis/wardle.example.com/v1alpha1/namespaces/ns/flunders/x", nil,
+		nil); resp.StatusCode != http.StatusServiceUnavailable {
 		t.Errorf("without a service: %d, want 503", resp.StatusCode)
 	}
 	c.service("wardle")
@@ -172,7 +196,8 @@ func TestAggregation(t *testing.T) {
 	t.Run("upgrade", func(t *testing.T) { checkUpgraded(t, c) })
 	other.CloseClientConnections()
 	other.Close()
-	if resp := c.raw(t, "GET", "/apis/wardle.example.com/v1alpha1/namespaces/ns/flunders/x", nil, nil); resp.StatusCode != http.StatusServiceUnavailable {
+	if resp := c.raw(t, "GET", "/apis/wardle.example.com/v1alpha1/namespaces/ns/flunders/x", nil,
+		nil); resp.StatusCode != http.StatusServiceUnavailable {
 		t.Errorf("when the server is gone: %d, want 503", resp.StatusCode)
 	}
 	if err := c.Resource(apiServiceGVR).Delete(t.Context(), svc.Name, metav1.DeleteOptions{}); err != nil {
@@ -192,8 +217,13 @@ func checkProxied(t *testing.T, c *custom) {
 		t.Fatal(err)
 	}
 	for key, want := range map[string]any{
-		"user": "admin", "groups": "system:masters,system:authenticated", "extra": "", "query": "a=b", "host": "wardle.ns.svc",
-		"path": "/apis/wardle.example.com/v1alpha1/namespaces/ns/flunders/x", "authorization": "",
+		"user":          "admin",
+		"groups":        "system:masters,system:authenticated",
+		"extra":         "",
+		"query":         "a=b",
+		"host":          "wardle.ns.svc",
+		"path":          "/apis/wardle.example.com/v1alpha1/namespaces/ns/flunders/x",
+		"authorization": "",
 	} {
 		if got[key] != want {
 			t.Errorf("%s: got %v, want %v", key, got[key], want)
@@ -212,7 +242,8 @@ func checkDiscovered(t *testing.T, c *custom) {
 	for _, l := range all {
 		if l.GroupVersion == "wardle.example.com/v1alpha1" {
 			found = true
-			if len(l.APIResources) != 2 || l.APIResources[0].Name != "flunders" || l.APIResources[0].ShortNames[0] != "fl" {
+			if len(l.APIResources) != 2 || l.APIResources[0].Name != "flunders" ||
+				l.APIResources[0].ShortNames[0] != "fl" {
 				t.Errorf("resources: %+v", l.APIResources)
 			}
 		}
@@ -228,7 +259,8 @@ func checkDiscovered(t *testing.T, c *custom) {
 		"/openapi/v3":                       `"apis/wardle.example.com/v1alpha1"`,
 		"/openapi/v3/apis/wardle.example.com/v1alpha1": `com.example.wardle.Flunder`,
 	} {
-		if resp := c.raw(t, "GET", path, nil, nil); resp.StatusCode != http.StatusOK || !strings.Contains(text(t, resp), want) {
+		if resp := c.raw(t, "GET", path, nil, nil); resp.StatusCode != http.StatusOK ||
+			!strings.Contains(text(t, resp), want) {
 			t.Errorf("%s (%d) has no %s", path, resp.StatusCode, want)
 		}
 	}
@@ -243,13 +275,17 @@ func checkUpgraded(t *testing.T, c *custom) {
 		t.Fatal(err)
 	}
 	conn, err := tls.Dial("tcp", strings.TrimPrefix(c.rest.Host, "https://"), &tls.Config{
-		RootCAs: pool, Certificates: []tls.Certificate{pair}, NextProtos: []string{"http/1.1"}, MinVersion: tls.VersionTLS12,
+		RootCAs:      pool,
+		Certificates: []tls.Certificate{pair},
+		NextProtos:   []string{"http/1.1"},
+		MinVersion:   tls.VersionTLS12,
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	fmt.Fprint(conn, "GET /apis/wardle.example.com/v1alpha1/namespaces/ns/flunders/x/stream HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
+	fmt.Fprint(conn, "GET /apis/wardle.example.com/v1alpha1/namespaces/ns/flunders/x/stream HTTP/1.1\r\nHost: "+
+		"x\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
 	in := bufio.NewReader(conn)
 	resp, err := http.ReadResponse(in, nil)
 	if err != nil || resp.StatusCode != http.StatusSwitchingProtocols {
@@ -261,8 +297,8 @@ func checkUpgraded(t *testing.T, c *custom) {
 	}
 }
 
-// TestLocalAPIServices: every group version that the server answers for itself has an APIService, those of definitions as long as
-// they are there.
+// TestLocalAPIServices: every group version that the server answers for itself has an APIService, those of definitions
+// as long as they are there.
 func TestLocalAPIServices(t *testing.T) {
 	c := startCustom(t)
 	c.define(definition("widgets", "Widget", widgetSchema))

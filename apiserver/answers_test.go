@@ -13,7 +13,8 @@ import (
 func TestAnswers(t *testing.T) {
 	r := start(t, nil)
 	const object, lease = mapsPath + "/m", "/apis/coordination.k8s.io/v1/namespaces/default/leases/"
-	const merge, asList = "application/merge-patch+json", "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
+	const merge, asList = "application/merge-patch+json",
+		"application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
 	const asOne = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io"
 	const noNumber = `strconv.ParseUint: parsing \"abc\": invalid syntax`
 	const body = `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"m"%s}}`
@@ -26,41 +27,88 @@ func TestAnswers(t *testing.T) {
 		text                      string
 	}{
 		// Versions that are none.
-		{"POST", mapsPath, m(`,"resourceVersion":"5"`), "", 500, "resourceVersion should not be set on objects to be created"},
+		{
+			"POST", mapsPath, m(`,"resourceVersion":"5"`), "", 500,
+			"resourceVersion should not be set on objects to be created",
+		},
 		{"POST", mapsPath, m(`,"resourceVersion":"abc"`), "", 201, `"name":"m"`},
-		{"GET", mapsPath + "?resourceVersion=abc", "", "", 400, `"message":"invalid resource version: resourceVersion: Invalid value: \"abc\": ` + noNumber},
-		{"GET", mapsPath + "?watch=1&resourceVersion=abc", "", "", 500, `"message":"resourceVersion: Invalid value: \"abc\": ` + noNumber},
-		{"GET", object + "?resourceVersion=abc", "", "", 500, `"message":"resourceVersion: Invalid value: \"abc\": ` + noNumber},
+		{
+			"GET", mapsPath + "?resourceVersion=abc", "", "", 400,
+			`"message":"invalid resource version: resourceVersion: Invalid value: \"abc\": ` + noNumber,
+		},
+		{
+			"GET", mapsPath + "?watch=1&resourceVersion=abc", "", "", 500,
+			`"message":"resourceVersion: Invalid value: \"abc\": ` + noNumber,
+		},
+		{
+			"GET", object + "?resourceVersion=abc", "", "", 500,
+			`"message":"resourceVersion: Invalid value: \"abc\": ` + noNumber,
+		},
 		{"PUT", object, m(`,"resourceVersion":"abc"`), "", 500, `"message":"` + noNumber},
 		{"PUT", object, m(`,"resourceVersion":"1"`), "", 409, "the object has been modified"},
 		{"PUT", object, m(`,"resourceVersion":"0"`), "", 200, `"name":"m"`},
 		{"PATCH", object, `{"metadata":{"resourceVersion":"abc"}}`, merge, 500, `"message":"` + noNumber},
-		{"PUT", lease + "a", `{"kind":"Lease","apiVersion":"coordination.k8s.io/v1","metadata":{"name":"a","resourceVersion":"1"}}`, "", 201, `"name":"a"`},
-		{"PUT", lease + "b", `{"kind":"Lease","apiVersion":"coordination.k8s.io/v1","metadata":{"name":"b","resourceVersion":"abc"}}`, "", 500, noNumber},
-		{"PATCH", mapsPath + "/n?fieldManager=f", strings.Replace(m(`,"resourceVersion":"1"`), `"m"`, `"n"`, 1), "application/apply-patch+yaml", 201, `"name":"n"`},
+		{
+			"PUT", lease + "a",
+			`{"kind":"Lease","apiVersion":"coordination.k8s.io/v1","metadata":{"name":"a","resourceVersion":"1"}}`, "",
+			201, `"name":"a"`,
+		},
+		{
+			"PUT", lease + "b",
+			`{"kind":"Lease","apiVersion":"coordination.k8s.io/v1","metadata":{"name":"b","resourceVersion":"abc"}}`,
+			"", 500, noNumber,
+		},
+		{
+			"PATCH", mapsPath + "/n?fieldManager=f", strings.Replace(m(`,"resourceVersion":"1"`), `"m"`, `"n"`, 1),
+			"application/apply-patch+yaml", 201, `"name":"n"`,
+		},
 		// Another object's identity.
 		{"PUT", object, m(`,"uid":"abc"`), "", 409, "Precondition failed: UID in precondition: abc"},
-		{"PATCH", object, `{"metadata":{"uid":"abc"}}`, merge, 422, `metadata.uid: Invalid value: \"abc\": field is immutable`},
+		{
+			"PATCH", object, `{"metadata":{"uid":"abc"}}`, merge, 422,
+			`metadata.uid: Invalid value: \"abc\": field is immutable`,
+		},
 		{"GET", mapsPath + "/%2e%2e", "", "", 400, `Name parameter invalid: \"..\": may not be '..'`},
 		// Forms that the answer does not have.
-		{"GET", object, "", asList, 406, "you requested PartialObjectMetadataList, but the requested object is not a list (*core.ConfigMap)"},
-		{"GET", mapsPath, "", asOne, 406, "you requested PartialObjectMetadata, but the requested object is a list (*core.ConfigMapList)"},
+		{
+			"GET", object, "", asList, 406,
+			"you requested PartialObjectMetadataList, but the requested object is not a list (*core.ConfigMap)",
+		},
+		{
+			"GET", mapsPath, "", asOne, 406,
+			"you requested PartialObjectMetadata, but the requested object is a list (*core.ConfigMapList)",
+		},
 		{"GET", object, "", "application/json;v=v1;g=meta.k8s.io", 406, "only the following media types are accepted"},
-		{"GET", mapsPath + "?watch=1", "", "application/yaml", 406, "only the following media types are accepted: application/json;stream=watch,"},
+		{
+			"GET", mapsPath + "?watch=1", "", "application/yaml", 406,
+			"only the following media types are accepted: application/json;stream=watch,",
+		},
 		{"GET", mapsPath + "?watch=1&timeoutSeconds=1", "", "application/yaml, application/json", 200, `"ADDED"`},
 		{"GET", "/version", "", "application/yaml", 406, "Available representations: application/json"},
 		{"GET", "/version", "", "text/html, application/json;q=0.5", 200, "gitVersion"},
 		{"PATCH", object, "{}", "application/json", 415, `"message":"415: Unsupported Media Type"`},
-		{"GET", mapsPath + "?watch=1&continue=a", "", "", 422, "resourceVersionMatch is forbidden when continue is provided"},
-		{"POST", "/apis/apps/v1/namespaces/default/daemonsets", daemons, "", 201, `"f:annotations":{".":{},"f:deprecated.daemonset.template.generation":{}}`},
+		{
+			"GET", mapsPath + "?watch=1&continue=a", "", "", 422,
+			"resourceVersionMatch is forbidden when continue is provided",
+		},
+		{
+			"POST", "/apis/apps/v1/namespaces/default/daemonsets", daemons, "", 201,
+			`"f:annotations":{".":{},"f:deprecated.daemonset.template.generation":{}}`,
+		},
 		// Paths that are none.
-		{"GET", mapsPath + "?limit=1", "", "application/json;as=Table;v=v1beta1;g=meta.k8s.io", 200, `"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1beta1"`},
+		{
+			"GET", mapsPath + "?limit=1", "", "application/json;as=Table;v=v1beta1;g=meta.k8s.io", 200,
+			`"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1beta1"`,
+		},
 		{"GET", "/nobody", "", "", 404, "404 page not found"},
 		{"GET", "/apis/nobody.example.com/v1", "", "", 404, "404 page not found"},
 		{"GET", "/apis/apps/v9", "", "", 404, "the server could not find the requested resource"},
 		{"GET", "/api/v9", "", "", 404, "the server could not find the requested resource"},
 		{"GET", "/openapi/v3/apis/nobody.example.com/v1", "", "", 404, ""},
-		{"GET", object + "?export=true", "", "", 400, "the export parameter, deprecated since v1.14, is no longer supported"},
+		{
+			"GET", object + "?export=true", "", "", 400,
+			"the export parameter, deprecated since v1.14, is no longer supported",
+		},
 		// Pages.
 		{"GET", mapsPath + "?limit=1&resourceVersion=0", "", "", 200, `"name":"n"`},
 		{"DELETE", mapsPath + "?limit=1", "", "", 200, `"remainingItemCount":1`},
@@ -80,7 +128,8 @@ func TestAnswers(t *testing.T) {
 	}
 	const twice = `{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"A","name":"a","uid":"u"},{"apiVersion":"v1","kind":"A","name":"a","uid":"u"}]}}`
 	r.call(t, "POST", mapsPath, m("")).wants(t, "again", 201, "")
-	if w := r.call(t, "PATCH", object, twice, "Content-Type", merge).warnings(); len(w) != 1 || !strings.Contains(w[0], "duplicate entries after mutating admission") {
+	if w := r.call(t, "PATCH", object, twice, "Content-Type", merge).warnings(); len(w) != 1 ||
+		!strings.Contains(w[0], "duplicate entries after mutating admission") {
 		t.Errorf("an owner given twice: %q", w)
 	}
 	var versions metav1.APIVersions

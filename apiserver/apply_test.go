@@ -64,7 +64,8 @@ type applier struct {
 func (a applier) maps(name, manager, data string, force bool) (*corev1.ConfigMap, error) {
 	a.t.Helper()
 	body := fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":%q},"data":%s}`, name, data)
-	return a.r.clients(a.t).CoreV1().ConfigMaps("default").Patch(a.t.Context(), name, types.ApplyPatchType, []byte(body),
+	return a.r.clients(a.t).CoreV1().ConfigMaps("default").Patch(a.t.Context(), name, types.ApplyPatchType,
+		[]byte(body),
 		metav1.PatchOptions{FieldManager: manager, Force: &force})
 }
 
@@ -91,7 +92,11 @@ func TestApplyConflicts(t *testing.T) {
 		status = s
 	}
 	if status == nil || len(status.ErrStatus.Details.Causes) != 2 || status.ErrStatus.Details.Causes[0] !=
-		(metav1.StatusCause{Type: metav1.CauseTypeFieldManagerConflict, Message: `conflict with "one"`, Field: ".data.a"}) {
+		(metav1.StatusCause{
+			Type:    metav1.CauseTypeFieldManagerConflict,
+			Message: `conflict with "one"`,
+			Field:   ".data.a",
+		}) {
 		t.Errorf("causes of a conflict: %+v", status)
 	}
 	_, err = a.maps("c", "two", `{"a":"2"}`, false)
@@ -105,7 +110,8 @@ func TestApplyConflicts(t *testing.T) {
 	}
 	// Force takes it away from the other.
 	m = a.must(a.maps("c", "two", `{"a":"2"}`, true))
-	if owned(t, m.ObjectMeta, "one", "f:data/f:a") || !owned(t, m.ObjectMeta, "one", "f:data/f:b") || m.Data["a"] != "2" {
+	if owned(t, m.ObjectMeta, "one", "f:data/f:a") || !owned(t, m.ObjectMeta, "one", "f:data/f:b") ||
+		m.Data["a"] != "2" {
 		t.Errorf("after force: %v %v", m.Data, m.ManagedFields)
 	}
 	// What nobody applies any more goes; what another owns stays.
@@ -115,7 +121,9 @@ func TestApplyConflicts(t *testing.T) {
 	}
 	// An update takes ownership of what it changes.
 	m.Data["a"] = "3"
-	updated, err := r.clients(t).CoreV1().ConfigMaps("default").Update(t.Context(), m, metav1.UpdateOptions{FieldManager: "editor"})
+	updated, err := r.clients(t).CoreV1().ConfigMaps("default").Update(t.Context(), m, metav1.UpdateOptions{
+		FieldManager: "editor",
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -134,17 +142,23 @@ func TestApplyNothing(t *testing.T) {
 	a := applier{t, r}
 	first := a.must(a.maps("c", "one", `{"a":"1"}`, false))
 	at := &metav1.Time{Time: time.Now().Add(-time.Hour).Truncate(time.Second)}
-	first.ManagedFields[0].Time, first.Labels = at, map[string]string{"who": "else"} // an update of times alone changes nothing
-	first = a.must(r.clients(t).CoreV1().ConfigMaps("default").Update(t.Context(), first, metav1.UpdateOptions{FieldManager: "editor"}))
+	first.ManagedFields[0].Time = at
+	first.Labels = map[string]string{"who": "else"} // an update of times alone changes nothing
+	first = a.must(r.clients(t).CoreV1().ConfigMaps("default").Update(t.Context(), first, metav1.UpdateOptions{
+		FieldManager: "editor",
+	}))
 	if len(first.ManagedFields) != 2 || !first.ManagedFields[0].Time.Equal(at) {
-		t.Fatalf("who says when fields were applied is not believed: %v, at first %v, want %v", owners(first.ObjectMeta), first.ManagedFields[0].Time, at)
+		t.Fatalf("who says when fields were applied is not believed: %v, at first %v, want %v",
+			owners(first.ObjectMeta), first.ManagedFields[0].Time, at)
 	}
 	again := a.must(a.maps("c", "one", `{"a":"1"}`, false))
 	if again.ResourceVersion != first.ResourceVersion || !again.ManagedFields[0].Time.Equal(at) {
-		t.Errorf("applied again: version %s at %v, was %s at %v", again.ResourceVersion, again.ManagedFields[0].Time, first.ResourceVersion, at)
+		t.Errorf("applied again: version %s at %v, was %s at %v", again.ResourceVersion, again.ManagedFields[0].Time,
+			first.ResourceVersion, at)
 	}
 	changed := a.must(a.maps("c", "one", `{"a":"2"}`, false))
-	if changed.ResourceVersion == first.ResourceVersion || len(changed.ManagedFields) != 2 || changed.ManagedFields[0].Time.Equal(at) {
+	if changed.ResourceVersion == first.ResourceVersion || len(changed.ManagedFields) != 2 ||
+		changed.ManagedFields[0].Time.Equal(at) {
 		t.Errorf("applied a change: version %s, %v", changed.ResourceVersion, owners(changed.ObjectMeta))
 	}
 }
@@ -158,13 +172,34 @@ func TestApplyCreates(t *testing.T) {
 		code             int
 		text             string
 	}{
-		{"new", "a", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"},"data":{"a":"1"}}`, 201, `"manager":"x","operation":"Apply"`},
+		{
+			"new", "a", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"},"data":{"a":"1"}}`, 201,
+			`"manager":"x","operation":"Apply"`,
+		},
 		{"there", "a", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"}}`, 200, `"name":"a"`},
-		{"new with a uid", "b", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"b","uid":"u"}}`, 409, "uid mismatch: the provided object specified uid u, and no existing object was found"},
-		{"another name", "b", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"c"}}`, 400, "the name of the object (c) does not match the name on the URL (b)"},
-		{"managed fields", "a", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a","managedFields":[{"manager":"y"}]}}`, 400, "metadata.managedFields must be nil"},
-		{"duplicate items of a list", "../pods/p", `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p"},"spec":{"containers":[{"name":"c","image":"i"},{"name":"c","image":"j"}]}}`, 500, "duplicate entries for key"},
-		{"an item without its key", "../pods/p", `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p"},"spec":{"containers":[{"image":"i"}]}}`, 422, "spec.containers[0].name: Required value"},
+		{
+			"new with a uid", "b", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"b","uid":"u"}}`, 409,
+			"uid mismatch: the provided object specified uid u, and no existing object was found",
+		},
+		{
+			"another name", "b", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"c"}}`, 400,
+			"the name of the object (c) does not match the name on the URL (b)",
+		},
+		{
+			"managed fields", "a",
+			`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a","managedFields":[{"manager":"y"}]}}`, 400,
+			"metadata.managedFields must be nil",
+		},
+		{
+			"duplicate items of a list", "../pods/p",
+			`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p"},"spec":{"containers":[{"name":"c","image":"i"},{"name":"c","image":"j"}]}}`,
+			500, "duplicate entries for key",
+		},
+		{
+			"an item without its key", "../pods/p",
+			`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p"},"spec":{"containers":[{"image":"i"}]}}`, 422,
+			"spec.containers[0].name: Required value",
+		},
 	} {
 		path := strings.Replace(base+c.name, "configmaps/../", "", 1)
 		r.call(t, "PATCH", path+"?fieldManager=x", c.body, "Content-Type", applyPatch).wants(t, c.what, c.code, c.text)
@@ -174,45 +209,58 @@ func TestApplyCreates(t *testing.T) {
 // TestApplyParts: each subresource has owners of its own.
 func TestApplyParts(t *testing.T) {
 	r := start(t, nil)
-	ctx, deployments := t.Context(), r.clients(t).AppsV1().Deployments("default")
+	ctx := t.Context()
+	deployments := r.clients(t).AppsV1().Deployments("default")
 	const all = `{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"web"},"spec":{"replicas":2,"selector":{"matchLabels":{"app":"web"}},` +
 		`"template":{"metadata":{"labels":{"app":"web"}},"spec":{"containers":[{"name":"main","image":"nginx"}]}}}}`
 	apply := func(manager, body string, subs ...string) (*appsv1.Deployment, error) {
-		return deployments.Patch(ctx, "web", types.ApplyPatchType, []byte(body), metav1.PatchOptions{FieldManager: manager}, subs...)
+		return deployments.Patch(ctx, "web", types.ApplyPatchType, []byte(body),
+			metav1.PatchOptions{FieldManager: manager}, subs...)
 	}
 	d, err := apply("owner", all)
 	if err != nil {
 		t.Fatal(err)
 	}
 	generation := d.Generation
-	d, err = apply("watcher", `{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"web"},"status":{"replicas":1,"conditions":[{"type":"Available","status":"True"}]}}`, "status")
+	d, err = apply("watcher",
+		`{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"web"},"status":{"replicas":1,"conditions":[{"type":"Available","status":"True"}]}}`,
+		"status")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if d.Status.Replicas != 1 || d.Generation != generation || !slices.Equal(owners(d.ObjectMeta), []string{"owner Apply", "watcher Apply status"}) {
-		t.Errorf("status applied: %d replicas, generation %d (was %d), owners %v", d.Status.Replicas, d.Generation, generation, owners(d.ObjectMeta))
+	if d.Status.Replicas != 1 || d.Generation != generation ||
+		!slices.Equal(owners(d.ObjectMeta), []string{"owner Apply", "watcher Apply status"}) {
+		t.Errorf("status applied: %d replicas, generation %d (was %d), owners %v", d.Status.Replicas, d.Generation,
+			generation, owners(d.ObjectMeta))
 	}
 	// A spec in a status apply changes and owns nothing.
-	d, err = apply("watcher", `{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"web"},"spec":{"replicas":9},"status":{"replicas":1,"conditions":[{"type":"Available","status":"True"}]}}`, "status")
+	d, err = apply("watcher",
+		`{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"web"},"spec":{"replicas":9},"status":{"replicas":1,"conditions":[{"type":"Available","status":"True"}]}}`,
+		"status")
 	if err != nil || *d.Spec.Replicas != 2 || owned(t, d.ObjectMeta, "watcher", "f:spec") {
 		t.Errorf("spec in a status apply: %v, %d replicas, owners %v", err, *d.Spec.Replicas, owners(d.ObjectMeta))
 	}
 	// Scale: its replicas are the deployment's.
 	raw := r.call(t, "PATCH", "/apis/apps/v1/namespaces/default/deployments/web/scale?fieldManager=scaler",
-		`{"apiVersion":"autoscaling/v1","kind":"Scale","metadata":{"name":"web","namespace":"default"},"spec":{"replicas":5}}`, "Content-Type", applyPatch)
-	raw.wants(t, "scale applied over an owner", 409, `Apply failed with 1 conflict: conflict with "owner": .spec.replicas`)
+		`{"apiVersion":"autoscaling/v1","kind":"Scale","metadata":{"name":"web","namespace":"default"},"spec":{"replicas":5}}`,
+		"Content-Type", applyPatch)
+	raw.wants(t, "scale applied over an owner", 409,
+		`Apply failed with 1 conflict: conflict with "owner": .spec.replicas`)
 	raw = r.call(t, "PATCH", "/apis/apps/v1/namespaces/default/deployments/web/scale?fieldManager=scaler&force=true",
-		`{"apiVersion":"autoscaling/v1","kind":"Scale","metadata":{"name":"web","namespace":"default"},"spec":{"replicas":5}}`, "Content-Type", applyPatch)
+		`{"apiVersion":"autoscaling/v1","kind":"Scale","metadata":{"name":"web","namespace":"default"},"spec":{"replicas":5}}`,
+		"Content-Type", applyPatch)
 	raw.wants(t, "scale forced", 200, `"replicas":5`)
 	if d, err = deployments.Get(ctx, "web", metav1.GetOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if *d.Spec.Replicas != 5 || !owned(t, d.ObjectMeta, "scaler", "f:spec/f:replicas") || owned(t, d.ObjectMeta, "owner", "f:spec/f:replicas") ||
+	if *d.Spec.Replicas != 5 || !owned(t, d.ObjectMeta, "scaler", "f:spec/f:replicas") ||
+		owned(t, d.ObjectMeta, "owner", "f:spec/f:replicas") ||
 		!slices.Contains(owners(d.ObjectMeta), "scaler Apply scale") {
 		t.Errorf("after the scale: %d replicas, owners %v", *d.Spec.Replicas, owners(d.ObjectMeta))
 	}
 	_, err = apply("owner", all)
-	if want := `Apply failed with 1 conflict: conflict with "scaler" with subresource "scale": .spec.replicas`; err == nil || err.Error() != want {
+	if want := `Apply failed with 1 conflict: conflict with "scaler" with subresource "scale": .spec.replicas`; err == nil ||
+		err.Error() != want {
 		t.Errorf("conflict with a scale: %v, want %s", err, want)
 	}
 	// An update of the scale takes the count over.
@@ -221,17 +269,22 @@ func TestApplyParts(t *testing.T) {
 		t.Fatal(err)
 	}
 	scale.Spec.Replicas = 3
-	if _, err := deployments.UpdateScale(ctx, "web", scale, metav1.UpdateOptions{FieldManager: "autoscaler"}); err != nil {
+	if _, err := deployments.UpdateScale(ctx, "web", scale,
+		metav1.UpdateOptions{FieldManager: "autoscaler"}); err != nil {
 		t.Fatal(err)
 	}
-	if d, err = deployments.Get(ctx, "web", metav1.GetOptions{}); err != nil || !slices.Contains(owners(d.ObjectMeta), "autoscaler Update scale") {
+	if d, err = deployments.Get(ctx, "web", metav1.GetOptions{}); err != nil ||
+		!slices.Contains(owners(d.ObjectMeta), "autoscaler Update scale") {
 		t.Errorf("after an update of the scale: %v, owners %v", err, owners(d.ObjectMeta))
 	}
-	r.call(t, "GET", "/apis/apps/v1/namespaces/default/deployments/web/scale", "", "Accept", "application/json;as=Table;g=meta.k8s.io;v=v1").
+	r.call(t, "GET", "/apis/apps/v1/namespaces/default/deployments/web/scale", "", "Accept",
+		"application/json;as=Table;g=meta.k8s.io;v=v1").
 		wants(t, "scale as a table", 200, `"name":"Desired"`)
-	r.call(t, "PATCH", "/apis/apps/v1/namespaces/default/deployments/none/scale?fieldManager=x", `{"apiVersion":"autoscaling/v1","kind":"Scale"}`, "Content-Type", applyPatch).
+	r.call(t, "PATCH", "/apis/apps/v1/namespaces/default/deployments/none/scale?fieldManager=x",
+		`{"apiVersion":"autoscaling/v1","kind":"Scale"}`, "Content-Type", applyPatch).
 		wants(t, "scale of nothing", 404, `deployments.apps "none" not found`)
-	r.call(t, "PATCH", "/apis/apps/v1/namespaces/default/deployments/none/status?fieldManager=x", `{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"none"}}`, "Content-Type", applyPatch).
+	r.call(t, "PATCH", "/apis/apps/v1/namespaces/default/deployments/none/status?fieldManager=x",
+		`{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"none"}}`, "Content-Type", applyPatch).
 		wants(t, "status of nothing", 404, `deployments.apps "none" not found`)
 }
 
@@ -239,7 +292,8 @@ func TestApplyParts(t *testing.T) {
 func TestManagedFieldsReset(t *testing.T) {
 	r := start(t, nil)
 	a := applier{t, r}
-	ctx, maps := t.Context(), r.clients(t).CoreV1().ConfigMaps("default")
+	ctx := t.Context()
+	maps := r.clients(t).CoreV1().ConfigMaps("default")
 	fresh := func(name string) *corev1.ConfigMap { return a.must(a.maps(name, "one", `{"a":"1"}`, false)) }
 
 	// Absent managedFields keep what is there; an empty list resets all; a list with one empty entry does too.
@@ -251,7 +305,8 @@ func TestManagedFieldsReset(t *testing.T) {
 		t.Errorf("absent: %v, %v", err, owners(got.ObjectMeta))
 	}
 	for name, patch := range map[string]string{
-		"empty": `[{"op":"replace","path":"/metadata/managedFields","value":[]}]`, "one-empty": `[{"op":"replace","path":"/metadata/managedFields","value":[{}]}]`,
+		"empty":     `[{"op":"replace","path":"/metadata/managedFields","value":[]}]`,
+		"one-empty": `[{"op":"replace","path":"/metadata/managedFields","value":[{}]}]`,
 	} {
 		fresh(name)
 		got, err = maps.Patch(ctx, name, types.JSONPatchType, []byte(patch), metav1.PatchOptions{FieldManager: "two"})
@@ -265,19 +320,22 @@ func TestManagedFieldsReset(t *testing.T) {
 		}
 	}
 	fresh("null")
-	got, err = maps.Patch(ctx, "null", types.MergePatchType, []byte(`{"metadata":{"managedFields":null}}`), metav1.PatchOptions{FieldManager: "two"})
+	got, err = maps.Patch(ctx, "null", types.MergePatchType, []byte(`{"metadata":{"managedFields":null}}`),
+		metav1.PatchOptions{FieldManager: "two"})
 	if err != nil || !slices.Equal(owners(got.ObjectMeta), []string{"one Apply"}) {
 		t.Errorf("null: %v, %v", err, owners(got.ObjectMeta))
 	}
 	// Entries that make no sense are ignored: what is there stays.
 	fresh("wrong")
 	r.call(t, "PATCH", "/api/v1/namespaces/default/configmaps/wrong",
-		`{"metadata":{"managedFields":[{"manager":"x","operation":"Steal","apiVersion":"v1","fieldsType":"FieldsV1","fieldsV1":{}}]}}`, "Content-Type", mergePatch).
+		`{"metadata":{"managedFields":[{"manager":"x","operation":"Steal","apiVersion":"v1","fieldsType":"FieldsV1","fieldsV1":{}}]}}`,
+		"Content-Type", mergePatch).
 		wants(t, "no such operation", 200, `"managedFields":[{"manager":"one","operation":"Apply"`)
 	// An entry of a version that nobody knows is dropped.
 	fresh("old")
 	got, err = maps.Patch(ctx, "old", types.MergePatchType,
-		[]byte(`{"metadata":{"managedFields":[{"manager":"x","operation":"Update","apiVersion":"v0alpha1","time":"2020-01-01T00:00:00Z","fieldsType":"FieldsV1","fieldsV1":{"f:data":{"f:a":{}}}}]}}`),
+		[]byte(
+			`{"metadata":{"managedFields":[{"manager":"x","operation":"Update","apiVersion":"v0alpha1","time":"2020-01-01T00:00:00Z","fieldsType":"FieldsV1","fieldsV1":{"f:data":{"f:a":{}}}}]}}`),
 		metav1.PatchOptions{FieldManager: "two"})
 	if err != nil || slices.Contains(owners(got.ObjectMeta), "x Update") {
 		t.Errorf("entry of an unknown version: %v, %v", err, owners(got.ObjectMeta))
@@ -287,7 +345,8 @@ func TestManagedFieldsReset(t *testing.T) {
 // TestApplyMigration goes from client-side to server-side apply as kubectl does.
 func TestApplyMigration(t *testing.T) {
 	r := start(t, nil)
-	ctx, maps := t.Context(), r.clients(t).CoreV1().ConfigMaps("default")
+	ctx := t.Context()
+	maps := r.clients(t).CoreV1().ConfigMaps("default")
 	const last = `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"annotations":{},"name":"m","namespace":"default"},"data":{"a":"1","b":"1"}}`
 	m := configMap("m")
 	m.Annotations = map[string]string{corev1.LastAppliedConfigAnnotation: last}
@@ -312,7 +371,8 @@ func TestApplyMigration(t *testing.T) {
 	if got, err = maps.Patch(ctx, "m", types.JSONPatchType, patch, metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if !slices.Equal(owners(got.ObjectMeta), []string{"kubectl Apply"}) || !owned(t, got.ObjectMeta, "kubectl", "f:data/f:b") {
+	if !slices.Equal(owners(got.ObjectMeta), []string{"kubectl Apply"}) ||
+		!owned(t, got.ObjectMeta, "kubectl", "f:data/f:b") {
 		t.Errorf("after the migration: %v", got.ManagedFields)
 	}
 	if got, err = maps.Patch(ctx, "m", types.ApplyPatchType, []byte(next), opts); err != nil {

@@ -71,59 +71,76 @@ rules:
 		}
 		return got
 	}
-	made := r.call(t, "POST", mapsPath, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"},"data":{"k":"v"}}`, "Audit-Id", "create")
+	made := r.call(t, "POST", mapsPath,
+		`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"},"data":{"k":"v"}}`, "Audit-Id", "create")
 	if made.Header.Get("Audit-Id") != "create" {
 		t.Errorf("audit id of the answer: %q", made.Header.Get("Audit-Id"))
 	}
 	es := get("a create", "create", 2)
-	first, last := es[0], es[1]
-	if first.Stage != audit.StageRequestReceived || first.ResponseStatus != nil || last.Stage != audit.StageResponseComplete || last.ResponseStatus.Code != 201 {
+	first := es[0]
+	last := es[1]
+	if first.Stage != audit.StageRequestReceived || first.ResponseStatus != nil ||
+		last.Stage != audit.StageResponseComplete || last.ResponseStatus.Code != 201 {
 		t.Errorf("stages of a create: %+v, %+v", first, last)
 	}
-	if last.User.Username != "admin" || last.Verb != "create" || last.RequestURI != mapsPath || last.UserAgent != "tester/1" || len(last.SourceIPs) != 1 ||
-		last.ObjectRef.Resource != "configmaps" || last.ObjectRef.Name != "a" || last.ObjectRef.Namespace != "default" || last.ObjectRef.APIVersion != "v1" {
+	if last.User.Username != "admin" || last.Verb != "create" || last.RequestURI != mapsPath ||
+		last.UserAgent != "tester/1" || len(last.SourceIPs) != 1 ||
+		last.ObjectRef.Resource != "configmaps" || last.ObjectRef.Name != "a" ||
+		last.ObjectRef.Namespace != "default" || last.ObjectRef.APIVersion != "v1" {
 		t.Errorf("a create: %+v of %+v", last, last.ObjectRef)
 	}
-	if !strings.Contains(string(last.RequestObject), `"k":"v"`) || !strings.Contains(string(last.ResponseObject), `"uid":"`) || strings.Contains(string(last.ResponseObject), "managedFields") {
+	if !strings.Contains(string(last.RequestObject), `"k":"v"`) || !strings.Contains(string(last.ResponseObject),
+		`"uid":"`) || strings.Contains(string(last.ResponseObject), "managedFields") {
 		t.Errorf("objects of a create: %s and %s", last.RequestObject, last.ResponseObject)
 	}
-	if last.Annotations["authorization.k8s.io/decision"] != "allow" || last.Annotations["authorization.k8s.io/reason"] == "" {
+	if last.Annotations["authorization.k8s.io/decision"] != "allow" ||
+		last.Annotations["authorization.k8s.io/reason"] == "" {
 		t.Errorf("annotations %v", last.Annotations)
 	}
 	r.call(t, "GET", mapsPath+"/a", "", "Audit-Id", "get")
 	if last := get("a get", "get", 2)[1]; last.Level != audit.LevelRequest || last.ResponseObject != nil {
 		t.Errorf("a get: %s with %s", last.Level, last.ResponseObject)
 	}
-	r.call(t, "PATCH", mapsPath+"/a?fieldManager=m", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n", "Content-Type", applyPatch, "Audit-Id", "apply")
-	if last := get("an apply", "apply", 2)[1]; !json.Valid(last.RequestObject) || !strings.Contains(string(last.RequestObject), `"name":"a"`) {
+	r.call(t, "PATCH", mapsPath+"/a?fieldManager=m", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n",
+		"Content-Type", applyPatch, "Audit-Id", "apply")
+	if last := get("an apply", "apply", 2)[1]; !json.Valid(last.RequestObject) ||
+		!strings.Contains(string(last.RequestObject), `"name":"a"`) {
 		t.Errorf("an apply: %s", last.RequestObject)
 	}
-	r.call(t, "POST", "/api/v1/namespaces/default/secrets", `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"s"},"stringData":{"k":"hidden"}}`, "Audit-Id", "secret")
-	if last := get("a secret", "secret", 2)[1]; last.RequestObject != nil || last.ResponseObject != nil || last.ResponseStatus.Code != 201 {
+	r.call(t, "POST", "/api/v1/namespaces/default/secrets",
+		`{"apiVersion":"v1","kind":"Secret","metadata":{"name":"s"},"stringData":{"k":"hidden"}}`, "Audit-Id", "secret")
+	if last := get("a secret", "secret", 2)[1]; last.RequestObject != nil || last.ResponseObject != nil ||
+		last.ResponseStatus.Code != 201 {
 		t.Errorf("a secret: %+v", last)
 	}
 	r.call(t, "GET", mapsPath+"/none", "", "Audit-Id", "missing")
-	if last := get("a 404", "missing", 2)[1]; last.ResponseStatus.Code != 404 || last.ResponseStatus.Reason != metav1.StatusReasonNotFound || last.ResponseStatus.Status != metav1.StatusFailure {
+	if last := get("a 404", "missing", 2)[1]; last.ResponseStatus.Code != 404 ||
+		last.ResponseStatus.Reason != metav1.StatusReasonNotFound ||
+		last.ResponseStatus.Status != metav1.StatusFailure {
 		t.Errorf("a 404: %+v", last.ResponseStatus)
 	}
 	callAs(t, r.as("bob"), "GET", mapsPath, "", "Audit-Id", "forbidden")
-	if last := get("a 403", "forbidden", 2)[1]; last.ResponseStatus.Code != 403 || last.Annotations["authorization.k8s.io/decision"] != "forbid" {
+	if last := get("a 403", "forbidden", 2)[1]; last.ResponseStatus.Code != 403 ||
+		last.Annotations["authorization.k8s.io/decision"] != "forbid" {
 		t.Errorf("a 403: %+v %v", last.ResponseStatus, last.Annotations)
 	}
 	r.call(t, "GET", mapsPath, "", "Audit-Id", "as", "Impersonate-User", "bob")
-	if last := get("an impersonation", "as", 2)[1]; last.User.Username != "admin" || last.ImpersonatedUser == nil || last.ImpersonatedUser.Username != "bob" {
+	if last := get("an impersonation", "as", 2)[1]; last.User.Username != "admin" || last.ImpersonatedUser == nil ||
+		last.ImpersonatedUser.Username != "bob" {
 		t.Errorf("an impersonation: %+v as %+v", last.User, last.ImpersonatedUser)
 	} else if m := last.AuthenticationMetadata; m == nil || m.ImpersonationConstraint != "impersonate:user-info" {
 		t.Errorf("an impersonation: by %+v", m)
 	}
 	callAs(t, r.as("bob"), "GET", mapsPath, "", "Audit-Id", "not-as", "Impersonate-User", "carl")
-	if last := get("a refused impersonation", "not-as", 2)[1]; last.ImpersonatedUser != nil || last.ResponseStatus.Code != 403 ||
+	if last := get("a refused impersonation", "not-as", 2)[1]; last.ImpersonatedUser != nil ||
+		last.ResponseStatus.Code != 403 ||
 		!strings.Contains(last.ResponseStatus.Message, `cannot impersonate-on:user-info:list resource "configmaps"`) {
 		t.Errorf("a refused impersonation: %+v, %+v", last.ImpersonatedUser, last.ResponseStatus)
 	}
 	_, stop := r.watching(t, mapsPath+"?watch=true", "Audit-Id", "watch")
 	stop()
-	if es := get("a watch", "watch", 3); es[1].Stage != audit.StageResponseStarted || es[1].Verb != "watch" || es[2].Stage != audit.StageResponseComplete {
+	if es := get("a watch", "watch", 3); es[1].Stage != audit.StageResponseStarted || es[1].Verb != "watch" ||
+		es[2].Stage != audit.StageResponseComplete {
 		t.Errorf("a watch: %s, %s", es[1].Stage, es[2].Stage)
 	}
 	r.call(t, "GET", "/healthz", "", "Audit-Id", "health")

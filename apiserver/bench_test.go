@@ -35,7 +35,9 @@ func inMemory(b *testing.B) *running {
 	})
 }
 
-func call(b *testing.B, h http.Handler, method, path, contentType string, body []byte, want int) *httptest.ResponseRecorder {
+func call(
+	b *testing.B, h http.Handler, method, path, contentType string, body []byte, want int,
+) *httptest.ResponseRecorder {
 	b.Helper()
 	r := httptest.NewRequestWithContext(b.Context(), method, path, bytes.NewReader(body))
 	r.Header.Set("Content-Type", contentType)
@@ -91,9 +93,15 @@ func BenchmarkGetPod(b *testing.B) {
 func roomyPod(name string) *corev1.Pod {
 	p := pod(name)
 	first := &p.Spec.Containers[0]
-	first.Resources.Requests = corev1.ResourceList{"cpu": resource.MustParse("100m"), "memory": resource.MustParse("64Mi")}
+	first.Resources.Requests = corev1.ResourceList{
+		"cpu":    resource.MustParse("100m"),
+		"memory": resource.MustParse("64Mi"),
+	}
 	for i := range 5 {
-		first.Env = append(first.Env, corev1.EnvVar{Name: fmt.Sprintf("VARIABLE_%d", i), Value: "a value of middling length"})
+		first.Env = append(first.Env, corev1.EnvVar{
+			Name:  fmt.Sprintf("VARIABLE_%d", i),
+			Value: "a value of middling length",
+		})
 	}
 	second := first.DeepCopy()
 	second.Name = "second"
@@ -144,8 +152,10 @@ func BenchmarkStatusPatch(b *testing.B) {
 	n := 0
 	for b.Loop() {
 		n++
-		patch := fmt.Appendf(nil, `{"status":{"message":"%d","conditions":[{"type":"Ready","status":"True","message":"%d"}]}}`, n, n)
-		call(b, h, "PATCH", "/api/v1/namespaces/default/pods/web/status", "application/strategic-merge-patch+json", patch, http.StatusOK)
+		patch := fmt.Appendf(nil,
+			`{"status":{"message":"%d","conditions":[{"type":"Ready","status":"True","message":"%d"}]}}`, n, n)
+		call(b, h, "PATCH", "/api/v1/namespaces/default/pods/web/status", "application/strategic-merge-patch+json",
+			patch, http.StatusOK)
 	}
 }
 

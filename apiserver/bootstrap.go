@@ -109,13 +109,16 @@ func (s *Server) ensure(ctx context.Context, obj runtime.Object) error {
 	if probe, _ := current.DeepCopyObject().(kind.Object); !reconcileObject(probe, o) {
 		return nil
 	}
-	if err := s.handler.Update(ctx, serverUser, gvr, o, func(obj kind.Object) bool { return reconcileObject(obj, o) }); err != nil {
+	if err := s.handler.Update(ctx, serverUser, gvr, o, func(obj kind.Object) bool {
+		return reconcileObject(obj, o)
+	}); err != nil {
 		return fmt.Errorf("update %s: %w", name, err)
 	}
 	return nil
 }
 
-// removeBindingSubjects removes b's subjects from the binding of that name, unless an administrator disabled autoupdate.
+// removeBindingSubjects removes b's subjects from the binding of that name, unless an administrator disabled
+// autoupdate.
 func (s *Server) removeBindingSubjects(ctx context.Context, b *rbacv1.ClusterRoleBinding) error {
 	gvr := rbacv1.SchemeGroupVersion.WithResource("clusterrolebindings")
 	current, err := s.reader.Get(ctx, gvr, "", b.Name)
@@ -157,8 +160,8 @@ func (s *Server) resourceOf(gvk schema.GroupVersionKind) (schema.GroupVersionRes
 	return schema.GroupVersionResource{}, false
 }
 
-// reconcileObject modifies obj towards want and reports whether that changed anything. Missing rules and subjects are added, extra ones stay,
-// an object with autoupdate "false" is left alone, and addresses are replaced.
+// reconcileObject modifies obj towards want and reports whether that changed anything. Missing rules and subjects are
+// added, extra ones stay, an object with autoupdate "false" is left alone, and addresses are replaced.
 func reconcileObject(obj, want kind.Object) bool {
 	if obj.GetAnnotations()[autoupdate] == "false" {
 		return false
@@ -190,7 +193,8 @@ func reconcileObject(obj, want kind.Object) bool {
 		return ok && o.Namespace == metav1.NamespaceSystem && mergeCABundles(o, w)
 	case *networkingv1.ServiceCIDR: // from one IP family to two
 		w, ok := want.(*networkingv1.ServiceCIDR)
-		return ok && len(o.Spec.CIDRs) == 1 && len(w.Spec.CIDRs) == 2 && o.Spec.CIDRs[0] == w.Spec.CIDRs[0] && replace(&o.Spec.CIDRs, w.Spec.CIDRs)
+		return ok && len(o.Spec.CIDRs) == 1 && len(w.Spec.CIDRs) == 2 && o.Spec.CIDRs[0] == w.Spec.CIDRs[0] &&
+			replace(&o.Spec.CIDRs, w.Spec.CIDRs)
 	case *corev1.Endpoints: // deprecated, but still read by clients
 		w, ok := want.(*corev1.Endpoints) // the same
 		return ok && replace(&o.Subsets, w.Subsets)
@@ -205,7 +209,8 @@ func reconcileObject(obj, want kind.Object) bool {
 	return false
 }
 
-// mergeCABundles adds the CAs of want to the ConfigMap for aggregated servers. Others stay: another server may use them.
+// mergeCABundles adds the CAs of want to the ConfigMap for aggregated servers. Others stay: another server may use
+// them.
 func mergeCABundles(have, want *corev1.ConfigMap) bool {
 	changed := false
 	for key, list := range want.Data {
@@ -255,14 +260,32 @@ func (s *Server) ownService() ([]runtime.Object, error) {
 		return nil, err
 	}
 	first := s.ownRanges()[0].Addr().Next()
-	meta := metav1.ObjectMeta{Name: "kubernetes", Namespace: "default", Labels: map[string]string{"component": "apiserver", "provider": "kubernetes"}}
-	service := &corev1.Service{ObjectMeta: meta, Spec: corev1.ServiceSpec{
-		Type: corev1.ServiceTypeClusterIP, ClusterIP: first.String(), ClusterIPs: []string{first.String()},
-		SessionAffinity: corev1.ServiceAffinityNone,
-		Ports:           []corev1.ServicePort{{Name: "https", Protocol: corev1.ProtocolTCP, Port: 443, TargetPort: intstr.FromInt32(port)}},
-	}}
+	meta := metav1.ObjectMeta{
+		Name:      "kubernetes",
+		Namespace: "default",
+		Labels: map[string]string{
+			"component": "apiserver",
+			"provider":  "kubernetes",
+		},
+	}
+	service := &corev1.Service{
+		ObjectMeta: meta,
+		Spec: corev1.ServiceSpec{
+			Type:            corev1.ServiceTypeClusterIP,
+			ClusterIP:       first.String(),
+			ClusterIPs:      []string{first.String()},
+			SessionAffinity: corev1.ServiceAffinityNone,
+			Ports: []corev1.ServicePort{{
+				Name:       "https",
+				Protocol:   corev1.ProtocolTCP,
+				Port:       443,
+				TargetPort: intstr.FromInt32(port),
+			}},
+		},
+	}
 	addresses := &networkingv1.ServiceCIDR{
-		ObjectMeta: metav1.ObjectMeta{Name: "kubernetes"}, Spec: networkingv1.ServiceCIDRSpec{CIDRs: s.ownCIDRs()},
+		ObjectMeta: metav1.ObjectMeta{Name: "kubernetes"},
+		Spec:       networkingv1.ServiceCIDRSpec{CIDRs: s.ownCIDRs()},
 	}
 	return []runtime.Object{service, addresses}, nil
 }
@@ -275,8 +298,8 @@ func (s *Server) address() string {
 	return s.config.Advertise
 }
 
-// advertised is the address by which other machines reach the server. A loopback address is not advertised: host-network processes on this
-// machine reach the server anyway.
+// advertised is the address by which other machines reach the server. A loopback address is not advertised:
+// host-network processes on this machine reach the server anyway.
 func (s *Server) advertised() (host string, port int32, err error) {
 	at := s.address()
 	if at == "" {
@@ -317,9 +340,11 @@ func (s *Server) ownCIDRs() []string {
 	return out
 }
 
-// updateSpec updates the spec of a FlowSchema or PriorityLevelConfiguration, unless an administrator disabled autoupdate.
+// updateSpec updates the spec of a FlowSchema or PriorityLevelConfiguration, unless an administrator disabled
+// autoupdate.
 func updateSpec[T any](obj kind.Object, spec, want *T) bool {
-	if obj.GetAnnotations()[flowcontrolv1.AutoUpdateAnnotationKey] != "true" || apiequality.Semantic.DeepEqual(spec, want) {
+	if obj.GetAnnotations()[flowcontrolv1.AutoUpdateAnnotationKey] != "true" ||
+		apiequality.Semantic.DeepEqual(spec, want) {
 		return false
 	}
 	*spec = *want

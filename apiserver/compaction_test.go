@@ -18,7 +18,8 @@ import (
 func TestExpiredPages(t *testing.T) {
 	var st store.Store
 	r := start(t, func(c *apiserver.Config) { st = c.Store })
-	ctx, maps := t.Context(), r.clients(t).CoreV1().ConfigMaps("default")
+	ctx := t.Context()
+	maps := r.clients(t).CoreV1().ConfigMaps("default")
 	for i := range 10 {
 		if _, err := maps.Create(ctx, configMap(fmt.Sprintf("m%d", i)), metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
@@ -48,7 +49,8 @@ func TestExpiredPages(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := r.call(t, "GET", mapsPath+"?limit=4&continue="+first.Continue, "")
-	got.wants(t, "a page of what is forgotten", 410, "The provided continue parameter is too old to display a consistent list result.")
+	got.wants(t, "a page of what is forgotten", 410,
+		"The provided continue parameter is too old to display a consistent list result.")
 	s := got.status(t)
 	if s.Reason != metav1.StatusReasonExpired || s.Continue == "" || s.Continue == first.Continue {
 		t.Fatalf("expired page: %+v", s)
@@ -96,7 +98,8 @@ func TestExpiredWatch(t *testing.T) {
 	if err := json.Unmarshal(next(t, frames, "ERROR", "").Object, &s); err != nil {
 		t.Fatal(err)
 	}
-	if s.Kind != "Status" || s.Code != 410 || s.Reason != metav1.StatusReasonExpired || !strings.HasPrefix(s.Message, "too old resource version: 1 (") {
+	if s.Kind != "Status" || s.Code != 410 || s.Reason != metav1.StatusReasonExpired ||
+		!strings.HasPrefix(s.Message, "too old resource version: 1 (") {
 		t.Errorf("got %+v", s)
 	}
 	if f, more := <-frames; more {

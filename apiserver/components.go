@@ -19,8 +19,8 @@ import (
 	"keelson/api/kind"
 )
 
-// components serves componentstatuses, computed at each request. A component in this process is healthy as long as the server runs. For
-// another one it checks the leader's lease, because its address is unknown.
+// components serves componentstatuses, computed at each request. A component in this process is healthy as long as the
+// server runs. For another one it checks the leader's lease, because its address is unknown.
 type components struct {
 	// inProcess has the lease names of components in this process.
 	inProcess map[string]bool
@@ -30,14 +30,21 @@ type components struct {
 }
 
 // agents are the components except the store, with their leader election leases in kube-system.
-var agents = []struct{ name, lease string }{{"controller-manager", "kube-controller-manager"}, {"scheduler", "kube-scheduler"}}
+var agents = []struct {
+	name, lease string
+}{{"controller-manager", "kube-controller-manager"}, {"scheduler", "kube-scheduler"}}
 
 var leases = coordinationv1.SchemeGroupVersion.WithResource("leases")
 
 func (s *Server) components() components {
-	return components{inProcess: s.config.InProcess, store: s.config.Store.Health, now: time.Now, lease: func(ctx context.Context, name string) (runtime.Object, error) {
-		return s.reader.Get(ctx, leases, metav1.NamespaceSystem, name)
-	}}
+	return components{
+		inProcess: s.config.InProcess,
+		store:     s.config.Store.Health,
+		now:       time.Now,
+		lease: func(ctx context.Context, name string) (runtime.Object, error) {
+			return s.reader.Get(ctx, leases, metav1.NamespaceSystem, name)
+		},
+	}
 }
 
 // Get returns 404 for unknown names.
@@ -61,7 +68,8 @@ func (c components) List(ctx context.Context, _ string, l labels.Selector, _ fie
 		cond.Type = corev1.ComponentHealthy
 		if l == nil || l.Matches(labels.Set{}) {
 			out = append(out, &corev1.ComponentStatus{
-				TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ComponentStatus"}, ObjectMeta: metav1.ObjectMeta{Name: name},
+				TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "ComponentStatus"},
+				ObjectMeta: metav1.ObjectMeta{Name: name},
 				Conditions: []corev1.ComponentCondition{cond},
 			})
 		}
@@ -84,9 +92,13 @@ func (c components) agent(ctx context.Context, name string) corev1.ComponentCond
 	obj, err := c.lease(ctx, name)
 	l, _ := obj.(*coordinationv1.Lease)
 	switch {
-	case apierrors.IsNotFound(err), err == nil && (l == nil || l.Spec.RenewTime == nil || l.Spec.LeaseDurationSeconds == nil):
-		return corev1.ComponentCondition{Status: corev1.ConditionUnknown, Message: fmt.Sprintf(
-			"nobody holds the lease kube-system/%s: it does not run, or runs without leader election", name)}
+	case apierrors.IsNotFound(err),
+		err == nil && (l == nil || l.Spec.RenewTime == nil || l.Spec.LeaseDurationSeconds == nil):
+		return corev1.ComponentCondition{
+			Status: corev1.ConditionUnknown,
+			Message: fmt.Sprintf(
+				"nobody holds the lease kube-system/%s: it does not run, or runs without leader election", name),
+		}
 	case err != nil:
 		return corev1.ComponentCondition{Status: corev1.ConditionUnknown, Error: err.Error()}
 	}
@@ -97,9 +109,15 @@ func (c components) agent(ctx context.Context, name string) corev1.ComponentCond
 	ago := c.now().Sub(l.Spec.RenewTime.Time).Round(time.Second)
 	switch {
 	case who == "":
-		return corev1.ComponentCondition{Status: corev1.ConditionFalse, Message: fmt.Sprintf("its leader gave the lease kube-system/%s back %v ago", name, ago)}
+		return corev1.ComponentCondition{
+			Status:  corev1.ConditionFalse,
+			Message: fmt.Sprintf("its leader gave the lease kube-system/%s back %v ago", name, ago),
+		}
 	case ago > time.Duration(*l.Spec.LeaseDurationSeconds)*time.Second:
-		return corev1.ComponentCondition{Status: corev1.ConditionFalse, Message: fmt.Sprintf("%s last renewed the lease kube-system/%s %v ago", who, name, ago)}
+		return corev1.ComponentCondition{
+			Status:  corev1.ConditionFalse,
+			Message: fmt.Sprintf("%s last renewed the lease kube-system/%s %v ago", who, name, ago),
+		}
 	}
 	return corev1.ComponentCondition{Status: corev1.ConditionTrue, Message: "ok"}
 }

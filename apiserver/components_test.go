@@ -20,8 +20,11 @@ import (
 func TestComponentsAreAsked(t *testing.T) {
 	now := time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
 	lease := func(who string, ago time.Duration) *coordinationv1.Lease {
-		at, seconds := metav1.NewMicroTime(now.Add(-ago)), int32(15)
-		return &coordinationv1.Lease{Spec: coordinationv1.LeaseSpec{HolderIdentity: &who, RenewTime: &at, LeaseDurationSeconds: &seconds}}
+		at := metav1.NewMicroTime(now.Add(-ago))
+		seconds := int32(15)
+		return &coordinationv1.Lease{
+			Spec: coordinationv1.LeaseSpec{HolderIdentity: &who, RenewTime: &at, LeaseDurationSeconds: &seconds},
+		}
 	}
 	for name, tt := range map[string]struct {
 		here   bool
@@ -31,18 +34,42 @@ func TestComponentsAreAsked(t *testing.T) {
 		stored corev1.ConditionStatus
 		words  string
 	}{
-		"part of this process": {here: true, want: corev1.ConditionTrue, stored: corev1.ConditionTrue, words: "ok"},
-		"another's":            {lease: lease("a", 3*time.Second), want: corev1.ConditionTrue, stored: corev1.ConditionTrue, words: "ok"},
-		"dead":                 {lease: lease("a", time.Minute), want: corev1.ConditionFalse, stored: corev1.ConditionTrue, words: "a last renewed the lease kube-system/kube-scheduler 1m0s ago"},
-		"stopped":              {lease: lease("", time.Second), want: corev1.ConditionFalse, stored: corev1.ConditionTrue, words: "its leader gave the lease kube-system/kube-scheduler back 1s ago"},
+		"part of this process": {
+			here:   true,
+			want:   corev1.ConditionTrue,
+			stored: corev1.ConditionTrue,
+			words:  "ok",
+		},
+		"another's": {
+			lease:  lease("a", 3*time.Second),
+			want:   corev1.ConditionTrue,
+			stored: corev1.ConditionTrue,
+			words:  "ok",
+		},
+		"dead": {
+			lease:  lease("a", time.Minute),
+			want:   corev1.ConditionFalse,
+			stored: corev1.ConditionTrue,
+			words:  "a last renewed the lease kube-system/kube-scheduler 1m0s ago",
+		},
+		"stopped": {
+			lease:  lease("", time.Second),
+			want:   corev1.ConditionFalse,
+			stored: corev1.ConditionTrue,
+			words:  "its leader gave the lease kube-system/kube-scheduler back 1s ago",
+		},
 		"unknown": {
-			store: errors.New("disk full"), want: corev1.ConditionUnknown, stored: corev1.ConditionFalse,
-			words: "nobody holds the lease kube-system/kube-scheduler: it does not run, or runs without leader election",
+			store:  errors.New("disk full"),
+			want:   corev1.ConditionUnknown,
+			stored: corev1.ConditionFalse,
+			words: "nobody holds the lease kube-system/kube-scheduler: it does not run, or runs without leader " +
+				"election",
 		},
 	} {
 		c := components{
-			inProcess: map[string]bool{"kube-scheduler": tt.here}, now: func() time.Time { return now },
-			store: func(context.Context) error { return tt.store },
+			inProcess: map[string]bool{"kube-scheduler": tt.here},
+			now:       func() time.Time { return now },
+			store:     func(context.Context) error { return tt.store },
 			lease: func(_ context.Context, name string) (runtime.Object, error) {
 				if tt.lease == nil {
 					return nil, apierrors.NewNotFound(schema.GroupResource{Resource: "leases"}, name)

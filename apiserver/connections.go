@@ -15,9 +15,12 @@ const defaultConnections = 20000
 type connectionMetrics struct{ l *connlimit.Listener }
 
 var (
-	connectionsDesc = prometheus.NewDesc("keelson_apiserver_connections", "Open connections of clients by how far they have come.", []string{"state"}, nil)
-	maxConnDesc     = prometheus.NewDesc("keelson_apiserver_connections_limit", "Connections of clients that may be open at once.", nil, nil)
-	refusedConnDesc = prometheus.NewDesc("keelson_apiserver_connections_closed_total", "Connections of clients closed because there were too many, by reason.",
+	connectionsDesc = prometheus.NewDesc("keelson_apiserver_connections",
+		"Open connections of clients by how far they have come.", []string{"state"}, nil)
+	maxConnDesc = prometheus.NewDesc("keelson_apiserver_connections_limit",
+		"Connections of clients that may be open at once.", nil, nil)
+	refusedConnDesc = prometheus.NewDesc("keelson_apiserver_connections_closed_total",
+		"Connections of clients closed because there were too many, by reason.",
 		[]string{"reason"}, nil)
 )
 
@@ -33,9 +36,13 @@ func (m connectionMetrics) Collect(ch chan<- prometheus.Metric) {
 	s := m.l.Stats()
 	ch <- prometheus.MustNewConstMetric(maxConnDesc, prometheus.GaugeValue, float64(s.Max))
 	for state, n := range s.Open {
-		ch <- prometheus.MustNewConstMetric(connectionsDesc, prometheus.GaugeValue, float64(n), connlimit.State(state).String()) //nolint:gosec // an index
+		// an index
+		ch <- prometheus.MustNewConstMetric(connectionsDesc, prometheus.GaugeValue, float64(n),
+			connlimit.State(state).String())
 	}
 	for reason, n := range s.Refused {
-		ch <- prometheus.MustNewConstMetric(refusedConnDesc, prometheus.CounterValue, float64(n), connlimit.Reason(reason).String()) //nolint:gosec // an index
+		// an index
+		ch <- prometheus.MustNewConstMetric(refusedConnDesc, prometheus.CounterValue, float64(n),
+			connlimit.Reason(reason).String())
 	}
 }

@@ -16,8 +16,8 @@ import (
 	"keelson/apiserver"
 )
 
-// TestIdleConnections: connections that say nothing take no more descriptors than the server has set aside for them. A client that has
-// shown who it is keeps its connection, and a health check always finds a place.
+// TestIdleConnections: connections that say nothing take no more descriptors than the server has set aside for them. A
+// client that has shown who it is keeps its connection, and a health check always finds a place.
 func TestIdleConnections(t *testing.T) {
 	const most = 20
 	r := start(t, func(c *apiserver.Config) { c.Connections = most })

@@ -19,12 +19,16 @@ properties:
   status: {type: object, properties: {size: {type: integer}}}
 `
 
-// TestCustomResourceAnswers goes through answers to odd requests about custom resources, as Kubernetes v1.37 gives them.
+// TestCustomResourceAnswers goes through answers to odd requests about custom resources, as Kubernetes v1.37 gives
+// them.
 func TestCustomResourceAnswers(t *testing.T) {
 	c := startCustom(t)
 	c.define(definition("widgets", "Widget", schemaOfAnswers, func(crd *apiextensionsv1.CustomResourceDefinition) {
 		crd.Spec.Versions[0].Subresources = &apiextensionsv1.CustomResourceSubresources{
-			Scale: &apiextensionsv1.CustomResourceSubresourceScale{SpecReplicasPath: ".spec.size", StatusReplicasPath: ".status.size"},
+			Scale: &apiextensionsv1.CustomResourceSubresourceScale{
+				SpecReplicasPath:   ".spec.size",
+				StatusReplicasPath: ".status.size",
+			},
 		}
 	}))
 	const base = "/apis/example.com/v1/namespaces/ns/widgets"
@@ -37,22 +41,50 @@ func TestCustomResourceAnswers(t *testing.T) {
 		code                      int
 		text                      string
 	}{
-		{"POST", base, with(`"Widget"`, `"Gadget"`), "", 422, `Gadget.example.com \"w\" is invalid: kind: Invalid value: \"Gadget\": must be Widget`},
-		{"POST", base, with(`"apiVersion":"example.com/v1",`, ``), "", 400, "the API version in the data () does not match the expected API version (example.com/v1)"},
-		{"POST", base, with(`"name":"w"`, `"name":"w","labels":{"a":1}`), "", 400, `Widget in version \"v1\" cannot be handled as a Widget: json: cannot unmarshal number`},
+		{
+			"POST", base, with(`"Widget"`, `"Gadget"`), "", 422,
+			`Gadget.example.com \"w\" is invalid: kind: Invalid value: \"Gadget\": must be Widget`,
+		},
+		{
+			"POST", base, with(`"apiVersion":"example.com/v1",`, ``), "", 400,
+			"the API version in the data () does not match the expected API version (example.com/v1)",
+		},
+		{
+			"POST", base, with(`"name":"w"`, `"name":"w","labels":{"a":1}`), "", 400,
+			`Widget in version \"v1\" cannot be handled as a Widget: json: cannot unmarshal number`,
+		},
 		{"POST", "/apis/example.com/v1/widgets", good, "", 404, "404 page not found"},
 		{"DELETE", "/apis/example.com/v1/widgets", "", "", 404, "404 page not found"},
 		{"GET", "/apis/example.com/v1/nothings", "", "", 404, "404 page not found"},
 		{"POST", base, "[]", "", 400, "couldn't get version/kind; json parse error: json: cannot unmarshal array"},
-		{"POST", base, "apiVersion: example.com/v1\nkind: Widget\nmetadata: {name: yy}\nspec: {size: 1, size: 2}\n", "application/yaml", 201, `"size":2`},
-		{"POST", base, with(`"name":"w"`, `"name":"w","deletionTimestamp":"2001-01-01T00:00:00Z"`), "", 201, `"fieldsV1":{"f:spec":{".":{},"f:size":{}}},"manager"`},
-		{"PATCH", object, `{"kind":"Gadget"}`, merge, 422, `Gadget.example.com \"w\" is invalid: kind: Invalid value: \"Gadget\": must be Widget`},
-		{"PATCH", object, `{"apiVersion":"example.com/v9"}`, merge, 422, `Widget.example.com \"w\" is invalid: apiVersion: Invalid value: \"example.com/v9\": must be example.com/v1`},
-		{"PATCH", object, "{}", "application/strategic-merge-patch+json", 415, "accepted media types include: application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml"},
+		{
+			"POST", base, "apiVersion: example.com/v1\nkind: Widget\nmetadata: {name: yy}\nspec: {size: 1, size: 2}\n",
+			"application/yaml", 201, `"size":2`,
+		},
+		{
+			"POST", base, with(`"name":"w"`, `"name":"w","deletionTimestamp":"2001-01-01T00:00:00Z"`), "", 201,
+			`"fieldsV1":{"f:spec":{".":{},"f:size":{}}},"manager"`,
+		},
+		{
+			"PATCH", object, `{"kind":"Gadget"}`, merge, 422,
+			`Gadget.example.com \"w\" is invalid: kind: Invalid value: \"Gadget\": must be Widget`,
+		},
+		{
+			"PATCH", object, `{"apiVersion":"example.com/v9"}`, merge, 422,
+			`Widget.example.com \"w\" is invalid: apiVersion: Invalid value: \"example.com/v9\": must be example.com/v1`,
+		},
+		{
+			"PATCH", object, "{}", "application/strategic-merge-patch+json", 415,
+			"accepted media types include: application/json-patch+json, application/merge-patch+json, " +
+				"application/apply-patch+yaml",
+		},
 		{"PUT", object + "/scale", scale, "", 200, `"replicas":7`},
 		{"GET", object + "/scale", "", "", 200, `"replicas":7`},
 		{"GET", object + "/status", "", "", 404, `widgets.example.com \"w\" not found`},
-		{"GET", object, "", "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io", 406, "is not a list (*unstructured.Unstructured)"},
+		{
+			"GET", object, "", "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io", 406,
+			"is not a list (*unstructured.Unstructured)",
+		},
 	} {
 		header := "Content-Type"
 		if x.body == "" {
@@ -62,7 +94,8 @@ func TestCustomResourceAnswers(t *testing.T) {
 		if got.Code != x.code || !strings.Contains(string(got.Body), x.text) {
 			t.Errorf("%s %s %s: %d %s, want %d %s", x.method, x.path, x.body, got.Code, short(got.Body), x.code, x.text)
 		}
-		if warned := got.warnings(); strings.Contains(x.media, "yaml") && (len(warned) != 1 || !strings.Contains(warned[0], `key "size" already set in map`)) {
+		if warned := got.warnings(); strings.Contains(x.media, "yaml") &&
+			(len(warned) != 1 || !strings.Contains(warned[0], `key "size" already set in map`)) {
 			t.Errorf("warnings about a key given twice: %q", warned)
 		}
 	}
@@ -77,7 +110,8 @@ properties:
   spec: {type: object, default: {}, properties: {a: {type: string, default: A}, b: {type: string}}}
 `)
 	second := *crd.Spec.Versions[0].DeepCopy()
-	second.Name, second.Storage = "v2", false
+	second.Name = "v2"
+	second.Storage = false
 	props := second.Schema.OpenAPIV3Schema.Properties["spec"].Properties
 	b := props["b"]
 	b.Default = &apiextensionsv1.JSON{Raw: []byte(`"B"`)}
@@ -92,7 +126,8 @@ properties:
 	c.call(t, "POST", "/apis/example.com/v2"+path, body).wants(t, "create in v2", 201, `"spec":{"a":"A","b":"B"}`)
 }
 
-// TestUntrustableConversion: a conversion webhook's authorities that nobody can read keep a definition from being established.
+// TestUntrustableConversion: a conversion webhook's authorities that nobody can read keep a definition from being
+// established.
 func TestUntrustableConversion(t *testing.T) {
 	c := startCustom(t)
 	url := "https://127.0.0.1:1/convert"
@@ -100,7 +135,11 @@ func TestUntrustableConversion(t *testing.T) {
 		crd.Spec.Conversion = &apiextensionsv1.CustomResourceConversion{
 			Strategy: apiextensionsv1.WebhookConverter,
 			Webhook: &apiextensionsv1.WebhookConversion{
-				ClientConfig: &apiextensionsv1.WebhookClientConfig{URL: &url, CABundle: []byte("no certificate")}, ConversionReviewVersions: []string{"v1"},
+				ClientConfig: &apiextensionsv1.WebhookClientConfig{
+					URL:      &url,
+					CABundle: []byte("no certificate"),
+				},
+				ConversionReviewVersions: []string{"v1"},
 			},
 		}
 	})
@@ -114,19 +153,25 @@ func TestUntrustableConversion(t *testing.T) {
 	})
 }
 
-// TestDefinitionOfWhatIsBuiltIn: a definition with the name of a built-in resource changes nothing about that one, nor does its end.
+// TestDefinitionOfWhatIsBuiltIn: a definition with the name of a built-in resource changes nothing about that one, nor
+// does its end.
 func TestDefinitionOfWhatIsBuiltIn(t *testing.T) {
 	c := startCustom(t)
 	const services = "/apis/apiregistration.k8s.io/v1/apiservices/v1.apps"
-	c.define(definition("apiservices", "CustomAPIService", "type: object", func(crd *apiextensionsv1.CustomResourceDefinition) {
-		crd.Name, crd.Spec.Group, crd.Spec.Scope = "apiservices.apiregistration.k8s.io", "apiregistration.k8s.io", apiextensionsv1.ClusterScoped
+	c.define(definition("apiservices", "CustomAPIService", "type: object", func(
+		crd *apiextensionsv1.CustomResourceDefinition,
+	) {
+		crd.Name = "apiservices.apiregistration.k8s.io"
+		crd.Spec.Group = "apiregistration.k8s.io"
+		crd.Spec.Scope = apiextensionsv1.ClusterScoped
 		crd.Annotations = map[string]string{"api-approved.kubernetes.io": "unapproved, testing only"}
 	}))
 	c.wait("the built-in kind", func() bool {
 		got := c.call(t, "GET", services, "")
 		return got.Code == 200 && strings.Contains(string(got.Body), `"kind":"APIService"`)
 	})
-	c.call(t, "DELETE", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/apiservices.apiregistration.k8s.io", "").wants(t, "delete", 200, "")
+	c.call(t, "DELETE", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/apiservices.apiregistration.k8s.io",
+		"").wants(t, "delete", 200, "")
 	c.wait("the definition is gone", func() bool {
 		_, err := c.crd("apiservices.apiregistration.k8s.io")
 		return err != nil

@@ -45,7 +45,8 @@ func BenchmarkCustomResourceList(b *testing.B) {
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		req, err := http.NewRequestWithContext(b.Context(), http.MethodGet, c.rest.Host+"/apis/example.com/v1/widgets", http.NoBody)
+		req, err := http.NewRequestWithContext(b.Context(), http.MethodGet, c.rest.Host+"/apis/example.com/v1/widgets",
+			http.NoBody)
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -15,12 +15,14 @@ import (
 	"k8s.io/client-go/dynamic"
 )
 
-// TestDefinitionStatus: the status is read, updated and patched through its subresource, whatever the conditions say, and the
-// controller puts its own back.
+// TestDefinitionStatus: the status is read, updated and patched through its subresource, whatever the conditions say,
+// and the controller puts its own back.
 func TestDefinitionStatus(t *testing.T) {
 	c := startCustom(t)
 	c.define(definition("widgets", "Widget", widgetSchema))
-	ctx, crds, name := t.Context(), c.Resource(crdGVR), "widgets.example.com"
+	ctx := t.Context()
+	crds := c.Resource(crdGVR)
+	name := "widgets.example.com"
 	has := func(u *unstructured.Unstructured, message string) bool {
 		conditions, _, _ := unstructured.NestedSlice(u.Object, "status", "conditions")
 		return slices.ContainsFunc(conditions, func(v any) bool {
@@ -36,19 +38,24 @@ func TestDefinitionStatus(t *testing.T) {
 	if len(conditions) < 2 || live.Object["spec"] == nil {
 		t.Errorf("status subresource is %v", live.Object)
 	}
-	if err := unstructured.SetNestedSlice(live.Object, append(conditions, map[string]any{"message": "updated"}), "status", "conditions"); err != nil {
+	if err := unstructured.SetNestedSlice(live.Object, append(conditions, map[string]any{"message": "updated"}),
+		"status", "conditions"); err != nil {
 		t.Fatal(err)
 	}
 	updated, err := crds.UpdateStatus(ctx, live, metav1.UpdateOptions{})
 	if err != nil || !has(updated, "updated") {
 		t.Fatalf("updated: %v, %v", updated, err)
 	}
-	patched, err := crds.Patch(ctx, name, types.JSONPatchType, []byte(`[{"op":"add","path":"/status/conditions","value":[{"message":"patched"}]}]`), metav1.PatchOptions{}, "status")
+	patched, err := crds.Patch(ctx, name, types.JSONPatchType,
+		[]byte(`[{"op":"add","path":"/status/conditions","value":[{"message":"patched"}]}]`), metav1.PatchOptions{},
+		"status")
 	if err != nil || !has(patched, "patched") || has(patched, "updated") {
 		t.Fatalf("patched: %v, %v", patched, err)
 	}
 	c.waitCRD(name, func(crd *apiextensionsv1.CustomResourceDefinition) bool {
-		return slices.ContainsFunc(crd.Status.Conditions, func(c apiextensionsv1.CustomResourceDefinitionCondition) bool {
+		return slices.ContainsFunc(crd.Status.Conditions, func(
+			c apiextensionsv1.CustomResourceDefinitionCondition,
+		) bool {
 			return c.Type == apiextensionsv1.Established && c.Status == apiextensionsv1.ConditionTrue
 		})
 	})
@@ -60,14 +67,18 @@ func TestDefinitionStatus(t *testing.T) {
 // TestDefinitionCollection: definitions are listed by label and deleted as a collection, which leaves the others.
 func TestDefinitionCollection(t *testing.T) {
 	c := startCustom(t)
-	ctx, crds := t.Context(), c.Resource(crdGVR)
+	ctx := t.Context()
+	crds := c.Resource(crdGVR)
 	for _, plural := range []string{"ones", "twos", "threes"} {
-		c.define(definition(plural, plural[:len(plural)-1]+"kind", `{type: object}`, func(crd *apiextensionsv1.CustomResourceDefinition) {
+		c.define(definition(plural, plural[:len(plural)-1]+"kind", `{type: object}`, func(
+			crd *apiextensionsv1.CustomResourceDefinition,
+		) {
 			crd.Labels = map[string]string{"some": map[bool]string{true: "yes", false: "no"}[plural != "threes"]}
 		}))
 	}
 	some := metav1.ListOptions{LabelSelector: "some=yes"}
-	if list, err := crds.List(ctx, some); err != nil || !slices.Equal(namesIn(list), []string{"ones.example.com", "twos.example.com"}) {
+	if list, err := crds.List(ctx, some); err != nil ||
+		!slices.Equal(namesIn(list), []string{"ones.example.com", "twos.example.com"}) {
 		t.Errorf("listed %v, %v", namesIn(list), err)
 	}
 	if err := crds.DeleteCollection(ctx, metav1.DeleteOptions{}, some); err != nil {
@@ -79,17 +90,20 @@ func TestDefinitionCollection(t *testing.T) {
 	})
 }
 
-// TestDefaultsComeAndGo: a default appears on read, is stored by a create, and stays where it was stored after it has left the schema.
+// TestDefaultsComeAndGo: a default appears on read, is stored by a create, and stays where it was stored after it has
+// left the schema.
 func TestDefaultsComeAndGo(t *testing.T) {
 	c := startCustom(t)
 	c.define(definition("widgets", "Widget", `{type: object, properties: {a: {type: string}, b: {type: string}}}`))
-	ctx, widgets := t.Context(), c.in("v1", "widgets")
+	ctx := t.Context()
+	widgets := c.in("v1", "widgets")
 	if err := create(t, widgets, widget("before", nil)); err != nil {
 		t.Fatal(err)
 	}
 	patch := func(body string) {
 		t.Helper()
-		if _, err := c.Resource(crdGVR).Patch(ctx, "widgets.example.com", types.JSONPatchType, []byte(body), metav1.PatchOptions{}); err != nil {
+		if _, err := c.Resource(crdGVR).Patch(ctx, "widgets.example.com", types.JSONPatchType, []byte(body),
+			metav1.PatchOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -118,11 +132,13 @@ func TestDefaultsComeAndGo(t *testing.T) {
 	}
 }
 
-// TestDefinitionMadeAgain: while objects hold a definition that is being deleted it says so, and another of its name is refused; made
-// again as soon as it has gone it works at once, and nothing of before is left.
+// TestDefinitionMadeAgain: while objects hold a definition that is being deleted it says so, and another of its name is
+// refused; made again as soon as it has gone it works at once, and nothing of before is left.
 func TestDefinitionMadeAgain(t *testing.T) {
 	c := startCustom(t)
-	ctx, crds, widgets := t.Context(), c.Resource(crdGVR), c.in("v1", "widgets")
+	ctx := t.Context()
+	crds := c.Resource(crdGVR)
+	widgets := c.in("v1", "widgets")
 	crd := definition("widgets", "Widget", `{type: object, x-kubernetes-preserve-unknown-fields: true}`)
 	c.define(crd)
 	held := widget("held", nil)
@@ -136,19 +152,25 @@ func TestDefinitionMadeAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.waitCRD(crd.Name, func(crd *apiextensionsv1.CustomResourceDefinition) bool {
-		return slices.ContainsFunc(crd.Status.Conditions, func(c apiextensionsv1.CustomResourceDefinitionCondition) bool {
-			return c.Type == apiextensionsv1.Terminating && c.Status == apiextensionsv1.ConditionTrue && c.Reason == "InstanceDeletionInProgress" &&
+		return slices.ContainsFunc(crd.Status.Conditions, func(
+			c apiextensionsv1.CustomResourceDefinitionCondition,
+		) bool {
+			return c.Type == apiextensionsv1.Terminating && c.Status == apiextensionsv1.ConditionTrue &&
+				c.Reason == "InstanceDeletionInProgress" &&
 				c.Message == "CustomResource deletion is in progress"
 		})
 	})
 	_, err := crds.Create(ctx, toUnstructured(t, crd), metav1.CreateOptions{})
-	if want := `object is being deleted: customresourcedefinitions.apiextensions.k8s.io "widgets.example.com" already exists`; !apierrors.IsAlreadyExists(err) || err.Error() != want {
+	if want := `object is being deleted: customresourcedefinitions.apiextensions.k8s.io "widgets.example.com" already exists`; !apierrors.IsAlreadyExists(
+		err) ||
+		err.Error() != want {
 		t.Errorf("made again too early: %v, want %s", err, want)
 	}
 	if u, err := widgets.Get(ctx, "held", metav1.GetOptions{}); err != nil || u.GetDeletionTimestamp() == nil {
 		t.Errorf("the one that holds it: %v, %v", u, err)
 	}
-	if _, err := widgets.Patch(ctx, "held", types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{}); err != nil {
+	if _, err := widgets.Patch(ctx, "held", types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`),
+		metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	for range 5 {
@@ -160,7 +182,9 @@ func TestDefinitionMadeAgain(t *testing.T) {
 			return err == nil
 		})
 		c.waitCRD(crd.Name, func(crd *apiextensionsv1.CustomResourceDefinition) bool {
-			return slices.ContainsFunc(crd.Status.Conditions, func(c apiextensionsv1.CustomResourceDefinitionCondition) bool {
+			return slices.ContainsFunc(crd.Status.Conditions, func(
+				c apiextensionsv1.CustomResourceDefinitionCondition,
+			) bool {
 				return c.Type == apiextensionsv1.Established && c.Status == apiextensionsv1.ConditionTrue
 			})
 		})
@@ -185,22 +209,30 @@ func TestMixedStorageVersions(t *testing.T) {
 	crd := twoVersions(&apiextensionsv1.CustomResourceConversion{
 		Strategy: apiextensionsv1.WebhookConverter,
 		Webhook: &apiextensionsv1.WebhookConversion{
-			ClientConfig: &apiextensionsv1.WebhookClientConfig{CABundle: ca, URL: &url}, ConversionReviewVersions: []string{"v1"},
+			ClientConfig:             &apiextensionsv1.WebhookClientConfig{CABundle: ca, URL: &url},
+			ConversionReviewVersions: []string{"v1"},
 		},
 	})
-	crd.Spec.Versions[1].Schema.OpenAPIV3Schema.Properties = map[string]apiextensionsv1.JSONSchemaProps{"hostPort": {Type: "string"}}
+	crd.Spec.Versions[1].Schema.OpenAPIV3Schema.Properties = map[string]apiextensionsv1.JSONSchemaProps{
+		"hostPort": {Type: "string"},
+	}
 	c.define(crd)
-	ctx, v1, v2 := t.Context(), c.in("v1", "servers"), c.in("v2", "servers")
-	if err := create(t, v1, object("example.com/v1", "Server", "ns", "a", map[string]any{"host": "h", "port": "1"})); err != nil {
+	ctx := t.Context()
+	v1 := c.in("v1", "servers")
+	v2 := c.in("v2", "servers")
+	if err := create(t, v1,
+		object("example.com/v1", "Server", "ns", "a", map[string]any{"host": "h", "port": "1"})); err != nil {
 		t.Fatal(err)
 	}
 	patch := `[{"op":"replace","path":"/spec/versions/0/storage","value":false},{"op":"replace","path":"/spec/versions/1/storage","value":true}]`
-	if _, err := c.Resource(crdGVR).Patch(ctx, crd.Name, types.JSONPatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
+	if _, err := c.Resource(crdGVR).Patch(ctx, crd.Name, types.JSONPatchType, []byte(patch),
+		metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	c.wait("writes in v2 that ask nobody", func() bool {
 		before := h.calls.Load()
-		if err := create(t, v2, object("example.com/v2", "Server", "ns", "b", map[string]any{"hostPort": "h:2"})); err != nil {
+		if err := create(t, v2,
+			object("example.com/v2", "Server", "ns", "b", map[string]any{"hostPort": "h:2"})); err != nil {
 			t.Fatal(err)
 		}
 		if h.calls.Load() == before {
@@ -229,7 +261,8 @@ func TestMixedStorageVersions(t *testing.T) {
 	}
 }
 
-// TestRBACOfCustomResources: rules with names let a user at those objects alone, and by name alone; subresources are rights of their own.
+// TestRBACOfCustomResources: rules with names let a user at those objects alone, and by name alone; subresources are
+// rights of their own.
 func TestRBACOfCustomResources(t *testing.T) {
 	r := startSecured(t, nil)
 	c := customOn(t, r)
@@ -254,9 +287,18 @@ func TestRBACOfCustomResources(t *testing.T) {
 		do      func() error
 		allowed bool
 	}{
-		"get mine":  {func() error { _, err := mine.Get(ctx, "mine", metav1.GetOptions{}); return err }, true},
-		"get other": {func() error { _, err := mine.Get(ctx, "other", metav1.GetOptions{}); return err }, false},
-		"list all":  {func() error { _, err := mine.List(ctx, metav1.ListOptions{}); return err }, false},
+		"get mine": {func() error {
+			_, err := mine.Get(ctx, "mine", metav1.GetOptions{})
+			return err
+		}, true},
+		"get other": {func() error {
+			_, err := mine.Get(ctx, "other", metav1.GetOptions{})
+			return err
+		}, false},
+		"list all": {func() error {
+			_, err := mine.List(ctx, metav1.ListOptions{})
+			return err
+		}, false},
 		"list by name": {func() error {
 			_, err := mine.List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=mine"})
 			return err
@@ -281,11 +323,16 @@ func TestRBACOfCustomResources(t *testing.T) {
 			return err
 		}, false},
 		"patch other's status": {func() error {
-			_, err := mine.Patch(ctx, "other", types.MergePatchType, []byte(`{"status":{"phase":"x"}}`), metav1.PatchOptions{}, "status")
+			_, err := mine.Patch(ctx, "other", types.MergePatchType, []byte(`{"status":{"phase":"x"}}`),
+				metav1.PatchOptions{}, "status")
 			return err
 		}, true},
-		"create":            {func() error { return create(t, mine, widget("new", map[string]any{"size": int64(1)})) }, false},
-		"delete collection": {func() error { return mine.DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}) }, false},
+		"create": {
+			func() error { return create(t, mine, widget("new", map[string]any{"size": int64(1)})) }, false,
+		},
+		"delete collection": {
+			func() error { return mine.DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}) }, false,
+		},
 	} {
 		if err := tc.do(); tc.allowed && err != nil || !tc.allowed && !apierrors.IsForbidden(err) {
 			t.Errorf("%s: %v, allowed: %v", what, err, tc.allowed)

@@ -16,8 +16,8 @@ import (
 	"k8s.io/client-go/dynamic"
 )
 
-// TestSelectableFieldsOfConvertedVersions: a version that a webhook converts is selected by its own fields, in lists, pages, watches and
-// collections to delete, while the stored version keeps its fields.
+// TestSelectableFieldsOfConvertedVersions: a version that a webhook converts is selected by its own fields, in lists,
+// pages, watches and collections to delete, while the stored version keeps its fields.
 func TestSelectableFieldsOfConvertedVersions(t *testing.T) {
 	c := startCustom(t)
 	addr, ca := serveTLS(t, &converter{})
@@ -25,15 +25,20 @@ func TestSelectableFieldsOfConvertedVersions(t *testing.T) {
 	crd := twoVersions(&apiextensionsv1.CustomResourceConversion{
 		Strategy: apiextensionsv1.WebhookConverter,
 		Webhook: &apiextensionsv1.WebhookConversion{
-			ClientConfig: &apiextensionsv1.WebhookClientConfig{CABundle: ca, URL: &url}, ConversionReviewVersions: []string{"v1"},
+			ClientConfig:             &apiextensionsv1.WebhookClientConfig{CABundle: ca, URL: &url},
+			ConversionReviewVersions: []string{"v1"},
 		},
 	})
 	crd.Spec.Versions[0].SelectableFields = []apiextensionsv1.SelectableField{{JSONPath: ".host"}, {JSONPath: ".port"}}
 	crd.Spec.Versions[1].SelectableFields = []apiextensionsv1.SelectableField{{JSONPath: ".hostPort"}}
 	c.define(crd)
-	ctx, v1, v2 := t.Context(), c.in("v1", "servers"), c.in("v2", "servers")
+	ctx := t.Context()
+	v1 := c.in("v1", "servers")
+	v2 := c.in("v2", "servers")
 	for i := range 12 {
-		u := object("example.com/v2", "Server", "ns", fmt.Sprintf("s-%02d", i), map[string]any{"hostPort": fmt.Sprintf("h:%d", i%3)})
+		u := object("example.com/v2", "Server", "ns", fmt.Sprintf("s-%02d", i), map[string]any{
+			"hostPort": fmt.Sprintf("h:%d", i%3),
+		})
 		if err := create(t, v2, u); err != nil {
 			t.Fatal(err)
 		}
@@ -66,7 +71,8 @@ func TestSelectableFieldsOfConvertedVersions(t *testing.T) {
 	}
 	pageSelected(t, v2)
 	watchSelected(t, v1, v2)
-	if err := v2.DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{FieldSelector: "hostPort=h:2"}); err != nil {
+	if err := v2.DeleteCollection(ctx, metav1.DeleteOptions{},
+		metav1.ListOptions{FieldSelector: "hostPort=h:2"}); err != nil {
 		t.Fatal(err)
 	}
 	if list, err := v1.List(ctx, metav1.ListOptions{FieldSelector: "port=2"}); err != nil || len(list.Items) != 0 {
@@ -104,7 +110,8 @@ func pageSelected(t *testing.T, v2 dynamic.ResourceInterface) {
 		if o.Continue = list.GetContinue(); o.Continue == "" {
 			break
 		}
-		if err := create(t, v2, object("example.com/v2", "Server", "ns", "t-between", map[string]any{"hostPort": "h:1"})); err != nil {
+		if err := create(t, v2, object("example.com/v2", "Server", "ns", "t-between",
+			map[string]any{"hostPort": "h:1"})); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -124,7 +131,10 @@ func watchSelected(t *testing.T, v1, v2 dynamic.ResourceInterface) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w, err := v2.Watch(ctx, metav1.ListOptions{FieldSelector: "hostPort=h:1", ResourceVersion: list.GetResourceVersion()})
+	w, err := v2.Watch(ctx, metav1.ListOptions{
+		FieldSelector:   "hostPort=h:1",
+		ResourceVersion: list.GetResourceVersion(),
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -169,7 +179,8 @@ func watchSelected(t *testing.T, v1, v2 dynamic.ResourceInterface) {
 	}
 	defer initial.Stop()
 	for _, name := range []string{"s-00", "s-04", "s-10"} {
-		if ev := <-initial.ResultChan(); ev.Type != watch.Added || ev.Object.(*unstructured.Unstructured).GetName() != name {
+		if ev := <-initial.ResultChan(); ev.Type != watch.Added ||
+			ev.Object.(*unstructured.Unstructured).GetName() != name {
 			t.Errorf("initial event %s %v, want %s", ev.Type, ev.Object, name)
 		}
 	}

@@ -82,7 +82,8 @@ func TestCustomResourceEncodings(t *testing.T) {
 	const path = "/apis/example.com/v1/namespaces/ns/widgets"
 	const proto = "application/vnd.kubernetes.protobuf"
 	yamlBody := []byte("apiVersion: example.com/v1\nkind: Widget\nmetadata: {name: yy}\nspec: {size: 3}\n")
-	twice := []byte(`{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"t"},"spec":{"size":3,"size":4}}`)
+	twice := []byte(
+		`{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"t"},"spec":{"size":3,"size":4}}`)
 	for _, tc := range []struct {
 		name, method, path string
 		header             map[string]string
@@ -90,19 +91,54 @@ func TestCustomResourceEncodings(t *testing.T) {
 		code               int
 		want               string
 	}{
-		{"create from yaml", "POST", path, map[string]string{"Content-Type": "application/yaml"}, yamlBody, 201, `"size":3`},
+		{
+			"create from yaml", "POST", path,
+			map[string]string{"Content-Type": "application/yaml"},
+			yamlBody, 201,
+			`"size":3`,
+		},
 		{"get as yaml", "GET", path + "/yy", map[string]string{"Accept": "application/yaml"}, nil, 200, "  size: 3\n"},
-		{"protobuf body", "POST", path, map[string]string{"Content-Type": proto}, []byte("k8s\x00"), 415, "accepted media types include: application/json, application/yaml"},
+		{
+			"protobuf body", "POST", path,
+			map[string]string{"Content-Type": proto},
+			[]byte("k8s\x00"), 415,
+			"accepted media types include: application/json, application/yaml",
+		},
 		{"protobuf only", "GET", path + "/yy", map[string]string{"Accept": proto}, nil, 406, "NotAcceptable"},
-		{"protobuf or json", "GET", path + "/yy", map[string]string{"Accept": proto + ",application/json"}, nil, 200, `{"apiVersion":"example.com/v1"`},
-		{"partial as protobuf", "GET", path + "/yy", map[string]string{"Accept": proto + ";as=PartialObjectMetadata;g=meta.k8s.io;v=v1"}, nil, 200, "k8s\x00"},
+		{
+			"protobuf or json", "GET", path + "/yy",
+			map[string]string{"Accept": proto + ",application/json"},
+			nil,
+			200, `{"apiVersion":"example.com/v1"`,
+		},
+		{
+			"partial as protobuf", "GET", path + "/yy", map[string]string{
+				"Accept": proto + ";as=PartialObjectMetadata;g=meta.k8s.io;v=v1",
+			}, nil, 200, "k8s\x00",
+		},
 		{"duplicates warned of", "POST", path + "?fieldValidation=Warn", nil, twice, 201, `"size":4`},
-		{"duplicates refused", "POST", path + "?fieldValidation=Strict", nil, twice, 400, `duplicate field \"spec.size\"`},
-		{"wrong kind", "POST", path, nil, []byte(`{"apiVersion":"example.com/v1","kind":"Gadget","metadata":{"name":"t"}}`), 422, "must be Widget"},
+		{
+			"duplicates refused", "POST", path + "?fieldValidation=Strict", nil, twice, 400,
+			`duplicate field \"spec.size\"`,
+		},
+		{
+			"wrong kind", "POST", path, nil,
+			[]byte(`{"apiVersion":"example.com/v1","kind":"Gadget","metadata":{"name":"t"}}`), 422, "must be Widget",
+		},
 		{"no kind", "POST", path, nil, []byte(`{"metadata":{"name":"t"}}`), 400, "Object 'Kind' is missing"},
-		{"bad metadata", "POST", path, nil, []byte(`{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"t","labels":{"a":1}}}`), 400, "labels"},
-		{"no field", "GET", path + "?fieldSelector=spec.size%3D3", nil, nil, 400, "field label not supported: spec.size"},
-		{"list", "GET", path, nil, nil, 200, `{"kind":"WidgetList","apiVersion":"example.com/v1","metadata":{"resourceVersion":`},
+		{
+			"bad metadata", "POST", path, nil,
+			[]byte(`{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"t","labels":{"a":1}}}`), 400,
+			"labels",
+		},
+		{
+			"no field", "GET", path + "?fieldSelector=spec.size%3D3", nil, nil, 400,
+			"field label not supported: spec.size",
+		},
+		{
+			"list", "GET", path, nil, nil, 200,
+			`{"kind":"WidgetList","apiVersion":"example.com/v1","metadata":{"resourceVersion":`,
+		},
 	} {
 		resp := c.raw(t, tc.method, tc.path, tc.header, tc.body)
 		if got := text(t, resp); resp.StatusCode != tc.code || !strings.Contains(got, tc.want) {
@@ -113,7 +149,9 @@ func TestCustomResourceEncodings(t *testing.T) {
 
 func TestCustomResourceTable(t *testing.T) {
 	c := startCustom(t)
-	c.define(definition("widgets", "Widget", widgetSchema, withStatus, func(crd *apiextensionsv1.CustomResourceDefinition) {
+	c.define(definition("widgets", "Widget", widgetSchema, withStatus, func(
+		crd *apiextensionsv1.CustomResourceDefinition,
+	) {
 		crd.Spec.Versions[0].AdditionalPrinterColumns = []apiextensionsv1.CustomResourceColumnDefinition{
 			{Name: "Size", Type: "integer", JSONPath: ".spec.size", Description: "How big."},
 			{Name: "Phase", Type: "string", JSONPath: ".status.phase"},
@@ -123,11 +161,14 @@ func TestCustomResourceTable(t *testing.T) {
 		}
 	}))
 	if err := create(t, c.in("v1", "widgets"), widget("a", map[string]any{
-		"size": int64(7), "tags": []any{"x", "y"}, "free": map[string]any{"conditions": []any{map[string]any{"type": "Ready", "status": "True"}}},
+		"size": int64(7),
+		"tags": []any{"x", "y"},
+		"free": map[string]any{"conditions": []any{map[string]any{"type": "Ready", "status": "True"}}},
 	})); err != nil {
 		t.Fatal(err)
 	}
-	resp := c.raw(t, "GET", "/apis/example.com/v1/widgets", map[string]string{"Accept": "application/json;as=Table;g=meta.k8s.io;v=v1"}, nil)
+	resp := c.raw(t, "GET", "/apis/example.com/v1/widgets",
+		map[string]string{"Accept": "application/json;as=Table;g=meta.k8s.io;v=v1"}, nil)
 	var table metav1.Table
 	if err := json.Unmarshal([]byte(text(t, resp)), &table); err != nil {
 		t.Fatal(err)
@@ -136,7 +177,9 @@ func TestCustomResourceTable(t *testing.T) {
 	for _, col := range table.ColumnDefinitions {
 		names = append(names, col.Name+" "+col.Type+" "+strconv.Itoa(int(col.Priority)))
 	}
-	if d := cmp.Diff([]string{"Name string 0", "Size integer 0", "Phase string 0", "Tags string 1", "Ready string 0", "Age date 0"}, names); d != "" {
+	if d := cmp.Diff(
+		[]string{"Name string 0", "Size integer 0", "Phase string 0", "Tags string 1", "Ready string 0", "Age date 0"},
+		names); d != "" {
 		t.Errorf("columns (-want +got):\n%s", d)
 	}
 	if len(table.Rows) != 1 {
@@ -154,17 +197,23 @@ func TestCustomResourceTable(t *testing.T) {
 func TestCustomResourceScale(t *testing.T) {
 	c := startCustom(t)
 	selector := ".status.selector"
-	c.define(definition("farms", "Farm", `{type: object, x-kubernetes-preserve-unknown-fields: true}`, func(crd *apiextensionsv1.CustomResourceDefinition) {
+	c.define(definition("farms", "Farm", `{type: object, x-kubernetes-preserve-unknown-fields: true}`, func(
+		crd *apiextensionsv1.CustomResourceDefinition,
+	) {
 		crd.Spec.Versions[0].Subresources = &apiextensionsv1.CustomResourceSubresources{
 			Status: &apiextensionsv1.CustomResourceSubresourceStatus{},
 			Scale: &apiextensionsv1.CustomResourceSubresourceScale{
-				SpecReplicasPath: ".spec.pool.count", StatusReplicasPath: ".status.count", LabelSelectorPath: &selector,
+				SpecReplicasPath:   ".spec.pool.count",
+				StatusReplicasPath: ".status.count",
+				LabelSelectorPath:  &selector,
 			},
 		}
 	}))
 	farms := c.in("v1", "farms")
 	ctx := t.Context()
-	farm := object("example.com/v1", "Farm", "ns", "f", map[string]any{"spec": map[string]any{"pool": map[string]any{"count": int64(2)}}})
+	farm := object("example.com/v1", "Farm", "ns", "f", map[string]any{
+		"spec": map[string]any{"pool": map[string]any{"count": int64(2)}},
+	})
 	if err := create(t, farms, farm); err != nil {
 		t.Fatal(err)
 	}
@@ -196,16 +245,19 @@ func TestCustomResourceScale(t *testing.T) {
 	if s.Kind != "Scale" || s.Spec.Replicas != 2 || s.Status.Replicas != 1 || s.Status.Selector != "app=f" {
 		t.Errorf("scale is %+v", s)
 	}
-	s = scale(farms.Patch(ctx, "f", types.MergePatchType, []byte(`{"spec":{"replicas":5}}`), metav1.PatchOptions{}, "scale"))
+	s = scale(farms.Patch(ctx, "f", types.MergePatchType, []byte(`{"spec":{"replicas":5}}`), metav1.PatchOptions{},
+		"scale"))
 	if s.Spec.Replicas != 5 {
 		t.Errorf("after patch: %+v", s.Spec)
 	}
 	got, err := farms.Get(ctx, "f", metav1.GetOptions{})
-	if n, _, _ := unstructured.NestedInt64(got.Object, "spec", "pool", "count"); err != nil || n != 5 || got.GetGeneration() != 2 {
+	if n, _, _ := unstructured.NestedInt64(got.Object, "spec", "pool", "count"); err != nil || n != 5 ||
+		got.GetGeneration() != 2 {
 		t.Errorf("count %d generation %d, %v", n, got.GetGeneration(), err)
 	}
 	_, err = farms.Get(ctx, "none", metav1.GetOptions{}, "scale")
-	if !apierrors.IsInternalError(err) || !strings.Contains(err.Error(), `the spec replicas field ".spec.pool.count" does not exist`) {
+	if !apierrors.IsInternalError(err) ||
+		!strings.Contains(err.Error(), `the spec replicas field ".spec.pool.count" does not exist`) {
 		t.Errorf("scale without a count: %v", err)
 	}
 }
@@ -232,7 +284,8 @@ func TestCustomResourceSelectableFields(t *testing.T) {
 	if err != nil || len(list.Items) != 1 || list.Items[0].GetName() != "g" {
 		t.Errorf("list: %v, %v", list, err)
 	}
-	if _, err := widgets.Patch(ctx, "g", types.MergePatchType, []byte(`{"spec":{"color":"red"}}`), metav1.PatchOptions{}); err != nil {
+	if _, err := widgets.Patch(ctx, "g", types.MergePatchType, []byte(`{"spec":{"color":"red"}}`),
+		metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []watch.EventType{watch.Added, watch.Deleted} {
@@ -242,13 +295,15 @@ func TestCustomResourceSelectableFields(t *testing.T) {
 	}
 }
 
-// TestWatchOverDefinitionUpdate: a changed schema ends watches, which resume and miss nothing; what is stored is read anew.
+// TestWatchOverDefinitionUpdate: a changed schema ends watches, which resume and miss nothing; what is stored is read
+// anew.
 func TestWatchOverDefinitionUpdate(t *testing.T) {
 	c := startCustom(t)
 	c.define(definition("widgets", "Widget", widgetSchema))
 	widgets := c.in("v1", "widgets")
 	ctx := t.Context()
-	made, err := widgets.Create(ctx, widget("a", map[string]any{"size": int64(1), "free": map[string]any{"x": "y"}}), metav1.CreateOptions{})
+	made, err := widgets.Create(ctx, widget("a", map[string]any{"size": int64(1), "free": map[string]any{"x": "y"}}),
+		metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -261,10 +316,14 @@ func TestWatchOverDefinitionUpdate(t *testing.T) {
 		t.Fatal(err)
 	}
 	spec := crd.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["spec"]
-	spec.Properties["weight"] = apiextensionsv1.JSONSchemaProps{Type: "integer", Default: &apiextensionsv1.JSON{Raw: []byte("10")}}
+	spec.Properties["weight"] = apiextensionsv1.JSONSchemaProps{
+		Type:    "integer",
+		Default: &apiextensionsv1.JSON{Raw: []byte("10")},
+	}
 	delete(spec.Properties, "free")
 	crd.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["spec"] = spec
-	crd.APIVersion, crd.Kind = "apiextensions.k8s.io/v1", "CustomResourceDefinition"
+	crd.APIVersion = "apiextensions.k8s.io/v1"
+	crd.Kind = "CustomResourceDefinition"
 	if _, err := c.Resource(crdGVR).Update(ctx, toUnstructured(t, crd), metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -275,10 +334,12 @@ func TestWatchOverDefinitionUpdate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if d := cmp.Diff(map[string]any{"size": int64(1), "color": "red", "weight": int64(10)}, got.Object["spec"]); d != "" {
+	if d := cmp.Diff(map[string]any{"size": int64(1), "color": "red", "weight": int64(10)},
+		got.Object["spec"]); d != "" {
 		t.Errorf("read by the new schema (-want +got):\n%s", d)
 	}
-	if _, err := widgets.Patch(ctx, "a", types.MergePatchType, []byte(`{"spec":{"weight":11}}`), metav1.PatchOptions{}); err != nil {
+	if _, err := widgets.Patch(ctx, "a", types.MergePatchType, []byte(`{"spec":{"weight":11}}`),
+		metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	// A client that comes back while the definition is being replaced may be sent away once more.
@@ -299,14 +360,16 @@ func TestWatchOverDefinitionUpdate(t *testing.T) {
 // TestRatcheting: what was invalid before its schema was tightened stays as it is, until it is touched.
 func TestRatcheting(t *testing.T) {
 	c := startCustom(t)
-	c.define(definition("widgets", "Widget", `{type: object, properties: {spec: {type: object, properties: {name: {type: string}, other: {type: string}}}}}`))
+	c.define(definition("widgets", "Widget",
+		`{type: object, properties: {spec: {type: object, properties: {name: {type: string}, other: {type: string}}}}}`))
 	widgets := c.in("v1", "widgets")
 	ctx := t.Context()
 	if err := create(t, widgets, widget("a", map[string]any{"name": "much too long"})); err != nil {
 		t.Fatal(err)
 	}
 	patch := `[{"op":"add","path":"/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/name/maxLength","value":4}]`
-	if _, err := c.Resource(crdGVR).Patch(ctx, "widgets.example.com", types.JSONPatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
+	if _, err := c.Resource(crdGVR).Patch(ctx, "widgets.example.com", types.JSONPatchType, []byte(patch),
+		metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	c.wait("the new schema", func() bool {
@@ -316,10 +379,12 @@ func TestRatcheting(t *testing.T) {
 		}
 		return apierrors.IsInvalid(err)
 	})
-	if _, err := widgets.Patch(ctx, "a", types.MergePatchType, []byte(`{"spec":{"other":"x"}}`), metav1.PatchOptions{}); err != nil {
+	if _, err := widgets.Patch(ctx, "a", types.MergePatchType, []byte(`{"spec":{"other":"x"}}`),
+		metav1.PatchOptions{}); err != nil {
 		t.Errorf("change of another field: %v", err)
 	}
-	if _, err := widgets.Patch(ctx, "a", types.MergePatchType, []byte(`{"spec":{"name":"too long again"}}`), metav1.PatchOptions{}); !apierrors.IsInvalid(err) {
+	if _, err := widgets.Patch(ctx, "a", types.MergePatchType, []byte(`{"spec":{"name":"too long again"}}`),
+		metav1.PatchOptions{}); !apierrors.IsInvalid(err) {
 		t.Errorf("change of the invalid field: %v", err)
 	}
 }
@@ -352,7 +417,8 @@ func TestMetadataClientSeesCustomResources(t *testing.T) {
 	}
 }
 
-// TestDeleteOptionsOfCustomGroup: clients send the options in no version, in that of meta.k8s.io or in the resource's own.
+// TestDeleteOptionsOfCustomGroup: clients send the options in no version, in that of meta.k8s.io or in the resource's
+// own.
 func TestDeleteOptionsOfCustomGroup(t *testing.T) {
 	c := startCustom(t)
 	c.define(definition("widgets", "Widget", widgetSchema))
@@ -367,7 +433,8 @@ func TestDeleteOptionsOfCustomGroup(t *testing.T) {
 		{`{"apiVersion":"example.com/v1","kind":"Widget"}`, 400},
 		{`{"apiVersion":"example.com/v1","kind":"DeleteOptions","preconditions":{"uid":"other"}}`, 409},
 	} {
-		if err := create(t, c.in("v1", "widgets"), widget("a", map[string]any{"size": int64(1)})); err != nil && !apierrors.IsAlreadyExists(err) {
+		if err := create(t, c.in("v1", "widgets"), widget("a", map[string]any{"size": int64(1)})); err != nil &&
+			!apierrors.IsAlreadyExists(err) {
 			t.Fatal(err)
 		}
 		if resp := c.raw(t, "DELETE", path, nil, []byte(tc.body)); resp.StatusCode != tc.code {
@@ -389,10 +456,12 @@ func TestCreateWithResourceVersion(t *testing.T) {
 	if err := create(t, widgets, with(0)); !apierrors.IsInvalid(err) {
 		t.Errorf("invalid: %v", err)
 	}
-	if err := create(t, widgets, with(1)); err == nil || err.Error() != "resourceVersion should not be set on objects to be created" {
+	if err := create(t, widgets, with(1)); err == nil ||
+		err.Error() != "resourceVersion should not be set on objects to be created" {
 		t.Errorf("valid: %v", err)
 	}
-	if _, err := widgets.Create(t.Context(), with(1), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}); err != nil {
+	if _, err := widgets.Create(t.Context(), with(1),
+		metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}); err != nil {
 		t.Errorf("dry run: %v", err)
 	}
 }

@@ -12,7 +12,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// everywhere puts the schema FIELD at the root, into a struct, into the items of a list with keys and into the values of a map.
+// everywhere puts the schema FIELD at the root, into a struct, into the items of a list with keys and into the values
+// of a map.
 const everywhere = `
 type: object
 properties:
@@ -54,8 +55,8 @@ var (
 	lists   = []string{"atomicArray", "setArray"}
 )
 
-// TestRatchetingEverywhere tightens a schema behind an object's back and applies the object again: what can be told to be unchanged
-// passes, what changed or cannot be told apart is judged, and rules about changes always are.
+// TestRatchetingEverywhere tightens a schema behind an object's back and applies the object again: what can be told to
+// be unchanged passes, what changed or cannot be told apart is judged, and rules about changes always are.
 func TestRatchetingEverywhere(t *testing.T) {
 	c := startCustom(t)
 	for name, tc := range map[string]struct {
@@ -68,14 +69,32 @@ func TestRatchetingEverywhere(t *testing.T) {
 		"schema-others":       {everywhere, plain, `{type: string, enum: [new]}`, foos, others, false, nil},
 		"schema-uncorrelated": {arrays, plain, `{type: string, enum: [new]}`, words, further, true, lists},
 		"schema-changed":      {everywhere, plain, `{type: string, enum: [foo]}`, foos, news, false, dotted},
-		"rule-unchanged":      {everywhere, plain, `{type: string, maxLength: 5, x-kubernetes-validations: [{rule: "self == 'new'"}]}`, foos, others, false, nil},
-		"rule-uncorrelated":   {arrays, plain, `{type: string, maxLength: 5, x-kubernetes-validations: [{rule: "self == 'new'"}]}`, words, further, true, lists},
-		"rule-changed":        {everywhere, plain, `{type: string, maxLength: 5, x-kubernetes-validations: [{rule: "self == 'foo'"}]}`, foos, news, false, indexed},
-		"transition":          {everywhere, plain, `{type: string, maxLength: 5, x-kubernetes-validations: [{rule: "self != oldSelf"}]}`, foos, foos, true, indexed},
-		"optional-old-same": {everywhere, plain,
-			`{type: string, maxLength: 5, x-kubernetes-validations: [{rule: "!oldSelf.hasValue() || self != oldSelf.value()", optionalOldSelf: true}]}`, foos, foos, true, indexed},
-		"optional-old-new": {everywhere, plain,
-			`{type: string, maxLength: 5, x-kubernetes-validations: [{rule: "!oldSelf.hasValue() || self != oldSelf.value()", optionalOldSelf: true}]}`, foos, news, false, nil},
+		"rule-unchanged": {
+			everywhere, plain, `{type: string, maxLength: 5, x-kubernetes-validations: [{rule: "self == 'new'"}]}`,
+			foos, others, false, nil,
+		},
+		"rule-uncorrelated": {
+			arrays, plain, `{type: string, maxLength: 5, x-kubernetes-validations: [{rule: "self == 'new'"}]}`, words,
+			further, true, lists,
+		},
+		"rule-changed": {
+			everywhere, plain, `{type: string, maxLength: 5, x-kubernetes-validations: [{rule: "self == 'foo'"}]}`,
+			foos, news, false, indexed,
+		},
+		"transition": {
+			everywhere, plain, `{type: string, maxLength: 5, x-kubernetes-validations: [{rule: "self != oldSelf"}]}`,
+			foos, foos, true, indexed,
+		},
+		"optional-old-same": {
+			everywhere, plain,
+			`{type: string, maxLength: 5, x-kubernetes-validations: [{rule: "!oldSelf.hasValue() || self != oldSelf.value()", optionalOldSelf: true}]}`,
+			foos, foos, true, indexed,
+		},
+		"optional-old-new": {
+			everywhere, plain,
+			`{type: string, maxLength: 5, x-kubernetes-validations: [{rule: "!oldSelf.hasValue() || self != oldSelf.value()", optionalOldSelf: true}]}`,
+			foos, news, false, nil,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			plural := strings.ReplaceAll(name, "-", "") + "s"
@@ -112,8 +131,8 @@ func TestRatchetingEverywhere(t *testing.T) {
 	}
 }
 
-// reshape gives a definition another schema, and waits until it is in force: the schema's own description says so in OpenAPI, but what
-// counts is the judge, so a field of the schema is asked for.
+// reshape gives a definition another schema, and waits until it is in force: the schema's own description says so in
+// OpenAPI, but what counts is the judge, so a field of the schema is asked for.
 func (c *custom) reshape(t *testing.T, plural, schemaYAML string) {
 	t.Helper()
 	crd, err := c.crd(plural + ".example.com")
@@ -124,15 +143,21 @@ func (c *custom) reshape(t *testing.T, plural, schemaYAML string) {
 	if err := yaml.UnmarshalStrict([]byte(schemaYAML), props); err != nil {
 		t.Fatal(err)
 	}
-	props.Properties["sentinel"] = apiextensionsv1.JSONSchemaProps{Type: "string", Enum: []apiextensionsv1.JSON{{Raw: []byte(`"never-given"`)}}}
+	props.Properties["sentinel"] = apiextensionsv1.JSONSchemaProps{
+		Type: "string",
+		Enum: []apiextensionsv1.JSON{{Raw: []byte(`"never-given"`)}},
+	}
 	crd.Spec.Versions[0].Schema.OpenAPIV3Schema = props
-	crd.APIVersion, crd.Kind = "apiextensions.k8s.io/v1", "CustomResourceDefinition"
+	crd.APIVersion = "apiextensions.k8s.io/v1"
+	crd.Kind = "CustomResourceDefinition"
 	if _, err := c.Resource(crdGVR).Update(t.Context(), toUnstructured(t, crd), metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	probe := object("example.com/v1", crd.Spec.Names.Kind, "ns", "sentinel", map[string]any{"sentinel": "x"})
 	c.wait("the new schema of "+plural, func() bool {
-		_, err := c.in("v1", plural).Create(t.Context(), probe, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		_, err := c.in("v1", plural).Create(t.Context(), probe, metav1.CreateOptions{
+			DryRun: []string{metav1.DryRunAll},
+		})
 		return err != nil && strings.Contains(err.Error(), "never-given")
 	})
 }

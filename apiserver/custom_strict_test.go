@@ -16,10 +16,14 @@ func TestAppliedCustomResourcesStrictly(t *testing.T) {
 	const ports = `{type: array, x-kubernetes-list-type: map, x-kubernetes-list-map-keys: [containerPort, protocol], items: {type: object,
       required: [containerPort, protocol], properties: {containerPort: {type: integer, format: int32}, protocol: {type: string}, name: {type: string}}}}`
 	c.define(definition("frees", "Free", `{type: object, x-kubernetes-preserve-unknown-fields: true}`, cluster))
-	c.define(definition("knowns", "Known", `{type: object, properties: {spec: {type: object, properties: {foo: {type: string}, ports: `+ports+`}}}}`, cluster))
-	c.define(definition("mixeds", "Mixed", `{type: object, properties: {spec: {type: object, x-kubernetes-preserve-unknown-fields: true, properties: {
+	c.define(definition("knowns", "Known",
+		`{type: object, properties: {spec: {type: object, properties: {foo: {type: string}, ports: `+ports+
+			`}}}}`, cluster))
+	c.define(definition("mixeds", "Mixed",
+		`{type: object, properties: {spec: {type: object, x-kubernetes-preserve-unknown-fields: true, properties: {
       foo: {type: string}, ports: `+ports+`,
-      template: {type: object, x-kubernetes-embedded-resource: true, properties: {metadata: {type: object, properties: {name: {type: string}}}, spec: {type: object}}}}}}}`, cluster))
+      template: {type: object, x-kubernetes-embedded-resource: true, properties: {metadata: {type: object, properties: {name: {type: string}}}, spec: {type: object}}}}}}}`,
+		cluster))
 	for name, tc := range map[string]struct {
 		resource, body string
 		code           int
@@ -58,7 +62,8 @@ apiVersion: example.com/v1
 kind: Mixed
 metadata: {name: b, unknownMeta: unknown}
 spec: {foo: x}`, 500, `.metadata.unknownMeta: field not declared in schema`},
-		"unknown metadata of an object inside": {"mixeds", `
+		"unknown metadata of an object inside": {
+			"mixeds", `
 apiVersion: example.com/v1
 kind: Mixed
 metadata: {name: b}
@@ -66,7 +71,9 @@ spec:
   template:
     apiVersion: foo/v1
     kind: Sub
-    metadata: {name: sub, unknownSubMeta: unknown}`, 500, `.spec.template.metadata.unknownSubMeta: field not declared in schema`},
+    metadata: {name: sub, unknownSubMeta: unknown}`, 500,
+			`.spec.template.metadata.unknownSubMeta: field not declared in schema`,
+		},
 		"twice": {"mixeds", `
 apiVersion: example.com/v1
 kind: Mixed

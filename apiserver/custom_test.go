@@ -26,7 +26,10 @@ import (
 var crdGVR = apiextensionsv1.SchemeGroupVersion.WithResource("customresourcedefinitions")
 
 // definition is a CRD of group example.com with one version v1, whose schema is given as YAML.
-func definition(plural, kind, schemaYAML string, edit ...func(*apiextensionsv1.CustomResourceDefinition)) *apiextensionsv1.CustomResourceDefinition {
+func definition(plural, kind, schemaYAML string, edit ...func(
+	*apiextensionsv1.CustomResourceDefinition,
+),
+) *apiextensionsv1.CustomResourceDefinition {
 	props := &apiextensionsv1.JSONSchemaProps{}
 	if err := yaml.UnmarshalStrict([]byte(schemaYAML), props); err != nil {
 		panic(err)
@@ -35,10 +38,18 @@ func definition(plural, kind, schemaYAML string, edit ...func(*apiextensionsv1.C
 		TypeMeta:   metav1.TypeMeta{APIVersion: "apiextensions.k8s.io/v1", Kind: "CustomResourceDefinition"},
 		ObjectMeta: metav1.ObjectMeta{Name: plural + ".example.com"},
 		Spec: apiextensionsv1.CustomResourceDefinitionSpec{
-			Group: "example.com", Scope: apiextensionsv1.NamespaceScoped,
-			Names: apiextensionsv1.CustomResourceDefinitionNames{Plural: plural, Singular: strings.ToLower(kind), Kind: kind},
+			Group: "example.com",
+			Scope: apiextensionsv1.NamespaceScoped,
+			Names: apiextensionsv1.CustomResourceDefinitionNames{
+				Plural:   plural,
+				Singular: strings.ToLower(kind),
+				Kind:     kind,
+			},
 			Versions: []apiextensionsv1.CustomResourceDefinitionVersion{{
-				Name: "v1", Served: true, Storage: true, Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: props},
+				Name:    "v1",
+				Served:  true,
+				Storage: true,
+				Schema:  &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: props},
 			}},
 		},
 	}
@@ -67,7 +78,8 @@ func customOn(t testing.TB, r *running) *custom {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = c.Resource(schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}).Create(t.Context(), object("v1", "Namespace", "", "ns", nil), metav1.CreateOptions{})
+	_, err = c.Resource(schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}).Create(t.Context(),
+		object("v1", "Namespace", "", "ns", nil), metav1.CreateOptions{})
 	if err != nil && !apierrors.IsAlreadyExists(err) {
 		t.Fatal(err)
 	}
@@ -96,7 +108,8 @@ func toUnstructured(t testing.TB, obj any) *unstructured.Unstructured {
 // define creates a CRD and waits until it is established.
 func (c *custom) define(crd *apiextensionsv1.CustomResourceDefinition) {
 	c.t.Helper()
-	if _, err := c.Resource(crdGVR).Create(c.t.Context(), toUnstructured(c.t, crd), metav1.CreateOptions{}); err != nil {
+	if _, err := c.Resource(crdGVR).Create(c.t.Context(), toUnstructured(c.t, crd),
+		metav1.CreateOptions{}); err != nil {
 		c.t.Fatalf("create %s: %v", crd.Name, err)
 	}
 	c.waitCRD(crd.Name, func(crd *apiextensionsv1.CustomResourceDefinition) bool {
@@ -118,7 +131,9 @@ func (c *custom) crd(name string) (*apiextensionsv1.CustomResourceDefinition, er
 	return crd, runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, crd)
 }
 
-func (c *custom) waitCRD(name string, ok func(*apiextensionsv1.CustomResourceDefinition) bool) *apiextensionsv1.CustomResourceDefinition {
+func (c *custom) waitCRD(
+	name string, ok func(*apiextensionsv1.CustomResourceDefinition) bool,
+) *apiextensionsv1.CustomResourceDefinition {
 	c.t.Helper()
 	var last *apiextensionsv1.CustomResourceDefinition
 	c.wait(name, func() bool {
@@ -140,7 +155,8 @@ func (c *custom) wait(what string, ok func() bool) {
 
 // in returns the client of a resource of example.com in namespace "ns".
 func (c *custom) in(version, resource string) dynamic.ResourceInterface {
-	return c.Resource(schema.GroupVersionResource{Group: "example.com", Version: version, Resource: resource}).Namespace("ns")
+	return c.Resource(schema.GroupVersionResource{Group: "example.com", Version: version, Resource: resource}).
+		Namespace("ns")
 }
 
 const widgetSchema = `
@@ -165,7 +181,9 @@ properties:
 
 func withStatus(crd *apiextensionsv1.CustomResourceDefinition) {
 	for i := range crd.Spec.Versions {
-		crd.Spec.Versions[i].Subresources = &apiextensionsv1.CustomResourceSubresources{Status: &apiextensionsv1.CustomResourceSubresourceStatus{}}
+		crd.Spec.Versions[i].Subresources = &apiextensionsv1.CustomResourceSubresources{
+			Status: &apiextensionsv1.CustomResourceSubresourceStatus{},
+		}
 	}
 }
 
@@ -210,7 +228,8 @@ func TestCustomResourceLifecycle(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if phase, _, _ := unstructured.NestedString(patched.Object, "status", "phase"); phase != "Running" || patched.GetGeneration() != 2 {
+	if phase, _, _ := unstructured.NestedString(patched.Object, "status", "phase"); phase != "Running" ||
+		patched.GetGeneration() != 2 {
 		t.Errorf("after patch: phase %q, generation %d, want Running, 2", phase, patched.GetGeneration())
 	}
 	if err := widgets.Delete(ctx, "a", metav1.DeleteOptions{}); err != nil {
@@ -228,36 +247,48 @@ func TestCustomResourceRefusals(t *testing.T) {
 	c := startCustom(t)
 	c.define(definition("widgets", "Widget", widgetSchema, withStatus))
 	widgets := c.in("v1", "widgets")
-	if _, err := widgets.Create(t.Context(), widget("old", map[string]any{"size": int64(9)}), metav1.CreateOptions{}); err != nil {
+	if _, err := widgets.Create(t.Context(), widget("old", map[string]any{"size": int64(9)}),
+		metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	for name, tc := range map[string]struct {
 		do   func() error
 		want string
 	}{
-		"required": {func() error { return create(t, widgets, widget("a", map[string]any{"color": "red"})) },
-			`Widget.example.com "a" is invalid: [spec.size: Required value, <nil>: Invalid value: null: some validation rules were not checked because the object was invalid; correct the existing errors to complete validation]`},
-		"minimum": {func() error { return create(t, widgets, widget("a", map[string]any{"size": int64(0)})) },
-			`Widget.example.com "a" is invalid: spec.size: Invalid value: 0: spec.size in body should be greater than or equal to 1`},
-		"enum": {func() error {
-			return create(t, widgets, widget("a", map[string]any{"size": int64(1), "color": "blue"}))
+		"required": {
+			func() error { return create(t, widgets, widget("a", map[string]any{"color": "red"})) },
+			`Widget.example.com "a" is invalid: [spec.size: Required value, <nil>: Invalid value: null: some validation rules were not checked because the object was invalid; correct the existing errors to complete validation]`,
 		},
-			`Widget.example.com "a" is invalid: [spec.color: Unsupported value: "blue": supported values: "red", "green", <nil>: Invalid value: null: some validation rules were not checked because the object was invalid; correct the existing errors to complete validation]`},
+		"minimum": {
+			func() error { return create(t, widgets, widget("a", map[string]any{"size": int64(0)})) },
+			`Widget.example.com "a" is invalid: spec.size: Invalid value: 0: spec.size in body should be greater than or equal to 1`,
+		},
+		"enum": {
+			func() error {
+				return create(t, widgets, widget("a", map[string]any{"size": int64(1), "color": "blue"}))
+			},
+			`Widget.example.com "a" is invalid: [spec.color: Unsupported value: "blue": supported values: "red", "green", <nil>: Invalid value: null: some validation rules were not checked because the object was invalid; correct the existing errors to complete validation]`,
+		},
 		"set": {func() error {
 			return create(t, widgets, widget("a", map[string]any{"size": int64(1), "tags": []any{"x", "x"}}))
 		}, `Widget.example.com "a" is invalid: spec.tags[1]: Duplicate value: "x"`},
-		"rule": {func() error { return create(t, widgets, widget("a", map[string]any{"size": int64(100)})) },
-			`Widget.example.com "a" is invalid: spec: Invalid value: too big`},
+		"rule": {
+			func() error { return create(t, widgets, widget("a", map[string]any{"size": int64(100)})) },
+			`Widget.example.com "a" is invalid: spec: Invalid value: too big`,
+		},
 		"transition rule": {func() error {
-			_, err := widgets.Patch(t.Context(), "old", types.MergePatchType, []byte(`{"spec":{"size":8}}`), metav1.PatchOptions{})
+			_, err := widgets.Patch(t.Context(), "old", types.MergePatchType, []byte(`{"spec":{"size":8}}`),
+				metav1.PatchOptions{})
 			return err
 		}, `Widget.example.com "old" is invalid: spec: Invalid value: may not shrink`},
 		"strict": {func() error {
-			_, err := widgets.Create(t.Context(), widget("a", map[string]any{"size": int64(1), "extra": "x"}), metav1.CreateOptions{FieldValidation: "Strict"})
+			_, err := widgets.Create(t.Context(), widget("a", map[string]any{"size": int64(1), "extra": "x"}),
+				metav1.CreateOptions{FieldValidation: "Strict"})
 			return err
 		}, `Widget in version "v1" cannot be handled as a Widget: strict decoding error: unknown field "spec.extra"`},
 		"strict patch": {func() error {
-			_, err := widgets.Patch(t.Context(), "old", types.MergePatchType, []byte(`{"spec":{"extra":8}}`), metav1.PatchOptions{FieldValidation: "Strict"})
+			_, err := widgets.Patch(t.Context(), "old", types.MergePatchType, []byte(`{"spec":{"extra":8}}`),
+				metav1.PatchOptions{FieldValidation: "Strict"})
 			return err
 		}, `strict decoding error: unknown field "spec.extra"`},
 		"strict metadata": {func() error {
@@ -267,7 +298,8 @@ func TestCustomResourceRefusals(t *testing.T) {
 			return err
 		}, `strict decoding error: unknown field "metadata.odd"`},
 		"strategic": {func() error {
-			_, err := widgets.Patch(t.Context(), "old", types.StrategicMergePatchType, []byte(`{}`), metav1.PatchOptions{})
+			_, err := widgets.Patch(t.Context(), "old", types.StrategicMergePatchType, []byte(`{}`),
+				metav1.PatchOptions{})
 			return err
 		}, `accepted media types include: application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml`},
 		"no version": {func() error {
@@ -276,7 +308,8 @@ func TestCustomResourceRefusals(t *testing.T) {
 			return err
 		}, `metadata.resourceVersion: Invalid value: 0: must be specified for an update`},
 		"apply unknown": {func() error {
-			_, err := widgets.Apply(t.Context(), "old", widget("old", map[string]any{"extra": "x"}), metav1.ApplyOptions{FieldManager: "m"})
+			_, err := widgets.Apply(t.Context(), "old", widget("old", map[string]any{"extra": "x"}),
+				metav1.ApplyOptions{FieldManager: "m"})
 			return err
 		}, `.spec.extra: field not declared in schema`},
 		"unknown version": {func() error {
@@ -303,10 +336,13 @@ func TestCustomResourceApply(t *testing.T) {
 	c.define(definition("widgets", "Widget", widgetSchema, withStatus))
 	widgets := c.in("v1", "widgets")
 	ctx := t.Context()
-	if _, err := widgets.Apply(ctx, "a", widget("a", map[string]any{"size": int64(1), "tags": []any{"x"}}), metav1.ApplyOptions{FieldManager: "one"}); err != nil {
+	if _, err := widgets.Apply(ctx, "a", widget("a", map[string]any{"size": int64(1), "tags": []any{"x"}}),
+		metav1.ApplyOptions{FieldManager: "one"}); err != nil {
 		t.Fatal(err)
 	}
-	got, err := widgets.Apply(ctx, "a", widget("a", map[string]any{"tags": []any{"y"}}), metav1.ApplyOptions{FieldManager: "two"})
+	got, err := widgets.Apply(ctx, "a", widget("a", map[string]any{"tags": []any{"y"}}), metav1.ApplyOptions{
+		FieldManager: "two",
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -314,11 +350,14 @@ func TestCustomResourceApply(t *testing.T) {
 	if d := cmp.Diff(want, got.Object["spec"]); d != "" {
 		t.Errorf("two appliers (-want +got):\n%s", d)
 	}
-	_, err = widgets.Apply(ctx, "a", widget("a", map[string]any{"size": int64(2)}), metav1.ApplyOptions{FieldManager: "two"})
+	_, err = widgets.Apply(ctx, "a", widget("a", map[string]any{"size": int64(2)}), metav1.ApplyOptions{
+		FieldManager: "two",
+	})
 	if !apierrors.IsConflict(err) || !strings.Contains(err.Error(), `conflict with "one": .spec.size`) {
 		t.Errorf("apply of another's field: %v", err)
 	}
-	if got, err = widgets.Apply(ctx, "a", widget("a", map[string]any{"size": int64(2)}), metav1.ApplyOptions{FieldManager: "two", Force: true}); err != nil {
+	if got, err = widgets.Apply(ctx, "a", widget("a", map[string]any{"size": int64(2)}),
+		metav1.ApplyOptions{FieldManager: "two", Force: true}); err != nil {
 		t.Fatal(err)
 	}
 	var owners []string
@@ -335,12 +374,15 @@ func TestDefinitionConflicts(t *testing.T) {
 	c := startCustom(t)
 	c.define(definition("widgets", "Widget", widgetSchema))
 	other := definition("gadgets", "Widget", widgetSchema, func(crd *apiextensionsv1.CustomResourceDefinition) {
-		crd.Spec.Names.Singular, crd.Spec.Names.ListKind = "gadget", "GadgetList"
+		crd.Spec.Names.Singular = "gadget"
+		crd.Spec.Names.ListKind = "GadgetList"
 	})
 	if _, err := c.Resource(crdGVR).Create(t.Context(), toUnstructured(t, other), metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	condition := func(crd *apiextensionsv1.CustomResourceDefinition, typ apiextensionsv1.CustomResourceDefinitionConditionType) string {
+	condition := func(
+		crd *apiextensionsv1.CustomResourceDefinition, typ apiextensionsv1.CustomResourceDefinitionConditionType,
+	) string {
 		for _, cond := range crd.Status.Conditions {
 			if cond.Type == typ {
 				return string(cond.Status) + " " + cond.Reason + ": " + cond.Message
@@ -348,11 +390,15 @@ func TestDefinitionConflicts(t *testing.T) {
 		}
 		return ""
 	}
-	crd := c.waitCRD(other.Name, func(crd *apiextensionsv1.CustomResourceDefinition) bool { return len(crd.Status.Conditions) > 0 })
-	if got, want := condition(crd, apiextensionsv1.NamesAccepted), `False KindConflict: "Widget" is already in use`; got != want {
+	crd := c.waitCRD(other.Name, func(crd *apiextensionsv1.CustomResourceDefinition) bool {
+		return len(crd.Status.Conditions) > 0
+	})
+	if got, want := condition(crd, apiextensionsv1.NamesAccepted),
+		`False KindConflict: "Widget" is already in use`; got != want {
 		t.Errorf("NamesAccepted is %s, want %s", got, want)
 	}
-	if got, want := condition(crd, apiextensionsv1.Established), `False NotAccepted: not all names are accepted`; got != want {
+	if got, want := condition(crd, apiextensionsv1.Established),
+		`False NotAccepted: not all names are accepted`; got != want {
 		t.Errorf("Established is %s, want %s", got, want)
 	}
 	// The name gets free.
@@ -360,7 +406,8 @@ func TestDefinitionConflicts(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.waitCRD(other.Name, func(crd *apiextensionsv1.CustomResourceDefinition) bool {
-		return condition(crd, apiextensionsv1.Established) == "True InitialNamesAccepted: the initial names have been accepted"
+		return condition(crd,
+			apiextensionsv1.Established) == "True InitialNamesAccepted: the initial names have been accepted"
 	})
 }
 
@@ -383,14 +430,16 @@ func TestDefinitionDeletedWithItsObjects(t *testing.T) {
 		return apierrors.IsNotFound(err)
 	})
 	err := create(t, widgets, widget("late", map[string]any{"size": int64(1)}))
-	if want := `widgets.example.com "late" is forbidden: create not allowed while custom resource definition is terminating`; err == nil || err.Error() != want {
+	if want := `widgets.example.com "late" is forbidden: create not allowed while custom resource definition is terminating`; err == nil ||
+		err.Error() != want {
 		t.Errorf("create while terminating: %v, want %s", err, want)
 	}
 	c.wait("the held one to be marked", func() bool {
 		u, err := widgets.Get(t.Context(), "held", metav1.GetOptions{})
 		return err == nil && u.GetDeletionTimestamp() != nil
 	})
-	if _, err := widgets.Patch(t.Context(), "held", types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{}); err != nil {
+	if _, err := widgets.Patch(t.Context(), "held", types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`),
+		metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	c.wait("the definition to go", func() bool {
@@ -409,14 +458,24 @@ func TestInvalidDefinitions(t *testing.T) {
 		crd  *apiextensionsv1.CustomResourceDefinition
 		want string
 	}{
-		"name": {definition("widgets", "Widget", widgetSchema, func(crd *apiextensionsv1.CustomResourceDefinition) { crd.Name = "x.example.com" }),
-			`metadata.name: Invalid value: "x.example.com": must be spec.names.plural+"."+spec.group`},
-		"not structural": {definition("widgets", "Widget", `{properties: {a: {}}}`),
-			`spec.validation.openAPIV3Schema.properties[a].type: Required value: must not be empty for specified object fields`},
-		"rule": {definition("widgets", "Widget", `{type: object, x-kubernetes-validations: [{rule: "self.nothing"}]}`),
-			`"OptionalOldSelf":null}: compilation failed: ERROR: <input>:1:5: undefined field 'nothing'`},
-		"default": {definition("widgets", "Widget", `{type: object, properties: {a: {type: string, default: 3}}}`),
-			`spec.validation.openAPIV3Schema.properties[a].default: Invalid value: "integer":  in body must be of type string: "integer"`},
+		"name": {
+			definition("widgets", "Widget", widgetSchema, func(crd *apiextensionsv1.CustomResourceDefinition) {
+				crd.Name = "x.example.com"
+			}),
+			`metadata.name: Invalid value: "x.example.com": must be spec.names.plural+"."+spec.group`,
+		},
+		"not structural": {
+			definition("widgets", "Widget", `{properties: {a: {}}}`),
+			`spec.validation.openAPIV3Schema.properties[a].type: Required value: must not be empty for specified object fields`,
+		},
+		"rule": {
+			definition("widgets", "Widget", `{type: object, x-kubernetes-validations: [{rule: "self.nothing"}]}`),
+			`"OptionalOldSelf":null}: compilation failed: ERROR: <input>:1:5: undefined field 'nothing'`,
+		},
+		"default": {
+			definition("widgets", "Widget", `{type: object, properties: {a: {type: string, default: 3}}}`),
+			`spec.validation.openAPIV3Schema.properties[a].default: Invalid value: "integer":  in body must be of type string: "integer"`,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := c.Resource(crdGVR).Create(t.Context(), toUnstructured(t, tc.crd), metav1.CreateOptions{})
@@ -429,14 +488,17 @@ func TestInvalidDefinitions(t *testing.T) {
 
 func TestCustomResourcesInDiscovery(t *testing.T) {
 	c := startCustom(t)
-	c.define(definition("widgets", "Widget", widgetSchema, withStatus, func(crd *apiextensionsv1.CustomResourceDefinition) {
-		crd.Spec.Names.ShortNames, crd.Spec.Names.Categories = []string{"wd"}, []string{"all"}
+	c.define(definition("widgets", "Widget", widgetSchema, withStatus, func(
+		crd *apiextensionsv1.CustomResourceDefinition,
+	) {
+		crd.Spec.Names.ShortNames = []string{"wd"}
+		crd.Spec.Names.Categories = []string{"all"}
 	}))
 	list, err := c.clients(t).Discovery().ServerResourcesForGroupVersion("example.com/v1")
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, _ := json.Marshal(list.APIResources) //nolint:errchkjson // plain
+	b, _ := json.Marshal(list.APIResources) // plain
 	want := `[{"name":"widgets","singularName":"widget","namespaced":true,"kind":"Widget","verbs":["delete","deletecollection","get","list","patch","create","update","watch"],"shortNames":["wd"],"categories":["all"],"storageVersionHash":`
 	if !strings.HasPrefix(string(b), want) || len(list.APIResources) != 2 {
 		t.Errorf("resources are %s", b)
@@ -473,8 +535,11 @@ func TestCustomResourcesInOpenAPI(t *testing.T) {
 	}
 	c.define(definition("widgets", "Widget", widgetSchema, withStatus))
 	d := v2()["com.example.v1.Widget"]
-	b, _ := json.Marshal(d["properties"]) //nolint:errchkjson // plain
-	for _, want := range []string{`"enum":["red","green"]`, `"$ref":"#/definitions/io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"`, `"rule":"self.size < 100"`} {
+	b, _ := json.Marshal(d["properties"]) // plain
+	for _, want := range []string{
+		`"enum":["red","green"]`, `"$ref":"#/definitions/io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"`,
+		`"rule":"self.size < 100"`,
+	} {
 		if !strings.Contains(strings.ReplaceAll(string(b), `\u003c`, "<"), want) {
 			t.Errorf("v2 has no %s in %s", want, b)
 		}
@@ -487,7 +552,10 @@ func TestCustomResourcesInOpenAPI(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{`"com.example.v1.Widget"`, `"default":"red"`, `"com.example.v1.WidgetList"`, `"/apis/example.com/v1/namespaces/{namespace}/widgets/{name}/status"`} {
+	for _, want := range []string{
+		`"com.example.v1.Widget"`, `"default":"red"`, `"com.example.v1.WidgetList"`,
+		`"/apis/example.com/v1/namespaces/{namespace}/widgets/{name}/status"`,
+	} {
 		if !strings.Contains(string(doc), want) {
 			t.Errorf("v3 has no %s", want)
 		}
@@ -495,7 +563,10 @@ func TestCustomResourcesInOpenAPI(t *testing.T) {
 	if err := c.Resource(crdGVR).Delete(t.Context(), "widgets.example.com", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	c.wait("v2 to forget", func() bool { _, ok := v2()["com.example.v1.Widget"]; return !ok })
+	c.wait("v2 to forget", func() bool {
+		_, ok := v2()["com.example.v1.Widget"]
+		return !ok
+	})
 	if paths, err = c.clients(t).Discovery().OpenAPIV3().Paths(); err != nil || paths["apis/example.com/v1"] != nil {
 		t.Errorf("v3 still has example.com/v1 (err %v)", err)
 	}

@@ -30,9 +30,14 @@ func twoVersions(conversion *apiextensionsv1.CustomResourceConversion) *apiexten
 	return definition("servers", "Server", `{type: object, properties: {host: {type: string}, port: {type: string}}}`,
 		func(crd *apiextensionsv1.CustomResourceDefinition) {
 			v2 := crd.Spec.Versions[0]
-			v2.Name, v2.Storage = "v2", false
+			v2.Name = "v2"
+			v2.Storage = false
 			v2.Schema = &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{
-				Type: "object", Properties: map[string]apiextensionsv1.JSONSchemaProps{"hostPort": {Type: "string"}, "port": {Type: "string"}},
+				Type: "object",
+				Properties: map[string]apiextensionsv1.JSONSchemaProps{
+					"hostPort": {Type: "string"},
+					"port":     {Type: "string"},
+				},
 			}}
 			crd.Spec.Versions = append(crd.Spec.Versions, v2)
 			crd.Spec.Conversion = conversion
@@ -53,7 +58,10 @@ func (h *converter) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	h.calls.Add(1)
 	h.objects.Add(int64(len(review.Request.Objects)))
-	resp := &apiextensionsv1.ConversionResponse{UID: review.Request.UID, Result: metav1.Status{Status: metav1.StatusSuccess}}
+	resp := &apiextensionsv1.ConversionResponse{
+		UID:    review.Request.UID,
+		Result: metav1.Status{Status: metav1.StatusSuccess},
+	}
 	if msg, _ := h.fail.Load().(string); msg != "" {
 		resp.Result = metav1.Status{Status: metav1.StatusFailure, Message: msg}
 	}
@@ -73,7 +81,8 @@ func (h *converter) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		u.SetAPIVersion(review.Request.DesiredAPIVersion)
 		resp.ConvertedObjects = append(resp.ConvertedObjects, runtime.RawExtension{Object: u})
 	}
-	_ = json.NewEncoder(w).Encode(&apiextensionsv1.ConversionReview{TypeMeta: review.TypeMeta, Response: resp}) // the client sees
+	// the client sees
+	_ = json.NewEncoder(w).Encode(&apiextensionsv1.ConversionReview{TypeMeta: review.TypeMeta, Response: resp})
 }
 
 // serveTLS serves h under a certificate for names, and returns its address and the authority's certificate.
@@ -109,17 +118,27 @@ func TestConversionWebhook(t *testing.T) {
 				hookService(t, c)
 				path := "/convert"
 				_, port := splitPort(t, addr)
-				client.Service = &apiextensionsv1.ServiceReference{Namespace: "ns", Name: "hook", Path: &path, Port: &port}
+				client.Service = &apiextensionsv1.ServiceReference{
+					Namespace: "ns",
+					Name:      "hook",
+					Path:      &path,
+					Port:      &port,
+				}
 			} else {
 				url := "https://" + addr + "/convert"
 				client.URL = &url
 			}
 			c.define(twoVersions(&apiextensionsv1.CustomResourceConversion{
 				Strategy: apiextensionsv1.WebhookConverter,
-				Webhook:  &apiextensionsv1.WebhookConversion{ClientConfig: client, ConversionReviewVersions: []string{"v1"}},
+				Webhook: &apiextensionsv1.WebhookConversion{
+					ClientConfig:             client,
+					ConversionReviewVersions: []string{"v1"},
+				},
 			}))
 			tryConversion(t, c, h)
-			if n := c.gauge(t, `apiserver_crd_conversion_webhook_request_total{failure_type="",result="success"}`); n == "" || n == "0" {
+			if n := c.gauge(t,
+				`apiserver_crd_conversion_webhook_request_total{failure_type="",result="success"}`); n == "" ||
+				n == "0" {
 				t.Errorf("%q conversions were counted", n)
 			}
 		})
@@ -130,7 +149,8 @@ func TestConversionWebhook(t *testing.T) {
 func hookService(t *testing.T, c *custom) {
 	t.Helper()
 	_, err := c.clients(t).CoreV1().Services("ns").Create(t.Context(), &corev1.Service{
-		ObjectMeta: metav1.ObjectMeta{Name: "hook"}, Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "localhost"},
+		ObjectMeta: metav1.ObjectMeta{Name: "hook"},
+		Spec:       corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "localhost"},
 	}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -140,7 +160,8 @@ func hookService(t *testing.T, c *custom) {
 func tryConversion(t *testing.T, c *custom, h *converter) {
 	t.Helper()
 	ctx := t.Context()
-	v1, v2 := c.in("v1", "servers"), c.in("v2", "servers")
+	v1 := c.in("v1", "servers")
+	v2 := c.in("v2", "servers")
 	for _, u := range []*unstructured.Unstructured{
 		object("example.com/v1", "Server", "ns", "a", map[string]any{"host": "h", "port": "1"}),
 		object("example.com/v1", "Server", "ns", "b", map[string]any{"host": "h", "port": "2"}),
@@ -159,7 +180,8 @@ func tryConversion(t *testing.T, c *custom, h *converter) {
 	defer w.Stop()
 	for range 2 {
 		ev := <-w.ResultChan()
-		if u, ok := ev.Object.(*unstructured.Unstructured); !ok || u.GetAPIVersion() != "example.com/v2" || u.Object["hostPort"] == nil {
+		if u, ok := ev.Object.(*unstructured.Unstructured); !ok || u.GetAPIVersion() != "example.com/v2" ||
+			u.Object["hostPort"] == nil {
 			t.Errorf("event %s %v, want v2", ev.Type, ev.Object)
 		}
 	}
@@ -171,7 +193,8 @@ func tryConversion(t *testing.T, c *custom, h *converter) {
 	if len(list.Items) != 2 || list.Items[1].Object["hostPort"] != "h:2" || h.calls.Load() > before+1 {
 		t.Errorf("list in v2: %v, %d calls", list.Items, h.calls.Load()-before)
 	}
-	made, err := v2.Create(ctx, object("example.com/v2", "Server", "ns", "c", map[string]any{"hostPort": "x:9"}), metav1.CreateOptions{})
+	made, err := v2.Create(ctx, object("example.com/v2", "Server", "ns", "c", map[string]any{"hostPort": "x:9"}),
+		metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -187,8 +210,10 @@ func tryConversion(t *testing.T, c *custom, h *converter) {
 		t.Errorf("in v1: %v, %v", got, err)
 	}
 	h.fail.Store("no such luck")
-	if _, err := v2.Patch(ctx, "c", types.MergePatchType, []byte(`{"hostPort":"z:7"}`), metav1.PatchOptions{}); err == nil ||
-		!strings.Contains(err.Error(), "conversion webhook for example.com/v") || !strings.Contains(err.Error(), "failed: no such luck") {
+	if _, err := v2.Patch(ctx, "c", types.MergePatchType, []byte(`{"hostPort":"z:7"}`),
+		metav1.PatchOptions{}); err == nil ||
+		!strings.Contains(err.Error(), "conversion webhook for example.com/v") ||
+		!strings.Contains(err.Error(), "failed: no such luck") {
 		t.Errorf("failing webhook: %v", err)
 	}
 }
@@ -197,7 +222,8 @@ func TestNoneConversion(t *testing.T) {
 	c := startCustom(t)
 	c.define(twoVersions(nil))
 	ctx := t.Context()
-	if err := create(t, c.in("v1", "servers"), object("example.com/v1", "Server", "ns", "a", map[string]any{"host": "h", "port": "1"})); err != nil {
+	if err := create(t, c.in("v1", "servers"),
+		object("example.com/v1", "Server", "ns", "a", map[string]any{"host": "h", "port": "1"})); err != nil {
 		t.Fatal(err)
 	}
 	got, err := c.in("v2", "servers").Get(ctx, "a", metav1.GetOptions{})
@@ -205,7 +231,8 @@ func TestNoneConversion(t *testing.T) {
 		t.Fatal(err)
 	}
 	delete(got.Object, "metadata")
-	if d := cmp.Diff(map[string]any{"apiVersion": "example.com/v2", "kind": "Server", "port": "1"}, got.Object); d != "" {
+	if d := cmp.Diff(map[string]any{"apiVersion": "example.com/v2", "kind": "Server", "port": "1"},
+		got.Object); d != "" {
 		t.Errorf("in v2, pruned by its schema (-want +got):\n%s", d)
 	}
 	// v2 becomes the storage version: objects stay as stored until written, and both versions go on.
@@ -213,8 +240,10 @@ func TestNoneConversion(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	crd.Spec.Versions[0].Storage, crd.Spec.Versions[1].Storage = false, true
-	crd.APIVersion, crd.Kind = "apiextensions.k8s.io/v1", "CustomResourceDefinition"
+	crd.Spec.Versions[0].Storage = false
+	crd.Spec.Versions[1].Storage = true
+	crd.APIVersion = "apiextensions.k8s.io/v1"
+	crd.Kind = "CustomResourceDefinition"
 	if _, err := c.Resource(crdGVR).Update(ctx, toUnstructured(t, crd), metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -223,17 +252,22 @@ func TestNoneConversion(t *testing.T) {
 		t.Errorf("stored versions: %v, %v", crd.Status.StoredVersions, err)
 	}
 	for _, v := range []string{"v1", "v2"} {
-		got, err := c.in(v, "servers").Patch(ctx, "a", types.MergePatchType, []byte(`{"metadata":{"labels":{"in":"`+v+`"}}}`), metav1.PatchOptions{})
+		got, err := c.in(v, "servers").Patch(ctx, "a", types.MergePatchType,
+			[]byte(`{"metadata":{"labels":{"in":"`+v+`"}}}`), metav1.PatchOptions{})
 		if err != nil || got.GetAPIVersion() != "example.com/"+v || got.Object["port"] != "1" {
 			t.Errorf("patch in %s: %v, %v", v, got, err)
 		}
 	}
 	// Fields that a manager owns in one version are known in the other.
-	_, err = c.in("v1", "servers").Apply(ctx, "a", object("example.com/v1", "Server", "ns", "a", map[string]any{"port": "2"}), metav1.ApplyOptions{FieldManager: "one", Force: true})
+	_, err = c.in("v1", "servers").Apply(ctx, "a", object("example.com/v1", "Server", "ns", "a", map[string]any{
+		"port": "2",
+	}), metav1.ApplyOptions{FieldManager: "one", Force: true})
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = c.in("v2", "servers").Apply(ctx, "a", object("example.com/v2", "Server", "ns", "a", map[string]any{"port": "3"}), metav1.ApplyOptions{FieldManager: "two"})
+	_, err = c.in("v2", "servers").Apply(ctx, "a", object("example.com/v2", "Server", "ns", "a", map[string]any{
+		"port": "3",
+	}), metav1.ApplyOptions{FieldManager: "two"})
 	if err == nil || !strings.Contains(err.Error(), `conflict with "one": .port`) {
 		t.Errorf("apply of what another owns in v1: %v", err)
 	}
@@ -243,7 +277,9 @@ func TestDeprecatedVersionWarns(t *testing.T) {
 	c := startCustom(t)
 	c.define(definition("olds", "Old", `{type: object}`, func(crd *apiextensionsv1.CustomResourceDefinition) {
 		old := crd.Spec.Versions[0]
-		old.Name, old.Storage, old.Deprecated = "v1beta1", false, true
+		old.Name = "v1beta1"
+		old.Storage = false
+		old.Deprecated = true
 		crd.Spec.Versions = append(crd.Spec.Versions, old)
 	}))
 	resp := c.raw(t, "GET", "/apis/example.com/v1beta1/olds", nil, nil)
@@ -256,7 +292,8 @@ func TestDeprecatedVersionWarns(t *testing.T) {
 	}
 }
 
-// TestUnreadOfVersions: in each version of a definition with several, an object that cannot be read is told of, and removed unread.
+// TestUnreadOfVersions: in each version of a definition with several, an object that cannot be read is told of, and
+// removed unread.
 func TestUnreadOfVersions(t *testing.T) {
 	st, ca := newSite(t)
 	r, stop := startOn(t, st, ca, nil)
@@ -279,11 +316,15 @@ func TestUnreadOfVersions(t *testing.T) {
 		}{
 			{"GET", base + "/bad", "", 500, "StorageError: corrupt object, Code: 7"},
 			{"DELETE", base + "/bad", "", 500, "Internal error occurred"},
-			{"DELETE", base + "/good", unsafe, 409, "unsafe deletion is not allowed because the object is decodable from storage"},
+			{
+				"DELETE", base + "/good", unsafe, 409,
+				"unsafe deletion is not allowed because the object is decodable from storage",
+			},
 			{"DELETE", base + "/bad", unsafe, 200, `"details":{"name":"bad"`},
 			{"GET", base + "/bad", "", 404, "not found"},
 		} {
-			r.call(t, q.method, q.path, q.body, "Content-Type", "application/json").wants(t, q.method+" "+q.path, q.code, q.text)
+			r.call(t, q.method, q.path, q.body, "Content-Type", "application/json").wants(t, q.method+" "+q.path,
+				q.code, q.text)
 		}
 	}
 }
@@ -298,7 +339,13 @@ func TestListsCostTheirSize(t *testing.T) {
 		if err := create(t, c.in("v1", "servers"), object("example.com/v1", "Server", "ns", name, nil)); err != nil {
 			t.Fatal(err)
 		}
-		e := &corev1.Event{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "ns"}, InvolvedObject: corev1.ObjectReference{Namespace: "ns"}}
+		e := &corev1.Event{
+			ObjectMeta: metav1.ObjectMeta{
+				Name:      name,
+				Namespace: "ns",
+			},
+			InvolvedObject: corev1.ObjectReference{Namespace: "ns"},
+		}
 		if _, err := c.clients(t).CoreV1().Events("ns").Create(t.Context(), e, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
@@ -308,12 +355,24 @@ func TestListsCostTheirSize(t *testing.T) {
 		limit                    int64
 		want                     int
 	}{
-		{"example.com", "v1", "servers", 0, 3}, {"example.com", "v2", "servers", 0, 3}, {"example.com", "v2", "servers", 50, 1},
-		{"", "v1", "events", 0, 3}, {"events.k8s.io", "v1", "events", 0, 3}, {"", "v1", "componentstatuses", 0, 1},
+		{"example.com", "v1", "servers", 0, 3},
+		{"example.com", "v2", "servers", 0, 3},
+		{"example.com", "v2", "servers", 50, 1},
+		{"", "v1", "events", 0, 3},
+		{"events.k8s.io", "v1", "events", 0, 3},
+		{"", "v1", "componentstatuses", 0, 1},
 	} {
-		rq := &pipeline.Request{Info: pipeline.Info{IsResource: true, Verb: "list", Group: tc.group, Version: tc.version, Resource: tc.resource, Limit: tc.limit}}
+		rq := &pipeline.Request{Info: pipeline.Info{
+			IsResource: true,
+			Verb:       "list",
+			Group:      tc.group,
+			Version:    tc.version,
+			Resource:   tc.resource,
+			Limit:      tc.limit,
+		}}
 		if got := c.Cost(rq); got != tc.want {
-			t.Errorf("a list of %s/%s %s, limit %d: %d seats, want %d", tc.group, tc.version, tc.resource, tc.limit, got, tc.want)
+			t.Errorf("a list of %s/%s %s, limit %d: %d seats, want %d", tc.group, tc.version, tc.resource, tc.limit,
+				got, tc.want)
 		}
 	}
 }

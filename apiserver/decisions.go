@@ -16,7 +16,8 @@ import (
 	"keelson/api/kind"
 )
 
-// podDecisions serves PodDecisions of existing pods only: a reader of a namespace must not learn about earlier pods in it.
+// podDecisions serves PodDecisions of existing pods only: a reader of a namespace must not learn about earlier pods in
+// it.
 type podDecisions struct {
 	reader *Reader
 	lookup func(types.UID) *decisions.PodDecision
@@ -37,13 +38,16 @@ func (p podDecisions) Get(ctx context.Context, namespace, name string) (kind.Obj
 			return d, nil
 		}
 	}
-	missing.ErrStatus.Message += ": this server remembers no scheduling attempt for the pod: none was made, it was made before the server started or " +
+	missing.ErrStatus.Message += ": this server remembers no scheduling attempt for the pod: none was made, it was " +
+		"made before the server started or " +
 		"too long ago, or its scheduler does not report here"
 	return nil, missing
 }
 
 // List returns the decisions about the selected pods.
-func (p podDecisions) List(ctx context.Context, namespace string, l labels.Selector, f fields.Selector) ([]kind.Object, error) {
+func (p podDecisions) List(
+	ctx context.Context, namespace string, l labels.Selector, f fields.Selector,
+) ([]kind.Object, error) {
 	pods, err := p.reader.Select(ctx, podsGVR, namespace, l, f)
 	if err != nil {
 		return nil, err
@@ -67,7 +71,12 @@ func (p podDecisions) decision(pod *corev1.Pod) *decisions.PodDecision {
 	if d == nil {
 		return nil
 	}
-	d.ObjectMeta = metav1.ObjectMeta{Name: pod.Name, Namespace: pod.Namespace, Labels: pod.Labels, CreationTimestamp: d.CreationTimestamp}
+	d.ObjectMeta = metav1.ObjectMeta{
+		Name:              pod.Name,
+		Namespace:         pod.Namespace,
+		Labels:            pod.Labels,
+		CreationTimestamp: d.CreationTimestamp,
+	}
 	d.Status.PodUID = pod.UID
 	return d
 }

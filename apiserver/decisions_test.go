@@ -14,7 +14,8 @@ import (
 	"keelson/apiserver"
 )
 
-// TestPodDecisions: what is remembered of pods that exist, and of no others, is read by kubectl's means and by nobody changed.
+// TestPodDecisions: what is remembered of pods that exist, and of no others, is read by kubectl's means and by nobody
+// changed.
 func TestPodDecisions(t *testing.T) {
 	known := map[types.UID]*decisions.PodDecision{}
 	r := start(t, func(c *apiserver.Config) {
@@ -38,7 +39,10 @@ func TestPodDecisions(t *testing.T) {
 			known[pod.UID] = &decisions.PodDecision{
 				ObjectMeta: metav1.ObjectMeta{CreationTimestamp: metav1.NewTime(time.Now().Add(-90 * time.Second))},
 				Status: decisions.PodDecisionStatus{
-					Result: decisions.Unschedulable, Nodes: 3, Reason: "3 Insufficient cpu", Took: metav1.Duration{Duration: 81 * time.Microsecond},
+					Result: decisions.Unschedulable,
+					Nodes:  3,
+					Reason: "3 Insufficient cpu",
+					Took:   metav1.Duration{Duration: 81 * time.Microsecond},
 				},
 			}
 		}
@@ -49,14 +53,18 @@ func TestPodDecisions(t *testing.T) {
 	for _, name := range []string{"Pod", "Result", "Node", "Feasible", "Reason", "Took", "Age"} {
 		r.call(t, "GET", path, "", "Accept", table).wants(t, "columns", 200, `"name":"`+name+`"`)
 	}
-	r.call(t, "GET", path, "", "Accept", table).wants(t, "row", 200, `["told","Unschedulable","\u003cnone\u003e","0/3","3 Insufficient cpu","81µs","90s"]`)
+	r.call(t, "GET", path, "", "Accept", table).wants(t, "row", 200,
+		`["told","Unschedulable","\u003cnone\u003e","0/3","3 Insufficient cpu","81µs","90s"]`)
 	r.call(t, "GET", path, "").wants(t, "list", 200, `"kind":"PodDecisionList"`)
 	r.call(t, "GET", path+"?labelSelector=app%3Duntold", "").wants(t, "selected", 200, `"items":[]`)
 	r.call(t, "GET", path+"?fieldSelector=metadata.name%3Dtold", "").wants(t, "selected by name", 200, `"name":"told"`)
-	r.call(t, "GET", path+"/told", "", "Accept", "application/vnd.kubernetes.protobuf, application/json").wants(t, "one", 200, `"kind":"PodDecision"`)
+	r.call(t, "GET", path+"/told", "", "Accept", "application/vnd.kubernetes.protobuf, application/json").wants(t,
+		"one", 200, `"kind":"PodDecision"`)
 	r.call(t, "GET", path+"/untold", "").wants(t, "nothing remembered", 404, "remembers no scheduling attempt")
-	r.call(t, "GET", path+"/none", "").wants(t, "no such pod", 404, `poddecisions.decisions.keelson.io "none" not found`)
+	r.call(t, "GET", path+"/none", "").wants(t, "no such pod", 404,
+		`poddecisions.decisions.keelson.io "none" not found`)
 	r.call(t, "DELETE", path+"/told", "").wants(t, "delete", 405, "")
-	r.call(t, "POST", path, `{"metadata":{"name":"forged"}}`, "Content-Type", "application/json").wants(t, "create", 405, "")
+	r.call(t, "POST", path, `{"metadata":{"name":"forged"}}`, "Content-Type", "application/json").wants(t, "create",
+		405, "")
 	r.call(t, "GET", "/openapi/v3/apis/decisions.keelson.io/v1alpha1", "").wants(t, "schema", 200, `"refusedBy"`)
 }

@@ -23,7 +23,8 @@ func configMap(name string, finalizers ...string) *corev1.ConfigMap {
 // TestDryRun makes every kind of write without effect.
 func TestDryRun(t *testing.T) {
 	r := start(t, nil)
-	ctx, c := t.Context(), r.clients(t)
+	ctx := t.Context()
+	c := r.clients(t)
 	maps := c.CoreV1().ConfigMaps("default")
 	if _, err := maps.Create(ctx, configMap("here"), metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
@@ -41,17 +42,32 @@ func TestDryRun(t *testing.T) {
 	}{
 		{"POST", base + "?dryRun=All", fmt.Sprintf(cm, "new"), "application/json", 201, `"uid":"`},
 		{"POST", base + "?dryRun=All", fmt.Sprintf(cm, "here"), "application/json", 409, "already exists"},
-		{"POST", base + "?dryRun=Some", fmt.Sprintf(cm, "new"), "application/json", 422, `CreateOptions.meta.k8s.io "" is invalid: dryRun: Unsupported value: ["Some"]: supported values: "All"`},
+		{
+			"POST", base + "?dryRun=Some", fmt.Sprintf(cm, "new"), "application/json", 422,
+			`CreateOptions.meta.k8s.io "" is invalid: dryRun: Unsupported value: ["Some"]: supported values: "All"`,
+		},
 		{"PUT", base + "/here?dryRun=All", fmt.Sprintf(cm, "here"), "application/json", 200, `"a":"b"`},
 		{"PATCH", base + "/here?dryRun=All", `{"data":{"a":"b"}}`, mergePatch, 200, `"a":"b"`},
 		{"PATCH", base + "/applied?dryRun=All&fieldManager=x", fmt.Sprintf(cm, "applied"), applyPatch, 201, `"a":"b"`},
-		{"PATCH", "/apis/apps/v1/namespaces/default/deployments/web/scale?dryRun=All", `{"spec":{"replicas":7}}`, mergePatch, 200, `"replicas":7`},
-		{"PATCH", "/apis/apps/v1/namespaces/default/deployments/web/status?dryRun=All", `{"status":{"replicas":7}}`, mergePatch, 200, `"replicas":7`},
+		{
+			"PATCH", "/apis/apps/v1/namespaces/default/deployments/web/scale?dryRun=All", `{"spec":{"replicas":7}}`,
+			mergePatch, 200, `"replicas":7`,
+		},
+		{
+			"PATCH", "/apis/apps/v1/namespaces/default/deployments/web/status?dryRun=All", `{"status":{"replicas":7}}`,
+			mergePatch, 200, `"replicas":7`,
+		},
 		{"DELETE", base + "/here?dryRun=All", "", "", 200, `"status":"Success"`},
-		{"DELETE", base + "/here", `{"kind":"DeleteOptions","apiVersion":"v1","dryRun":["All"]}`, "application/json", 200, `"status":"Success"`},
+		{
+			"DELETE", base + "/here", `{"kind":"DeleteOptions","apiVersion":"v1","dryRun":["All"]}`,
+			"application/json", 200, `"status":"Success"`,
+		},
 		{"DELETE", base + "/none?dryRun=All", "", "", 404, "not found"},
 		{"DELETE", base + "?dryRun=All", "", "", 200, `"name":"here"`},
-		{"DELETE", base + "/here?dryRun=None", "", "", 422, `DeleteOptions.meta.k8s.io "" is invalid: dryRun: Unsupported value`},
+		{
+			"DELETE", base + "/here?dryRun=None", "", "", 422,
+			`DeleteOptions.meta.k8s.io "" is invalid: dryRun: Unsupported value`,
+		},
 	} {
 		r.call(t, w.method, w.path, w.body, "Content-Type", w.media).wants(t, w.method+" "+w.path, w.code, w.text)
 	}
@@ -85,18 +101,26 @@ func everything(t *testing.T, r *running) []string {
 func deployment(name string) *appsv1.Deployment {
 	labels := map[string]string{"app": name}
 	one := int32(1)
-	return &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default"}, Spec: appsv1.DeploymentSpec{
-		Replicas: &one, Selector: &metav1.LabelSelector{MatchLabels: labels},
-		Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: corev1.PodSpec{
-			Containers: []corev1.Container{{Name: "main", Image: "nginx"}},
-		}},
-	}}
+	return &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default"},
+		Spec: appsv1.DeploymentSpec{
+			Replicas: &one,
+			Selector: &metav1.LabelSelector{MatchLabels: labels},
+			Template: corev1.PodTemplateSpec{
+				ObjectMeta: metav1.ObjectMeta{Labels: labels},
+				Spec: corev1.PodSpec{
+					Containers: []corev1.Container{{Name: "main", Image: "nginx"}},
+				},
+			},
+		},
+	}
 }
 
 // TestDeletes is about preconditions, finalizers, propagation and grace.
 func TestDeletes(t *testing.T) {
 	r := start(t, nil)
-	ctx, c := t.Context(), r.clients(t)
+	ctx := t.Context()
+	c := r.clients(t)
 	maps := c.CoreV1().ConfigMaps("default")
 	fresh := func(name string, finalizers ...string) *corev1.ConfigMap {
 		t.Helper()
@@ -110,17 +134,24 @@ func TestDeletes(t *testing.T) {
 		m := fresh("pre")
 		wrong := types.UID("wrong")
 		err := maps.Delete(ctx, "pre", metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &wrong}})
-		want := fmt.Sprintf(`Operation cannot be fulfilled on ConfigMap "pre": the UID in the precondition (wrong) does not match the UID in record (%s). The object might have been deleted and then recreated`, m.UID)
+		want := fmt.Sprintf(
+			`Operation cannot be fulfilled on ConfigMap "pre": the UID in the precondition (wrong) does not match the UID in record (%s). The object might have been deleted and then recreated`,
+			m.UID)
 		if !apierrors.IsConflict(err) || err.Error() != want {
 			t.Errorf("wrong uid: %v, want %s", err, want)
 		}
 		one := "1"
 		err = maps.Delete(ctx, "pre", metav1.DeleteOptions{Preconditions: &metav1.Preconditions{ResourceVersion: &one}})
-		want = fmt.Sprintf(`Operation cannot be fulfilled on ConfigMap "pre": the ResourceVersion in the precondition (1) does not match the ResourceVersion in record (%s). The object might have been modified`, m.ResourceVersion)
+		want = fmt.Sprintf(
+			`Operation cannot be fulfilled on ConfigMap "pre": the ResourceVersion in the precondition (1) does not match the ResourceVersion in record (%s). The object might have been modified`,
+			m.ResourceVersion)
 		if !apierrors.IsConflict(err) || err.Error() != want {
 			t.Errorf("wrong version: %v, want %s", err, want)
 		}
-		if err := maps.Delete(ctx, "pre", metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &m.UID, ResourceVersion: &m.ResourceVersion}}); err != nil {
+		if err := maps.Delete(ctx, "pre",
+			metav1.DeleteOptions{
+				Preconditions: &metav1.Preconditions{UID: &m.UID, ResourceVersion: &m.ResourceVersion},
+			}); err != nil {
 			t.Errorf("right preconditions: %v", err)
 		}
 	})
@@ -128,7 +159,8 @@ func TestDeletes(t *testing.T) {
 		m := fresh("gone")
 		var s metav1.Status
 		r.call(t, "DELETE", "/api/v1/namespaces/default/configmaps/gone", "").into(t, &s)
-		if s.Kind != "Status" || s.Status != "Success" || s.Details == nil || s.Details.Name != "gone" || s.Details.Kind != "configmaps" || s.Details.UID != m.UID {
+		if s.Kind != "Status" || s.Status != "Success" || s.Details == nil || s.Details.Name != "gone" ||
+			s.Details.Kind != "configmaps" || s.Details.UID != m.UID {
 			t.Errorf("answer to a delete: %+v", s)
 		}
 	})
@@ -142,21 +174,27 @@ func TestDeletes(t *testing.T) {
 		if again := r.call(t, "DELETE", "/api/v1/namespaces/default/configmaps/held", ""); again.Code != 200 {
 			t.Errorf("second delete: %d", again.Code)
 		}
-		r.call(t, "POST", "/api/v1/namespaces/default/configmaps", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"held"}}`).
+		r.call(t, "POST", "/api/v1/namespaces/default/configmaps",
+			`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"held"}}`).
 			wants(t, "create over it", 409, `object is being deleted: configmaps "held" already exists`)
-		r.call(t, "PATCH", "/api/v1/namespaces/default/configmaps/held", `{"metadata":{"finalizers":["example.com/a","example.com/b"]}}`, "Content-Type", mergePatch).
-			wants(t, "a new finalizer", 422, `metadata.finalizers: Forbidden: no new finalizers can be added if the object is being deleted, found new finalizers []string{"example.com/b"}`)
-		r.call(t, "PATCH", "/api/v1/namespaces/default/configmaps/held", `{"metadata":{"finalizers":null}}`, "Content-Type", mergePatch).wants(t, "the last finalizer", 200, `"deletionTimestamp"`)
+		r.call(t, "PATCH", "/api/v1/namespaces/default/configmaps/held",
+			`{"metadata":{"finalizers":["example.com/a","example.com/b"]}}`, "Content-Type", mergePatch).
+			wants(t, "a new finalizer", 422,
+				`metadata.finalizers: Forbidden: no new finalizers can be added if the object is being deleted, found new finalizers []string{"example.com/b"}`)
+		r.call(t, "PATCH", "/api/v1/namespaces/default/configmaps/held", `{"metadata":{"finalizers":null}}`,
+			"Content-Type", mergePatch).wants(t, "the last finalizer", 200, `"deletionTimestamp"`)
 		r.call(t, "GET", "/api/v1/namespaces/default/configmaps/held", "").wants(t, "after it", 404, "not found")
 	})
 	for policy, finalizer := range map[metav1.DeletionPropagation]string{
-		metav1.DeletePropagationForeground: metav1.FinalizerDeleteDependents, metav1.DeletePropagationOrphan: metav1.FinalizerOrphanDependents,
+		metav1.DeletePropagationForeground: metav1.FinalizerDeleteDependents,
+		metav1.DeletePropagationOrphan:     metav1.FinalizerOrphanDependents,
 	} {
 		t.Run(string(policy), func(t *testing.T) {
 			name := strings.ToLower(string(policy))
 			fresh(name)
 			var m corev1.ConfigMap
-			got := r.call(t, "DELETE", "/api/v1/namespaces/default/configmaps/"+name+"?propagationPolicy="+string(policy), "")
+			got := r.call(t, "DELETE", "/api/v1/namespaces/default/configmaps/"+name+"?propagationPolicy="+string(
+				policy), "")
 			got.into(t, &m)
 			if got.Code != 200 || !slices.Equal(m.Finalizers, []string{finalizer}) || m.DeletionTimestamp == nil {
 				t.Errorf("%d with %+v", got.Code, m.ObjectMeta)
@@ -164,17 +202,20 @@ func TestDeletes(t *testing.T) {
 		})
 	}
 	r.call(t, "DELETE", "/api/v1/namespaces/default/configmaps/x?propagationPolicy=Sideways", "").
-		wants(t, "no such policy", 422, `propagationPolicy: Unsupported value: "Sideways": supported values: "Foreground", "Background", "Orphan", "nil"`)
+		wants(t, "no such policy", 422,
+			`propagationPolicy: Unsupported value: "Sideways": supported values: "Foreground", "Background", "Orphan", "nil"`)
 	r.call(t, "DELETE", "/api/v1/namespaces/default/configmaps/x?propagationPolicy=Orphan&orphanDependents=true", "").
 		wants(t, "both", 422, `orphanDependents and deletionPropagation cannot be both set`)
-	r.call(t, "DELETE", "/api/v1/namespaces/default/configmaps/x", `{"kind":"Pod","apiVersion":"v1"}`).wants(t, "a body of another kind", 400, "")
+	r.call(t, "DELETE", "/api/v1/namespaces/default/configmaps/x", `{"kind":"Pod","apiVersion":"v1"}`).wants(t,
+		"a body of another kind", 400, "")
 	r.call(t, "DELETE", "/api/v1/namespaces/default/configmaps/x", `{"kind":`).wants(t, "a broken body", 400, "")
 }
 
 // TestDeleteCollection deletes what selectors choose.
 func TestDeleteCollection(t *testing.T) {
 	r := start(t, nil)
-	ctx, maps := t.Context(), r.clients(t).CoreV1().ConfigMaps("default")
+	ctx := t.Context()
+	maps := r.clients(t).CoreV1().ConfigMaps("default")
 	for i := range 20 {
 		m := configMap(fmt.Sprintf("m%02d", i))
 		m.Labels = map[string]string{"odd": fmt.Sprint(i%2 == 1)}
@@ -185,14 +226,16 @@ func TestDeleteCollection(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := maps.DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{LabelSelector: "odd=true"}); err != nil {
+	if err := maps.DeleteCollection(ctx, metav1.DeleteOptions{},
+		metav1.ListOptions{LabelSelector: "odd=true"}); err != nil {
 		t.Fatal(err)
 	}
 	left, err := maps.List(ctx, metav1.ListOptions{})
 	if err != nil || len(left.Items) != 11 {
 		t.Fatalf("%d left, %v; want the ten even ones and the held one", len(left.Items), err)
 	}
-	if err := maps.DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{FieldSelector: "metadata.name=m02"}); err != nil {
+	if err := maps.DeleteCollection(ctx, metav1.DeleteOptions{},
+		metav1.ListOptions{FieldSelector: "metadata.name=m02"}); err != nil {
 		t.Fatal(err)
 	}
 	got := r.call(t, "DELETE", "/api/v1/namespaces/default/configmaps?limit=4", "")
@@ -201,8 +244,10 @@ func TestDeleteCollection(t *testing.T) {
 	if got.Code != 200 || list.Kind != "ConfigMapList" || len(list.Items) != 4 {
 		t.Errorf("a page: %d, %s of %d", got.Code, list.Kind, len(list.Items))
 	}
-	r.call(t, "DELETE", "/api/v1/configmaps", "").wants(t, "of all namespaces", 405, "the server does not allow this method on the requested resource")
-	r.call(t, "DELETE", "/api/v1/namespaces", "").wants(t, "of namespaces", 405, "the server does not allow this method on the requested resource")
+	r.call(t, "DELETE", "/api/v1/configmaps", "").wants(t, "of all namespaces", 405,
+		"the server does not allow this method on the requested resource")
+	r.call(t, "DELETE", "/api/v1/namespaces", "").wants(t, "of namespaces", 405,
+		"the server does not allow this method on the requested resource")
 }
 
 // TestNames is about names, uids and what else the server gives an object.
@@ -210,17 +255,20 @@ func TestNames(t *testing.T) {
 	r := start(t, nil)
 	const base = "/api/v1/namespaces/default/configmaps"
 	const leases = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
-	made := r.call(t, "POST", base, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"generateName":"gen-","uid":"mine","creationTimestamp":"2001-01-01T00:00:00Z",`+
-		`"deletionTimestamp":"2001-01-01T00:00:00Z","deletionGracePeriodSeconds":5,"selfLink":"/x","generation":7}}`)
+	made := r.call(t, "POST", base,
+		`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"generateName":"gen-","uid":"mine","creationTimestamp":"2001-01-01T00:00:00Z",`+
+			`"deletionTimestamp":"2001-01-01T00:00:00Z","deletionGracePeriodSeconds":5,"selfLink":"/x","generation":7}}`)
 	var m corev1.ConfigMap
 	made.into(t, &m)
 	if made.Code != 201 || !regexp.MustCompile(`^gen-[bcdfghjklmnpqrstvwxz2456789]{5}$`).MatchString(m.Name) {
 		t.Errorf("generated name: %d %q", made.Code, m.Name)
 	}
-	if m.UID == "mine" || m.UID == "" || m.CreationTimestamp.Year() == 2001 || m.DeletionTimestamp != nil || m.DeletionGracePeriodSeconds != nil || m.SelfLink != "" {
+	if m.UID == "mine" || m.UID == "" || m.CreationTimestamp.Year() == 2001 || m.DeletionTimestamp != nil ||
+		m.DeletionGracePeriodSeconds != nil || m.SelfLink != "" {
 		t.Errorf("system metadata of a new object: %+v", m.ObjectMeta)
 	}
-	long := r.call(t, "POST", base, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"generateName":"`+strings.Repeat("a", 70)+`"}}`)
+	long := r.call(t, "POST", base, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"generateName":"`+strings.Repeat(
+		"a", 70)+`"}}`)
 	long.into(t, &m)
 	if len(m.Name) != 63 {
 		t.Errorf("name generated from a long base has %d characters: %s", len(m.Name), m.Name)
@@ -230,28 +278,109 @@ func TestNames(t *testing.T) {
 		code                     int
 		text                     string
 	}{
-		{"no name", "POST", base, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{}}`, 422, `ConfigMap "" is invalid: metadata.name: Required value: name or generateName is required`},
-		{"a bad name", "POST", base, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"A_b"}}`, 422, `metadata.name: Invalid value: "A_b": a lowercase RFC 1123 subdomain must consist of`},
-		{"another namespace", "POST", base, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a","namespace":"b"}}`, 400, "the namespace of the provided object does not match the namespace sent on the request"},
-		{"a version on create", "POST", base, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a","resourceVersion":"5"}}`, 500, "resourceVersion should not be set on objects to be created"},
-		{"version 0 on create", "POST", base, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a0","resourceVersion":"0"}}`, 201, `"name":"a0"`},
-		{"no number for a version on create", "POST", base, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"ax","resourceVersion":"x"}}`, 201, `"name":"ax"`},
-		{"both names, free", "POST", base, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"web-0","generateName":"web-"}}`, 201, `"name":"web-0"`},
-		{"both names, taken", "POST", base, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"web-0","generateName":"web-"}}`, 409, `configmaps "web-0" already exists, the server was not able to generate a unique name for the object`},
-		{"update of nothing", "PUT", base + "/none", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"none"}}`, 404, `configmaps "none" not found`},
-		{"update without a name", "PUT", base + "/web-0", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{}}`, 400, "the name of the object (web-0 based on URL) was undeterminable: name must be provided"},
-		{"update under another name", "PUT", base + "/web-0", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"web-1"}}`, 400, "the name of the object (web-1) does not match the name on the URL (web-0)"},
-		{"update with another uid", "PUT", base + "/web-0", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"web-0","uid":"no"}}`, 409, "StorageError: invalid object, Code: 4, Key: /registry/configmaps/default/web-0, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: no, UID in object meta: "},
-		{"update with version 0", "PUT", base + "/web-0", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"web-0","resourceVersion":"0"},"data":{"a":"b"}}`, 200, `"a":"b"`},
-		{"update with no number for a version", "PUT", base + "/web-0", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"web-0","resourceVersion":"x"}}`, 500, `strconv.ParseUint: parsing "x": invalid syntax`},
-		{"create by update, uid", "PUT", leases + "/a", `{"apiVersion":"coordination.k8s.io/v1","kind":"Lease","metadata":{"name":"a","uid":"no"}}`, 409, "Key: /registry/leases/default/a, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: no, UID in object meta: "},
-		{"create by update, no number for a version", "PUT", leases + "/a", `{"apiVersion":"coordination.k8s.io/v1","kind":"Lease","metadata":{"name":"a","resourceVersion":"x"}}`, 500, `strconv.ParseUint: parsing "x": invalid syntax`},
-		{"create by update, version", "PUT", leases + "/a", `{"apiVersion":"coordination.k8s.io/v1","kind":"Lease","metadata":{"name":"a","resourceVersion":"5"}}`, 201, `"name":"a"`},
-		{"update of another namespace's", "PUT", base + "/web-0", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"web-0","namespace":"b"}}`, 400, "the namespace of the provided object does not match the namespace sent on the request"},
-		{"creation time on update is kept", "PUT", base + "/web-0", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"web-0","creationTimestamp":"2001-01-01T00:00:00Z"}}`, 200, `"name":"web-0"`},
-		{"another kind", "POST", base, `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"a"}}`, 400, `Secret in version "v1" cannot be handled as a ConfigMap: converting (v1.Secret) to (core.ConfigMap): unknown conversion`},
-		{"another version", "POST", base, `{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"a"}}`, 400, "the API version in the data (apps/v1) does not match the expected API version (v1)"},
-		{"cluster-scoped kind with a namespace", "POST", "/api/v1/namespaces", `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"ns1","namespace":"x"}}`, 201, `"name":"ns1"`},
+		{
+			"no name", "POST", base, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{}}`, 422,
+			`ConfigMap "" is invalid: metadata.name: Required value: name or generateName is required`,
+		},
+		{
+			"a bad name", "POST", base, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"A_b"}}`, 422,
+			`metadata.name: Invalid value: "A_b": a lowercase RFC 1123 subdomain must consist of`,
+		},
+		{
+			"another namespace", "POST", base,
+			`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a","namespace":"b"}}`, 400,
+			"the namespace of the provided object does not match the namespace sent on the request",
+		},
+		{
+			"a version on create", "POST", base,
+			`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a","resourceVersion":"5"}}`, 500,
+			"resourceVersion should not be set on objects to be created",
+		},
+		{
+			"version 0 on create", "POST", base,
+			`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a0","resourceVersion":"0"}}`, 201, `"name":"a0"`,
+		},
+		{
+			"no number for a version on create", "POST", base,
+			`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"ax","resourceVersion":"x"}}`, 201, `"name":"ax"`,
+		},
+		{
+			"both names, free", "POST", base,
+			`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"web-0","generateName":"web-"}}`, 201,
+			`"name":"web-0"`,
+		},
+		{
+			"both names, taken", "POST", base,
+			`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"web-0","generateName":"web-"}}`, 409,
+			`configmaps "web-0" already exists, the server was not able to generate a unique name for the object`,
+		},
+		{
+			"update of nothing", "PUT", base + "/none",
+			`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"none"}}`, 404, `configmaps "none" not found`,
+		},
+		{
+			"update without a name", "PUT", base + "/web-0", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{}}`,
+			400, "the name of the object (web-0 based on URL) was undeterminable: name must be provided",
+		},
+		{
+			"update under another name", "PUT", base + "/web-0",
+			`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"web-1"}}`, 400,
+			"the name of the object (web-1) does not match the name on the URL (web-0)",
+		},
+		{
+			"update with another uid", "PUT", base + "/web-0",
+			`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"web-0","uid":"no"}}`, 409,
+			"StorageError: invalid object, Code: 4, Key: /registry/configmaps/default/web-0, ResourceVersion: 0, " +
+				"AdditionalErrorMsg: Precondition failed: UID in precondition: no, UID in object meta: ",
+		},
+		{
+			"update with version 0", "PUT", base + "/web-0",
+			`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"web-0","resourceVersion":"0"},"data":{"a":"b"}}`,
+			200, `"a":"b"`,
+		},
+		{
+			"update with no number for a version", "PUT", base + "/web-0",
+			`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"web-0","resourceVersion":"x"}}`, 500,
+			`strconv.ParseUint: parsing "x": invalid syntax`,
+		},
+		{
+			"create by update, uid", "PUT", leases + "/a",
+			`{"apiVersion":"coordination.k8s.io/v1","kind":"Lease","metadata":{"name":"a","uid":"no"}}`, 409,
+			"Key: /registry/leases/default/a, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in " +
+				"precondition: no, UID in object meta: ",
+		},
+		{
+			"create by update, no number for a version", "PUT", leases + "/a",
+			`{"apiVersion":"coordination.k8s.io/v1","kind":"Lease","metadata":{"name":"a","resourceVersion":"x"}}`,
+			500, `strconv.ParseUint: parsing "x": invalid syntax`,
+		},
+		{
+			"create by update, version", "PUT", leases + "/a",
+			`{"apiVersion":"coordination.k8s.io/v1","kind":"Lease","metadata":{"name":"a","resourceVersion":"5"}}`,
+			201, `"name":"a"`,
+		},
+		{
+			"update of another namespace's", "PUT", base + "/web-0",
+			`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"web-0","namespace":"b"}}`, 400,
+			"the namespace of the provided object does not match the namespace sent on the request",
+		},
+		{
+			"creation time on update is kept", "PUT", base + "/web-0",
+			`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"web-0","creationTimestamp":"2001-01-01T00:00:00Z"}}`,
+			200, `"name":"web-0"`,
+		},
+		{
+			"another kind", "POST", base, `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"a"}}`, 400,
+			`Secret in version "v1" cannot be handled as a ConfigMap: converting (v1.Secret) to (core.ConfigMap): unknown conversion`,
+		},
+		{
+			"another version", "POST", base, `{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"a"}}`,
+			400, "the API version in the data (apps/v1) does not match the expected API version (v1)",
+		},
+		{
+			"cluster-scoped kind with a namespace", "POST", "/api/v1/namespaces",
+			`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"ns1","namespace":"x"}}`, 201, `"name":"ns1"`,
+		},
 	} {
 		got := r.call(t, c.method, c.path, c.body)
 		got.wants(t, c.what, c.code, c.text)
@@ -267,7 +396,12 @@ func TestDeletedAtOnce(t *testing.T) {
 	pods := r.clients(t).CoreV1().Pods("default")
 	for _, dry := range []bool{true, false} {
 		if dry {
-			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}}}
+			pod := &corev1.Pod{
+				ObjectMeta: metav1.ObjectMeta{Name: "p"},
+				Spec: corev1.PodSpec{
+					Containers: []corev1.Container{{Name: "c", Image: "i"}},
+				},
+			}
 			if _, err := pods.Create(t.Context(), pod, metav1.CreateOptions{}); err != nil {
 				t.Fatal(err)
 			}
@@ -301,7 +435,10 @@ func TestUnread(t *testing.T) {
 		code               int
 		text               string
 	}{
-		{"GET", base, "", 500, "failed to read one or more configmaps from the storage: StorageError: corrupt object, Code: 7, Key: /registry/configmaps/default/bad,"},
+		{
+			"GET", base, "", 500, "failed to read one or more configmaps from the storage: StorageError: corrupt " +
+				"object, Code: 7, Key: /registry/configmaps/default/bad,",
+		},
 		{"GET", base + "?resourceVersion=0", "", 200, `"items":[`},
 		{"GET", "/api/v1/namespaces/kube-system/configmaps", "", 200, `"items":[`},
 		{"GET", base + "/bad", "", 500, "Internal error occurred: StorageError: corrupt object, Code: 7"},
@@ -310,8 +447,12 @@ func TestUnread(t *testing.T) {
 		{"DELETE", base + "/none", fmt.Sprintf(unsafe, ""), 404, "not found"},
 		{"DELETE", base + "/bad", fmt.Sprintf(unsafe, ""), 200, `"details":{"name":"bad"`},
 		{"GET", base, "", 200, `"items":[`},
-		{"DELETE", "/api/v1/namespaces/kube-system", fmt.Sprintf(unsafe, ""), 409, "unsafe deletion is not allowed because the object is decodable from storage"},
+		{
+			"DELETE", "/api/v1/namespaces/kube-system", fmt.Sprintf(unsafe, ""), 409,
+			"unsafe deletion is not allowed because the object is decodable from storage",
+		},
 	} {
-		r.call(t, c.method, c.path, c.body, "Content-Type", "application/json").wants(t, c.method+" "+c.path+" "+c.body, c.code, c.text)
+		r.call(t, c.method, c.path, c.body, "Content-Type", "application/json").wants(t,
+			c.method+" "+c.path+" "+c.body, c.code, c.text)
 	}
 }

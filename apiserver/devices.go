@@ -21,8 +21,8 @@ import (
 	"keelson/auth"
 )
 
-// guardDevices rejects claims with admin access to devices in namespaces without the label for it (KEP-5018), and changes of a claim's status
-// that need further rights (KEP-4817). It runs before next, which may be nil.
+// guardDevices rejects claims with admin access to devices in namespaces without the label for it (KEP-5018), and
+// changes of a claim's status that need further rights (KEP-4817). It runs before next, which may be nil.
 func (s *Server) guardDevices(of schema.GroupResource, next Guard) Guard {
 	if of.Group != resourcev1.GroupName || of.Resource != "resourceclaims" && of.Resource != "resourceclaimtemplates" {
 		return next
@@ -40,10 +40,12 @@ func (s *Server) guardDevices(of schema.GroupResource, next Guard) Guard {
 
 func (s *Server) checkDevices(ctx context.Context, a *auth.Attributes, obj, old runtime.Object) error {
 	var errs field.ErrorList
-	kind, name := "ResourceClaim", ""
+	kind := "ResourceClaim"
+	name := ""
 	switch o := obj.(type) {
 	case *resourcev1.ResourceClaimTemplate:
-		kind, name = "ResourceClaimTemplate", o.Name
+		kind = "ResourceClaimTemplate"
+		name = o.Name
 		if old == nil {
 			errs = s.adminAccess(ctx, a.Namespace, adminRequest(o.Spec.Spec.Devices.Requests))
 		}
@@ -67,21 +69,24 @@ func (s *Server) checkDevices(ctx context.Context, a *auth.Attributes, obj, old 
 	return apierrors.NewInvalid(schema.GroupKind{Group: resourcev1.GroupName, Kind: kind}, name, errs)
 }
 
-// adminAccess checks the label of the namespace where a field of a claim gives admin access; nil: none does. The namespace is read consistently: who
-// has just set or removed the label sees it in force.
+// adminAccess checks the label of the namespace where a field of a claim gives admin access; nil: none does. The
+// namespace is read consistently: who has just set or removed the label sees it in force.
 func (s *Server) adminAccess(ctx context.Context, namespace string, path *field.Path) field.ErrorList {
 	if path == nil {
 		return nil
 	}
 	found, err := s.reader.GetLatest(ctx, corev1.SchemeGroupVersion.WithResource("namespaces"), "", namespace)
 	if err != nil {
-		return field.ErrorList{field.InternalError(path, fmt.Errorf("could not retrieve namespace to verify admin access: %w", err))}
+		return field.ErrorList{
+			field.InternalError(path, fmt.Errorf("could not retrieve namespace to verify admin access: %w", err)),
+		}
 	}
 	if ns, ok := found.(*corev1.Namespace); ok && ns.Labels[resourcev1.DRAAdminNamespaceLabelKey] == "true" {
 		return nil
 	}
 	return field.ErrorList{field.Forbidden(path,
-		fmt.Sprintf("admin access to devices requires the `%s: true` label on the containing namespace", resourcev1.DRAAdminNamespaceLabelKey))}
+		fmt.Sprintf("admin access to devices requires the `%s: true` label on the containing namespace",
+			resourcev1.DRAAdminNamespaceLabelKey))}
 }
 
 // adminRequest returns the path of the first request for admin access; nil: there is none.
@@ -100,30 +105,43 @@ func adminResult(of *resourcev1.AllocationResult) *field.Path {
 	if of == nil {
 		return nil
 	}
-	i := slices.IndexFunc(of.Devices.Results, func(r resourcev1.DeviceRequestAllocationResult) bool { return r.AdminAccess != nil && *r.AdminAccess })
+	i := slices.IndexFunc(of.Devices.Results, func(r resourcev1.DeviceRequestAllocationResult) bool {
+		return r.AdminAccess != nil && *r.AdminAccess
+	})
 	if i < 0 {
 		return nil
 	}
 	return field.NewPath("status", "allocation", "devices", "results").Index(i).Child("adminAccess")
 }
 
-// mayBind requires the right to resourceclaims/binding, in all namespaces, of who allocates or reserves a claim: the scheduler and the claim controller.
-func (s *Server) mayBind(ctx context.Context, a *auth.Attributes, status, old *resourcev1.ResourceClaimStatus) field.ErrorList {
-	if apiequality.Semantic.DeepEqual(status.Allocation, old.Allocation) && apiequality.Semantic.DeepEqual(status.ReservedFor, old.ReservedFor) {
+// mayBind requires the right to resourceclaims/binding, in all namespaces, of who allocates or reserves a claim: the
+// scheduler and the claim controller.
+func (s *Server) mayBind(
+	ctx context.Context, a *auth.Attributes, status, old *resourcev1.ResourceClaimStatus,
+) field.ErrorList {
+	if apiequality.Semantic.DeepEqual(status.Allocation, old.Allocation) && apiequality.Semantic.DeepEqual(
+		status.ReservedFor, old.ReservedFor) {
 		return nil
 	}
 	need := *a
-	need.Subresource, need.Namespace, need.Name = resourcev1.SubresourceBinding, "", ""
+	need.Subresource = resourcev1.SubresourceBinding
+	need.Namespace = ""
+	need.Name = ""
 	if err := s.authorizes(ctx, &need); err != nil {
 		return field.ErrorList{field.Forbidden(field.NewPath("status", "allocation"),
-			fmt.Sprintf("changing status.allocation or status.reservedFor requires resource=%q, verb=%q permission: %v", "resourceclaims/binding", a.Verb, err))}
+			fmt.Sprintf(
+				"changing status.allocation or status.reservedFor requires resource=%q, verb=%q permission: %v",
+				"resourceclaims/binding", a.Verb, err))}
 	}
 	return nil
 }
 
-// mayReport requires the right to resourceclaims/driver, by the name of each driver whose devices have another status. A driver's pod on the node
-// of the devices needs it for the verb associated-node:VERB, any other writer for arbitrary-node:VERB.
-func (s *Server) mayReport(ctx context.Context, a *auth.Attributes, status, old *resourcev1.ResourceClaimStatus) (errs field.ErrorList) {
+// mayReport requires the right to resourceclaims/driver, by the name of each driver whose devices have another status.
+// A driver's pod on the node of the devices needs it for the verb associated-node:VERB, any other writer for
+// arbitrary-node:VERB.
+func (s *Server) mayReport(
+	ctx context.Context, a *auth.Attributes, status, old *resourcev1.ResourceClaimStatus,
+) (errs field.ErrorList) {
 	if status.Allocation == nil {
 		return nil // the status of its devices goes with it
 	}
@@ -135,7 +153,9 @@ func (s *Server) mayReport(ctx context.Context, a *auth.Attributes, status, old 
 		var first error
 		allowed := slices.ContainsFunc(verbs, func(verb string) bool {
 			need := *a
-			need.Verb, need.Subresource, need.Name = verb, resourcev1.SubresourceDriver, driver
+			need.Verb = verb
+			need.Subresource = resourcev1.SubresourceDriver
+			need.Name = driver
 			err := s.authorizes(ctx, &need)
 			if first == nil {
 				first = err
@@ -144,7 +164,8 @@ func (s *Server) mayReport(ctx context.Context, a *auth.Attributes, status, old 
 		})
 		if !allowed {
 			errs = append(errs, field.Forbidden(field.NewPath("status", "devices"),
-				fmt.Sprintf("changing status.devices requires resource=%q, verb=%q permission: %v", "resourceclaims/driver", verbs, first)))
+				fmt.Sprintf("changing status.devices requires resource=%q, verb=%q permission: %v",
+					"resourceclaims/driver", verbs, first)))
 		}
 	}
 	return errs

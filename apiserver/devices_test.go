@@ -37,7 +37,8 @@ func claimWriters(t *testing.T, r *running) func(user, node string) resourceclie
 	r.grant(t, "anywhere", "anywhere", status, driver("arbitrary-node:update", "gpu.example.com"))
 	r.grant(t, "patches", "patches", status, driver("arbitrary-node:patch", "gpu.example.com"))
 	r.grant(t, "other", "other", status, driver("arbitrary-node:update", "nic.example.com"))
-	r.grant(t, "driver", "system:serviceaccount:default:driver", status, driver("associated-node:update", "gpu.example.com"))
+	r.grant(t, "driver", "system:serviceaccount:default:driver", status,
+		driver("associated-node:update", "gpu.example.com"))
 	return func(user, node string) resourceclient.ResourceClaimInterface {
 		t.Helper()
 		cfg := rest.CopyConfig(r.rest)
@@ -56,18 +57,28 @@ func claimWriters(t *testing.T, r *running) func(user, node string) resourceclie
 func allocationOn(node string, admin *bool) *resourcev1.AllocationResult {
 	return &resourcev1.AllocationResult{
 		Devices: resourcev1.DeviceAllocationResult{Results: []resourcev1.DeviceRequestAllocationResult{
-			{Request: "gpu", Driver: "gpu.example.com", Pool: "p", Device: "d", AdminAccess: admin},
+			{
+				Request:     "gpu",
+				Driver:      "gpu.example.com",
+				Pool:        "p",
+				Device:      "d",
+				AdminAccess: admin,
+			},
 		}},
 		NodeSelector: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
-			MatchFields: []corev1.NodeSelectorRequirement{{Key: "metadata.name", Operator: corev1.NodeSelectorOpIn, Values: []string{node}}},
+			MatchFields: []corev1.NodeSelectorRequirement{
+				{Key: "metadata.name", Operator: corev1.NodeSelectorOpIn, Values: []string{node}},
+			},
 		}}},
 	}
 }
 
-// TestClaimStatusRights: who may write a claim's status may not yet allocate devices, nor speak for a driver (KEP-4817).
+// TestClaimStatusRights: who may write a claim's status may not yet allocate devices, nor speak for a driver
+// (KEP-4817).
 func TestClaimStatusRights(t *testing.T) {
 	r := startSecured(t, nil)
-	as, ctx := claimWriters(t, r), t.Context()
+	as := claimWriters(t, r)
+	ctx := t.Context()
 	claims := r.clients(t).ResourceV1().ResourceClaims("default")
 	allocate := func(s *resourcev1.ResourceClaimStatus) { s.Allocation = allocationOn("n1", nil) }
 	free := func(s *resourcev1.ResourceClaimStatus) { *s = resourcev1.ResourceClaimStatus{} }
@@ -88,14 +99,25 @@ func TestClaimStatusRights(t *testing.T) {
 		{"free", "plain", "", free, true, true, bindRight},
 		{"free what a driver reported", "binds", "", free, true, true, ""},
 		{"nothing", "plain", "", func(*resourcev1.ResourceClaimStatus) {}, true, true, ""},
-		{"report", "plain", "", report, false, true, driverRight + `["arbitrary-node:update"] permission: resourceclaims.resource.k8s.io "gpu.example.com" is forbidden: User "plain" cannot arbitrary-node:update resource "resourceclaims/driver" in API group "resource.k8s.io" in the namespace "default"`},
+		{
+			"report", "plain", "", report, false, true,
+			driverRight +
+				`["arbitrary-node:update"] permission: resourceclaims.resource.k8s.io "gpu.example.com" is forbidden: User "plain" cannot arbitrary-node:update resource "resourceclaims/driver" in API group "resource.k8s.io" in the namespace "default"`,
+		},
 		{"report by another verb", "patches", "", report, false, true, driverRight},
 		{"report for another driver", "other", "", report, false, true, driverRight},
 		{"report", "anywhere", "", report, false, true, ""},
-		{"take a report back", "plain", "", func(s *resourcev1.ResourceClaimStatus) { s.Devices = nil }, true, true, driverRight},
-		{"take a report back with the right", "anywhere", "", func(s *resourcev1.ResourceClaimStatus) { s.Devices = nil }, true, true, ""},
+		{"take a report back", "plain", "", func(s *resourcev1.ResourceClaimStatus) {
+			s.Devices = nil
+		}, true, true, driverRight},
+		{"take a report back with the right", "anywhere", "", func(s *resourcev1.ResourceClaimStatus) {
+			s.Devices = nil
+		}, true, true, ""},
 		{"report on the node", "system:serviceaccount:default:driver", "n1", report, false, true, ""},
-		{"report on another node", "system:serviceaccount:default:driver", "n2", report, false, true, driverRight + `["arbitrary-node:update"]`},
+		{
+			"report on another node", "system:serviceaccount:default:driver", "n2", report, false, true,
+			driverRight + `["arbitrary-node:update"]`,
+		},
 		{"report on no node", "system:serviceaccount:default:driver", "", report, false, true, driverRight},
 	} {
 		t.Run(tt.what+" as "+tt.user, func(t *testing.T) {
@@ -115,7 +137,8 @@ func TestClaimStatusRights(t *testing.T) {
 			}
 			tt.change(&c.Status)
 			_, err = as(tt.user, tt.node).UpdateStatus(ctx, c, metav1.UpdateOptions{})
-			if tt.want == "" && err != nil || tt.want != "" && (!apierrors.IsInvalid(err) || !strings.Contains(err.Error(), tt.want)) {
+			if tt.want == "" && err != nil ||
+				tt.want != "" && (!apierrors.IsInvalid(err) || !strings.Contains(err.Error(), tt.want)) {
 				t.Errorf("got %v\nwant %s", err, tt.want)
 			}
 		})
@@ -125,7 +148,8 @@ func TestClaimStatusRights(t *testing.T) {
 // TestAdminResult: devices are allocated for admin access only in a namespace that is labeled for it.
 func TestAdminResult(t *testing.T) {
 	r := start(t, nil)
-	c, ctx := r.clients(t), t.Context()
+	c := r.clients(t)
+	ctx := t.Context()
 	claims := c.ResourceV1().ResourceClaims("default")
 	label := func(value string) {
 		t.Helper()
@@ -145,8 +169,10 @@ func TestAdminResult(t *testing.T) {
 	}
 	label("false")
 	claim.Status.Allocation = allocationOn("n1", new(true))
-	const want = "status.allocation.devices.results[0].adminAccess: Forbidden: admin access to devices requires the `resource.kubernetes.io/admin-access: true` label"
-	if _, err := claims.UpdateStatus(ctx, claim, metav1.UpdateOptions{}); !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), want) {
+	const want = "status.allocation.devices.results[0].adminAccess: Forbidden: admin access to devices requires the " +
+		"`resource.kubernetes.io/admin-access: true` label"
+	if _, err := claims.UpdateStatus(ctx, claim, metav1.UpdateOptions{}); !apierrors.IsInvalid(err) ||
+		!strings.Contains(err.Error(), want) {
 		t.Errorf("got %v\nwant %s", err, want)
 	}
 	label("true")
@@ -163,12 +189,14 @@ func TestAdminResult(t *testing.T) {
 // TestAdminLabelAtOnce: the label counts from the answer to its write, and no longer than to that of its removal.
 func TestAdminLabelAtOnce(t *testing.T) {
 	r := start(t, nil)
-	c, ctx := r.clients(t), t.Context()
+	c := r.clients(t)
+	ctx := t.Context()
 	claims := c.ResourceV1().ResourceClaims("default")
 	for round := range 300 {
 		labeled := round%2 == 0
 		patch := fmt.Sprintf(`{"metadata":{"labels":{%q:"%v"}}}`, resourcev1.DRAAdminNamespaceLabelKey, labeled)
-		if _, err := c.CoreV1().Namespaces().Patch(ctx, "default", types.MergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
+		if _, err := c.CoreV1().Namespaces().Patch(ctx, "default", types.MergePatchType, []byte(patch),
+			metav1.PatchOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		_, err := claims.Create(ctx, gpuClaim(new(true)), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
@@ -179,9 +207,14 @@ func TestAdminLabelAtOnce(t *testing.T) {
 }
 
 func gpuClaim(admin *bool) *resourcev1.ResourceClaim {
-	return &resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Name: "c"}, Spec: resourcev1.ResourceClaimSpec{Devices: resourcev1.DeviceClaim{
-		Requests: []resourcev1.DeviceRequest{{Name: "gpu", Exactly: &resourcev1.ExactDeviceRequest{DeviceClassName: "gpu", AdminAccess: admin}}},
-	}}}
+	return &resourcev1.ResourceClaim{
+		ObjectMeta: metav1.ObjectMeta{Name: "c"},
+		Spec: resourcev1.ResourceClaimSpec{Devices: resourcev1.DeviceClaim{
+			Requests: []resourcev1.DeviceRequest{
+				{Name: "gpu", Exactly: &resourcev1.ExactDeviceRequest{DeviceClassName: "gpu", AdminAccess: admin}},
+			},
+		}},
+	}
 }
 
 func deleteClaim(t *testing.T, claims resourceclient.ResourceClaimInterface) {

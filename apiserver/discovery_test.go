@@ -26,18 +26,21 @@ func TestDiscovery(t *testing.T) {
 	r.call(t, "GET", "/api", "").into(t, &plainCore)
 	var plain metav1.APIGroupList
 	r.call(t, "GET", "/apis", "").into(t, &plain)
-	if plain.Kind != "APIGroupList" || plainCore.Kind != "APIVersions" || !slices.Equal(plainCore.Versions, []string{"v1"}) {
+	if plain.Kind != "APIGroupList" || plainCore.Kind != "APIVersions" ||
+		!slices.Equal(plainCore.Versions, []string{"v1"}) {
 		t.Errorf("plain documents: %s and %s of %v", plain.Kind, plainCore.Kind, plainCore.Versions)
 	}
 	if got, want := len(groups.Groups), len(plain.Groups)+1; got != want || groups.Groups[0].Name != "" {
 		t.Errorf("aggregated: %d groups, the first %q; want %d with core first", got, groups.Groups[0].Name, want)
 	}
 	for i, g := range plain.Groups {
-		if a := groups.Groups[i+1]; a.Name != g.Name || a.PreferredVersion != g.PreferredVersion || len(a.Versions) != len(g.Versions) {
+		if a := groups.Groups[i+1]; a.Name != g.Name || a.PreferredVersion != g.PreferredVersion ||
+			len(a.Versions) != len(g.Versions) {
 			t.Errorf("group %d: aggregated %v, plain %v", i, a, g)
 		}
 		if g.PreferredVersion != g.Versions[0] {
-			t.Errorf("group %s prefers %s, its first version is %s", g.Name, g.PreferredVersion.Version, g.Versions[0].Version)
+			t.Errorf("group %s prefers %s, its first version is %s", g.Name, g.PreferredVersion.Version,
+				g.Versions[0].Version)
 		}
 		var one metav1.APIGroup
 		r.call(t, "GET", "/apis/"+g.Name, "").into(t, &one)
@@ -67,7 +70,8 @@ func sameResources(t *testing.T, r *running, gv string, aggregated *metav1.APIRe
 		if len(res.Verbs) == 0 || !slices.IsSorted(res.Verbs) || res.Kind == "" {
 			t.Errorf("%s %s: verbs %v, kind %q", path, res.Name, res.Verbs, res.Kind)
 		}
-		if stored := slices.Contains(res.Verbs, "watch"); stored != (res.StorageVersionHash != "") { // component statuses are not
+		// component statuses are not
+		if stored := slices.Contains(res.Verbs, "watch"); stored != (res.StorageVersionHash != "") {
 			t.Errorf("%s %s: stored %v, storageVersionHash %q", path, res.Name, stored, res.StorageVersionHash)
 		}
 	}
@@ -97,7 +101,8 @@ func TestAggregatedDiscovery(t *testing.T) {
 		for _, g := range list.Items {
 			for _, v := range g.Versions {
 				if v.Freshness != apidiscoveryv2.DiscoveryFreshnessCurrent || len(v.Resources) == 0 {
-					t.Errorf("%s %s/%s: freshness %q, %d resources", path, g.Name, v.Version, v.Freshness, len(v.Resources))
+					t.Errorf("%s %s/%s: freshness %q, %d resources", path, g.Name, v.Version, v.Freshness,
+						len(v.Resources))
 				}
 			}
 		}
@@ -120,13 +125,15 @@ func TestAggregatedDiscovery(t *testing.T) {
 	for _, path := range []string{"/apis/apps/v9", "/apis/apps/v9/things", "/api/v9", "/api/v1/things", "/version/x"} {
 		r.call(t, "GET", path, "").wants(t, path, 404, "the server could not find the requested resource")
 	}
-	r.call(t, "POST", "/api/v1/nodes/x/status", "{}").wants(t, "verb of a subresource", 405, "the server does not allow this method on the requested resource")
+	r.call(t, "POST", "/api/v1/nodes/x/status", "{}").wants(t, "verb of a subresource", 405,
+		"the server does not allow this method on the requested resource")
 }
 
 // wantsPlain404 is what nobody's path answers.
 func (r reply) wantsPlain404(t testing.TB) {
 	t.Helper()
-	if r.Code != 404 || string(r.Body) != "404 page not found\n" || r.Header.Get("Cache-Control") != "no-cache, private" {
+	if r.Code != 404 || string(r.Body) != "404 page not found\n" ||
+		r.Header.Get("Cache-Control") != "no-cache, private" {
 		t.Errorf("got %d, want 404 in plain text that is not kept: %s", r.Code, short(r.Body))
 	}
 }

@@ -20,7 +20,7 @@ func (s *Server) egress() *outbound.Egress {
 	}
 	if host, port, err := s.advertised(); err == nil && host != "" {
 		if ip, err := netip.ParseAddr(host); err == nil {
-			cfg.Listeners = append(slices.Clone(cfg.Listeners), netip.AddrPortFrom(ip, uint16(port))) //nolint:gosec // a port
+			cfg.Listeners = append(slices.Clone(cfg.Listeners), netip.AddrPortFrom(ip, uint16(port))) // a port
 		}
 	}
 	for _, r := range s.ownRanges() { // the Service "kubernetes" has the first address of each

@@ -27,9 +27,10 @@ import (
 	"keelson/store"
 )
 
-// The endpoints of the Service "kubernetes" are the addresses of the running API servers. A server with a store of its own is the only one;
-// it writes only if they are wrong. Servers that share a store each write a key below leasesPrefix, as kube-apiserver does, and renew it.
-// When a key is not renewed, the other servers remove it and the address (docs/decisions/0090).
+// The endpoints of the Service "kubernetes" are the addresses of the running API servers. A server with a store of its
+// own is the only one; it writes only if they are wrong. Servers that share a store each write a key below
+// leasesPrefix, as kube-apiserver does, and renew it. When a key is not renewed, the other servers remove it and the
+// address (docs/decisions/0090).
 const (
 	leasesPrefix = "/registry/masterleases/"
 	leaseRenewal = 10 * time.Second
@@ -57,7 +58,13 @@ type peerLease struct {
 }
 
 func newPeers() *peers {
-	return &peers{codec: objects.Protobuf(corev1.SchemeGroupVersion.WithKind("Endpoints"), func() kind.Object { return &corev1.Endpoints{} }, nil), seen: map[string]peerLease{}} // deprecated, but still read by clients
+	// deprecated, but still read by clients
+	return &peers{
+		codec: objects.Protobuf(corev1.SchemeGroupVersion.WithKind("Endpoints"), func() kind.Object {
+			return &corev1.Endpoints{}
+		}, nil),
+		seen: map[string]peerLease{},
+	}
 }
 
 // ownEndpoint is this server's address for others; invalid: none.
@@ -67,7 +74,7 @@ func (s *Server) ownEndpoint() (netip.AddrPort, error) {
 		return netip.AddrPort{}, err
 	}
 	ip, err := netip.ParseAddr(host)
-	return netip.AddrPortFrom(ip, uint16(port)), err //nolint:gosec // a port
+	return netip.AddrPortFrom(ip, uint16(port)), err // a port
 }
 
 // reconcileEndpoints updates the endpoints of the Service "kubernetes" to the running servers.
@@ -107,13 +114,18 @@ func (s *Server) writeEndpoints(ctx context.Context, want []netip.AddrPort) erro
 	if err != nil {
 		return err
 	}
-	query := objects.ListQuery{Namespace: metav1.NamespaceDefault, Labels: labels.SelectorFromSet(labels.Set{discoveryv1.LabelServiceName: kubernetesName}), Fields: fields.Everything()}
+	query := objects.ListQuery{
+		Namespace: metav1.NamespaceDefault,
+		Labels:    labels.SelectorFromSet(labels.Set{discoveryv1.LabelServiceName: kubernetesName}),
+		Fields:    fields.Everything(),
+	}
 	page, err := st.List(ctx, query)
 	if err != nil {
 		return err
 	}
 	for _, e := range page.Items {
-		if name := e.Object.GetName(); !keep[name] && (name == kubernetesName || strings.HasPrefix(name, kubernetesName+"-")) {
+		if name := e.Object.GetName(); !keep[name] &&
+			(name == kubernetesName || strings.HasPrefix(name, kubernetesName+"-")) {
 			if err := s.deleteOwn(ctx, slicesResource, e.Object); err != nil {
 				return err
 			}
@@ -137,13 +149,15 @@ func (s *Server) writeEndpoints(ctx context.Context, want []netip.AddrPort) erro
 }
 
 func (s *Server) deleteOwn(ctx context.Context, gvr schema.GroupVersionResource, obj kind.Object) error {
-	if err := s.handler.Delete(ctx, serverUser, gvr, obj); err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+	if err := s.handler.Delete(ctx, serverUser, gvr, obj); err != nil && !apierrors.IsNotFound(err) &&
+		!apierrors.IsConflict(err) {
 		return fmt.Errorf("delete %s %s: %w", gvr.Resource, obj.GetName(), err)
 	}
 	return nil
 }
 
-// endpointsOf builds the Endpoints and EndpointSlices of the Service "kubernetes". Servers with the same port share a subset and a slice.
+// endpointsOf builds the Endpoints and EndpointSlices of the Service "kubernetes". Servers with the same port share a
+// subset and a slice.
 func endpointsOf(servers []netip.AddrPort) []runtime.Object {
 	if len(servers) == 0 {
 		return nil
@@ -153,7 +167,11 @@ func endpointsOf(servers []netip.AddrPort) []runtime.Object {
 		return cmp.Or(cmp.Compare(a.Port(), b.Port()), a.Addr().Compare(b.Addr()))
 	})
 	endpoints := &corev1.Endpoints{ // deprecated, but still read by clients
-		ObjectMeta: metav1.ObjectMeta{Name: kubernetesName, Namespace: metav1.NamespaceDefault, Labels: map[string]string{discoveryv1.LabelSkipMirror: "true"}},
+		ObjectMeta: metav1.ObjectMeta{
+			Name:      kubernetesName,
+			Namespace: metav1.NamespaceDefault,
+			Labels:    map[string]string{discoveryv1.LabelSkipMirror: "true"},
+		},
 	}
 	out := []runtime.Object{endpoints}
 	for len(servers) > 0 {
@@ -161,10 +179,18 @@ func endpointsOf(servers []netip.AddrPort) []runtime.Object {
 		for n < len(servers) && servers[n].Port() == servers[0].Port() {
 			n++
 		}
-		name, protocol, ready, port := "https", corev1.ProtocolTCP, true, int32(servers[0].Port())
-		subset := corev1.EndpointSubset{Ports: []corev1.EndpointPort{{Name: name, Port: port, Protocol: protocol}}} // the same
+		name := "https"
+		protocol := corev1.ProtocolTCP
+		ready := true
+		port := int32(servers[0].Port())
+		// the same
+		subset := corev1.EndpointSubset{Ports: []corev1.EndpointPort{{Name: name, Port: port, Protocol: protocol}}}
 		slice := &discoveryv1.EndpointSlice{
-			ObjectMeta:  metav1.ObjectMeta{Name: kubernetesName, Namespace: metav1.NamespaceDefault, Labels: map[string]string{discoveryv1.LabelServiceName: kubernetesName}},
+			ObjectMeta: metav1.ObjectMeta{
+				Name:      kubernetesName,
+				Namespace: metav1.NamespaceDefault,
+				Labels:    map[string]string{discoveryv1.LabelServiceName: kubernetesName},
+			},
 			AddressType: discoveryv1.AddressTypeIPv4,
 			Ports:       []discoveryv1.EndpointPort{{Name: &name, Port: &port, Protocol: &protocol}},
 		}
@@ -177,7 +203,10 @@ func endpointsOf(servers []netip.AddrPort) []runtime.Object {
 		for _, server := range servers[:n] {
 			ip := server.Addr().String()
 			subset.Addresses = append(subset.Addresses, corev1.EndpointAddress{IP: ip}) // the same
-			slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{Addresses: []string{ip}, Conditions: discoveryv1.EndpointConditions{Ready: &ready}})
+			slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{
+				Addresses:  []string{ip},
+				Conditions: discoveryv1.EndpointConditions{Ready: &ready},
+			})
 		}
 		endpoints.Subsets = append(endpoints.Subsets, subset)
 		out = append(out, slice)
@@ -188,8 +217,8 @@ func endpointsOf(servers []netip.AddrPort) []runtime.Object {
 
 func leaseKey(server netip.AddrPort) string { return leasesPrefix + server.Addr().String() }
 
-// renewLease writes this server's key. The value is Kubernetes': Endpoints with the address, and a generation that is incremented; the port is
-// our addition.
+// renewLease writes this server's key. The value is Kubernetes': Endpoints with the address, and a generation that is
+// incremented; the port is our addition.
 func (s *Server) renewLease(ctx context.Context, own netip.AddrPort) error {
 	if !own.IsValid() {
 		return nil
@@ -198,13 +227,15 @@ func (s *Server) renewLease(ctx context.Context, own netip.AddrPort) error {
 	value, err := s.peers.codec.Encode(&corev1.Endpoints{ // the format of the lease
 		ObjectMeta: metav1.ObjectMeta{Generation: s.peers.writes},
 		Subsets: []corev1.EndpointSubset{{ // the same
-			Addresses: []corev1.EndpointAddress{{IP: own.Addr().String()}}, Ports: []corev1.EndpointPort{{Port: int32(own.Port())}},
+			Addresses: []corev1.EndpointAddress{{IP: own.Addr().String()}},
+			Ports:     []corev1.EndpointPort{{Port: int32(own.Port())}},
 		}},
 	})
 	if err != nil {
 		return err
 	}
-	key, st := leaseKey(own), s.config.Store
+	key := leaseKey(own)
+	st := s.config.Store
 	for {
 		kv, _, err := st.Get(ctx, key, 0)
 		if errors.Is(err, store.ErrNotFound) {
@@ -240,7 +271,8 @@ func (s *Server) livePeers(ctx context.Context, now time.Time) ([]netip.AddrPort
 		}
 		if now.Sub(was.since) > leaseTTL {
 			var conflict *store.ConflictError
-			if _, _, err := s.config.Store.Delete(ctx, kv.Key, kv.Revision); err != nil && !errors.Is(err, store.ErrNotFound) && !errors.As(err, &conflict) {
+			if _, _, err := s.config.Store.Delete(ctx, kv.Key, kv.Revision); err != nil &&
+				!errors.Is(err, store.ErrNotFound) && !errors.As(err, &conflict) {
 				return nil, err
 			}
 			continue
@@ -265,7 +297,8 @@ func (s *Server) peerOf(kv store.KV) (netip.AddrPort, bool) {
 		return netip.AddrPort{}, false
 	}
 	if obj, err := s.peers.codec.Decode(kv.Value); err == nil {
-		if e, ok := obj.(*corev1.Endpoints); ok && len(e.Subsets) == 1 && len(e.Subsets[0].Ports) == 1 { // the format of the lease
+		// the format of the lease
+		if e, ok := obj.(*corev1.Endpoints); ok && len(e.Subsets) == 1 && len(e.Subsets[0].Ports) == 1 {
 			port = e.Subsets[0].Ports[0].Port
 		}
 	}
@@ -275,7 +308,8 @@ func (s *Server) peerOf(kv store.KV) (netip.AddrPort, bool) {
 	return netip.AddrPortFrom(ip, uint16(port)), true
 }
 
-// runEndpoints renews this server's key and checks the others' until ctx is done. It returns at once if the store is not shared.
+// runEndpoints renews this server's key and checks the others' until ctx is done. It returns at once if the store is
+// not shared.
 func (s *Server) runEndpoints(ctx context.Context) error {
 	if !s.config.SharedStore {
 		return nil
@@ -325,15 +359,19 @@ func (s *Server) endpointsDiffer(obj runtime.Object) bool {
 	}
 	switch o := obj.(type) {
 	case *corev1.Endpoints: // deprecated, but still read by clients
-		return o.Namespace == metav1.NamespaceDefault && o.Name == kubernetesName && !slices.ContainsFunc(want, func(w runtime.Object) bool {
+		return o.Namespace == metav1.NamespaceDefault && o.Name == kubernetesName && !slices.ContainsFunc(want, func(
+			w runtime.Object,
+		) bool {
 			e, ok := w.(*corev1.Endpoints) // the same
 			return ok && apiequality.Semantic.DeepEqual(e.Subsets, o.Subsets)
 		})
 	case *discoveryv1.EndpointSlice:
-		return o.Namespace == metav1.NamespaceDefault && o.Labels[discoveryv1.LabelServiceName] == kubernetesName && strings.HasPrefix(o.Name, kubernetesName) &&
+		return o.Namespace == metav1.NamespaceDefault && o.Labels[discoveryv1.LabelServiceName] == kubernetesName &&
+			strings.HasPrefix(o.Name, kubernetesName) &&
 			!slices.ContainsFunc(want, func(w runtime.Object) bool {
 				e, ok := w.(*discoveryv1.EndpointSlice)
-				return ok && e.Name == o.Name && apiequality.Semantic.DeepEqual(e.Endpoints, o.Endpoints) && apiequality.Semantic.DeepEqual(e.Ports, o.Ports)
+				return ok && e.Name == o.Name && apiequality.Semantic.DeepEqual(e.Endpoints, o.Endpoints) &&
+					apiequality.Semantic.DeepEqual(e.Ports, o.Ports)
 			})
 	}
 	return false

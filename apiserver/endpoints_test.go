@@ -21,7 +21,8 @@ func whereKubernetes(t *testing.T, r *running) string {
 	t.Helper()
 	c := kubernetes.NewForConfigOrDie(r.rest)
 	var out []string
-	ep, err := c.CoreV1().Endpoints("default").Get(t.Context(), "kubernetes", metav1.GetOptions{}) // clients still read it
+	// clients still read it
+	ep, err := c.CoreV1().Endpoints("default").Get(t.Context(), "kubernetes", metav1.GetOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
 		t.Fatal(err)
 	}
@@ -33,7 +34,9 @@ func whereKubernetes(t *testing.T, r *running) string {
 		}
 	}
 	out = append(out, "|")
-	list, err := c.DiscoveryV1().EndpointSlices("default").List(t.Context(), metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=kubernetes"})
+	list, err := c.DiscoveryV1().EndpointSlices("default").List(t.Context(), metav1.ListOptions{
+		LabelSelector: discoveryv1.LabelServiceName + "=kubernetes",
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,12 +48,14 @@ func whereKubernetes(t *testing.T, r *running) string {
 	return strings.Join(out, " ")
 }
 
-// TestKubernetesEndpoints: the service leads to the server's address, also after that was another one or somebody wrote there; where nobody
-// can reach the server it leads nowhere.
+// TestKubernetesEndpoints: the service leads to the server's address, also after that was another one or somebody wrote
+// there; where nobody can reach the server it leads nowhere.
 func TestKubernetesEndpoints(t *testing.T) {
 	st, ca := newSite(t)
 	for _, c := range []struct{ advertise, want string }{
-		{"10.42.7.1:6443", "10.42.7.1:6443 | 10.42.7.1:6443"}, {"192.0.2.3:7443", "192.0.2.3:7443 | 192.0.2.3:7443"}, {"", "|"},
+		{"10.42.7.1:6443", "10.42.7.1:6443 | 10.42.7.1:6443"},
+		{"192.0.2.3:7443", "192.0.2.3:7443 | 192.0.2.3:7443"},
+		{"", "|"},
 	} {
 		r, stop := startOn(t, st, ca, func(cfg *apiserver.Config) { cfg.Advertise = c.advertise })
 		if got := whereKubernetes(t, r); got != c.want {
@@ -63,10 +68,12 @@ func TestKubernetesEndpoints(t *testing.T) {
 				t.Fatal(err)
 			}
 			slice.Endpoints[0].Addresses = []string{"198.51.100.9"}
-			if _, err := cl.DiscoveryV1().EndpointSlices("default").Update(t.Context(), slice, metav1.UpdateOptions{}); err != nil {
+			if _, err := cl.DiscoveryV1().EndpointSlices("default").Update(t.Context(), slice,
+				metav1.UpdateOptions{}); err != nil {
 				t.Fatal(err)
 			}
-			if err := cl.CoreV1().Endpoints("default").Delete(t.Context(), "kubernetes", metav1.DeleteOptions{}); err != nil {
+			if err := cl.CoreV1().Endpoints("default").Delete(t.Context(), "kubernetes",
+				metav1.DeleteOptions{}); err != nil {
 				t.Fatal(err)
 			}
 			waittest.Until(t, "mended", func() bool { return whereKubernetes(t, r) == c.want })
@@ -82,31 +89,39 @@ func TestKubernetesEndpoints(t *testing.T) {
 	}
 }
 
-// TestSharedStore: servers on one store are all endpoints; one that ends goes at once, and one that is killed when its key has not been
-// renewed.
+// TestSharedStore: servers on one store are all endpoints; one that ends goes at once, and one that is killed when its
+// key has not been renewed.
 func TestSharedStore(t *testing.T) {
 	st, ca := newSite(t)
 	at := func(advertise string) (*running, func()) {
-		return startOn(t, st, ca, func(cfg *apiserver.Config) { cfg.Advertise, cfg.SharedStore = advertise, true })
+		return startOn(t, st, ca, func(cfg *apiserver.Config) {
+			cfg.Advertise = advertise
+			cfg.SharedStore = true
+		})
 	}
-	if _, err := st.Create(t.Context(), "/registry/masterleases/192.0.2.9", []byte("of a server that was killed")); err != nil {
+	if _, err := st.Create(t.Context(), "/registry/masterleases/192.0.2.9",
+		[]byte("of a server that was killed")); err != nil {
 		t.Fatal(err)
 	}
 	first, stop1 := at("192.0.2.1:6443")
 	defer stop1()
 	_, stop2 := at("192.0.2.2:6443")
 	_, stop3 := at("192.0.2.3:7443")
-	want := "192.0.2.1:6443 192.0.2.2:6443 192.0.2.3:7443 192.0.2.9:7443" // a key that tells no port has that of who writes
+	// a key that tells no port has that of who writes
+	want := "192.0.2.1:6443 192.0.2.2:6443 192.0.2.3:7443 192.0.2.9:7443"
 	if got := whereKubernetes(t, first); got != want+" | "+want {
 		t.Errorf("three servers and a dead one:\n got %s\nwant twice %s", got, want)
 	}
 	stop2()
 	stop3()
-	if got := whereKubernetes(t, first); strings.Contains(got, "192.0.2.2") || strings.Contains(got, "192.0.2.3") || strings.Count(got, "192.0.2.1:6443") != 2 {
+	if got := whereKubernetes(t, first); strings.Contains(got, "192.0.2.2") || strings.Contains(got, "192.0.2.3") ||
+		strings.Count(got, "192.0.2.1:6443") != 2 {
 		t.Errorf("after two ended: %s", got)
 	}
 	if testing.Short() {
 		return
 	}
-	waittest.Until(t, "the dead one goes", func() bool { return whereKubernetes(t, first) == "192.0.2.1:6443 | 192.0.2.1:6443" })
+	waittest.Until(t, "the dead one goes", func() bool {
+		return whereKubernetes(t, first) == "192.0.2.1:6443 | 192.0.2.1:6443"
+	})
 }

@@ -58,7 +58,9 @@ func (r *Reader) setEquivalents(rows []registry.Row) {
 			}
 		}
 		for _, gvr := range family {
-			others := slices.DeleteFunc(slices.Clone(family), func(o schema.GroupVersionResource) bool { return o == gvr })
+			others := slices.DeleteFunc(slices.Clone(family), func(o schema.GroupVersionResource) bool {
+				return o == gvr
+			})
 			r.equivalents[gvr] = others
 		}
 	}
@@ -108,8 +110,11 @@ func (r *Reader) Types(gvr schema.GroupVersionResource) (managedfields.TypeConve
 }
 
 // Convert converts obj from one resource's version to another. obj is shared and not modified.
-func (r *Reader) Convert(ctx context.Context, obj runtime.Object, from, to schema.GroupVersionResource) (runtime.Object, error) {
-	source, target := r.find(from), r.find(to)
+func (r *Reader) Convert(
+	ctx context.Context, obj runtime.Object, from, to schema.GroupVersionResource,
+) (runtime.Object, error) {
+	source := r.find(from)
+	target := r.find(to)
 	o, ok := obj.(kind.Object)
 	if source == nil || target == nil || !ok {
 		return nil, fmt.Errorf("convert a %T from %s to %s: not served", obj, from, to)

@@ -12,10 +12,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestEvictions: a pod's budget, as whoever keeps budgets has written it, decides whether the pod may be evicted (policy/v1).
+// TestEvictions: a pod's budget, as whoever keeps budgets has written it, decides whether the pod may be evicted
+// (policy/v1).
 func TestEvictions(t *testing.T) {
 	r := start(t, nil)
-	ctx, c := t.Context(), r.clients(t)
+	ctx := t.Context()
+	c := r.clients(t)
 	budgets := c.PolicyV1().PodDisruptionBudgets("default")
 	for i, tt := range []struct {
 		what    string
@@ -27,18 +29,63 @@ func TestEvictions(t *testing.T) {
 		left    int32 // of the first budget
 	}{
 		{"no budget", "True", nil, `{}`, 201, `"status":"Success"`, 0},
-		{"the older version", "True", nil, `{"apiVersion":"policy/v1beta1","kind":"Eviction"}`, 201, `"status":"Success"`, 0},
-		{"another name", "True", nil, `{"metadata":{"name":"other"}}`, 400, "name in URL does not match name in Eviction object", 0},
-		{"a policy nobody knows", "True", nil, `{"deleteOptions":{"propagationPolicy":"x"}}`, 422, `propagationPolicy: Unsupported value: \"x\"`, 0},
-		{"two kinds of dry run", "True", nil, `{"deleteOptions":{"dryRun":["x"]}}`, 422, `dryRun: Unsupported value: [\"x\"]`, 0},
-		{"another uid", "True", nil, `{"deleteOptions":{"preconditions":{"uid":"x"}}}`, 409, "the UID in the precondition (x) does not match the UID in record", 0},
-		{"a budget to spare", "True", []policyv1.PodDisruptionBudgetStatus{{ObservedGeneration: 1, DisruptionsAllowed: 2}}, `{}`, 201, `"status":"Success"`, 1},
-		{"a dry run", "True", []policyv1.PodDisruptionBudgetStatus{{ObservedGeneration: 1, DisruptionsAllowed: 2}}, `{"deleteOptions":{"dryRun":["All"]}}`, 201, `"status":"Success"`, 2},
-		{"an empty budget", "True", []policyv1.PodDisruptionBudgetStatus{{ObservedGeneration: 1, DesiredHealthy: 2, CurrentHealthy: 2}}, `{}`, 429, "The disruption budget b0 needs 2 healthy pods and has 2 currently", 0},
-		{"a budget nobody has seen", "True", []policyv1.PodDisruptionBudgetStatus{{}}, `{}`, 429, "The disruption budget b0 is still being processed by the server.", 0},
-		{"an unhealthy pod beside enough", "False", []policyv1.PodDisruptionBudgetStatus{{ObservedGeneration: 1, DesiredHealthy: 1, CurrentHealthy: 1}}, `{}`, 201, `"status":"Success"`, 0},
-		{"an unhealthy pod of too few", "False", []policyv1.PodDisruptionBudgetStatus{{ObservedGeneration: 1, DesiredHealthy: 2, CurrentHealthy: 1}}, `{}`, 429, "needs 2 healthy pods and has 1 currently", 0},
-		{"two budgets", "True", []policyv1.PodDisruptionBudgetStatus{{ObservedGeneration: 1, DisruptionsAllowed: 1}, {ObservedGeneration: 1, DisruptionsAllowed: 1}}, `{}`, 500, "This pod has more than one PodDisruptionBudget", 1},
+		{
+			"the older version", "True", nil, `{"apiVersion":"policy/v1beta1","kind":"Eviction"}`, 201,
+			`"status":"Success"`, 0,
+		},
+		{
+			"another name", "True", nil, `{"metadata":{"name":"other"}}`, 400,
+			"name in URL does not match name in Eviction object", 0,
+		},
+		{
+			"a policy nobody knows", "True", nil, `{"deleteOptions":{"propagationPolicy":"x"}}`, 422,
+			`propagationPolicy: Unsupported value: \"x\"`, 0,
+		},
+		{
+			"two kinds of dry run", "True", nil, `{"deleteOptions":{"dryRun":["x"]}}`, 422,
+			`dryRun: Unsupported value: [\"x\"]`, 0,
+		},
+		{
+			"another uid", "True", nil, `{"deleteOptions":{"preconditions":{"uid":"x"}}}`, 409,
+			"the UID in the precondition (x) does not match the UID in record", 0,
+		},
+		{
+			"a budget to spare", "True", []policyv1.PodDisruptionBudgetStatus{
+				{ObservedGeneration: 1, DisruptionsAllowed: 2},
+			}, `{}`, 201, `"status":"Success"`, 1,
+		},
+		{
+			"a dry run", "True",
+			[]policyv1.PodDisruptionBudgetStatus{{ObservedGeneration: 1, DisruptionsAllowed: 2}},
+			`{"deleteOptions":{"dryRun":["All"]}}`, 201, `"status":"Success"`, 2,
+		},
+		{
+			"an empty budget", "True", []policyv1.PodDisruptionBudgetStatus{
+				{ObservedGeneration: 1, DesiredHealthy: 2, CurrentHealthy: 2},
+			}, `{}`, 429, "The disruption budget b0 needs 2 healthy pods and has 2 currently", 0,
+		},
+		{
+			"a budget nobody has seen", "True",
+			[]policyv1.PodDisruptionBudgetStatus{{}},
+			`{}`, 429,
+			"The disruption budget b0 is still being processed by the server.", 0,
+		},
+		{
+			"an unhealthy pod beside enough", "False", []policyv1.PodDisruptionBudgetStatus{
+				{ObservedGeneration: 1, DesiredHealthy: 1, CurrentHealthy: 1},
+			}, `{}`, 201, `"status":"Success"`, 0,
+		},
+		{
+			"an unhealthy pod of too few", "False", []policyv1.PodDisruptionBudgetStatus{
+				{ObservedGeneration: 1, DesiredHealthy: 2, CurrentHealthy: 1},
+			}, `{}`, 429, "needs 2 healthy pods and has 1 currently", 0,
+		},
+		{
+			"two budgets", "True", []policyv1.PodDisruptionBudgetStatus{
+				{ObservedGeneration: 1, DisruptionsAllowed: 1},
+				{ObservedGeneration: 1, DisruptionsAllowed: 1},
+			}, `{}`, 500, "This pod has more than one PodDisruptionBudget", 1,
+		},
 	} {
 		name := fmt.Sprintf("p%d", i)
 		p := pod(name)
@@ -47,7 +94,8 @@ func TestEvictions(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		made.Status.Phase, made.Status.Conditions = corev1.PodRunning, []corev1.PodCondition{{Type: corev1.PodReady, Status: tt.ready}}
+		made.Status.Phase = corev1.PodRunning
+		made.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: tt.ready}}
 		if _, err := c.CoreV1().Pods("default").UpdateStatus(ctx, made, metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}
@@ -92,8 +140,10 @@ func TestEvictions(t *testing.T) {
 // TestMutations: what Kubernetes v1.37 answers to updates with something wrong.
 func TestMutations(t *testing.T) {
 	r := start(t, nil)
-	const core, rbac, dep = "/api/v1/namespaces/default", "/apis/rbac.authorization.k8s.io/v1/namespaces/default/roles", "/apis/apps/v1/namespaces/default/deployments"
-	if _, err := r.clients(t).AppsV1().Deployments("default").Create(t.Context(), deployment("web"), metav1.CreateOptions{}); err != nil {
+	const core, rbac, dep = "/api/v1/namespaces/default",
+		"/apis/rbac.authorization.k8s.io/v1/namespaces/default/roles", "/apis/apps/v1/namespaces/default/deployments"
+	if _, err := r.clients(t).AppsV1().Deployments("default").Create(t.Context(), deployment("web"),
+		metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	const scale = `{"apiVersion":"autoscaling/v1","kind":"Scale","metadata":{"name":"web","namespace":%q},"spec":{"replicas":1}}`
@@ -103,26 +153,88 @@ func TestMutations(t *testing.T) {
 		text                            string
 	}{
 		{"an empty list", "POST", rbac, `{"metadata":{"name":"r"},"rules":[]}`, "", 201, `"rules":null`},
-		{"an empty list in a dry run", "PUT", rbac + "/r?dryRun=All", `{"metadata":{"name":"r"},"rules":[]}`, "", 200, `"rules":null`},
-		{"a link of its own", "PUT", rbac + "/r?dryRun=All", `{"metadata":{"name":"r","selfLink":"x"}}`, "", 200, `"selfLink":"x"`},
-		{"a time to go", "PUT", rbac + "/r", `{"metadata":{"name":"r","deletionGracePeriodSeconds":5}}`, "", 422, "metadata.deletionGracePeriodSeconds: Invalid value: 5: field is immutable"},
-		{"another uid in a dry run", "PUT", rbac + "/r?dryRun=All", `{"metadata":{"name":"r","uid":"x"}}`, "", 409, "Key: /roles/default/r, ResourceVersion: 0"},
-		{"a finalizer", "PATCH", dep + "/web", `{"metadata":{"finalizers":["x"]}}`, mergePatch, 422, `metadata.finalizers[0]: Invalid value: "x": name is neither a standard finalizer name nor is it fully qualified`},
-		{"a prefix that no name is made of any more", "PATCH", dep + "/web?dryRun=All", `{"metadata":{"generateName":"A_"}}`, mergePatch, 200, `"generateName":"A_"`},
-		{"a prefix for no path", "PATCH", dep + "/web", `{"metadata":{"generateName":"a/"}}`, mergePatch, 422, "may not contain '/'"},
-		{"pods that end", "PATCH", dep + "/web/status", `{"status":{"terminatingReplicas":-1}}`, mergePatch, 422, "status.terminatingReplicas: Invalid value: -1: must be greater than or equal to 0"},
-		{"another name through scale", "PATCH", dep + "/web/scale", `{"metadata":{"name":"x"}}`, mergePatch, 400, "the name of the object (x) does not match the name on the URL (web)"},
-		{"another uid through scale", "PATCH", dep + "/web/scale", `{"metadata":{"uid":"x"}}`, mergePatch, 409, `on deployments/scale.apps "web": Precondition failed: UID in precondition: x`},
-		{"another namespace through scale", "PUT", dep + "/web/scale", fmt.Sprintf(scale, "x"), "", 400, "the namespace of the provided object does not match the namespace sent on the request"},
-		{"finalizers by a patch", "PATCH", "/api/v1/namespaces/default/finalize", `{}`, mergePatch, 405, "the server does not allow this method on the requested resource"},
-		{"a pod", "POST", core + "/pods", `{"metadata":{"name":"p"},"spec":{"containers":[{"name":"c","image":"i"}]}}`, "", 201, `"name":"p"`},
-		{"a generation seen", "PATCH", core + "/pods/p/status", `{"status":{"observedGeneration":-1}}`, mergePatch, 422, "status.observedGeneration: Invalid value: -1: must be a non-negative integer"},
-		{"a condition", "PATCH", core + "/pods/p/status", `{"status":{"conditions":[{"type":"a b"}]}}`, mergePatch, 422, "status.conditions[0].Type: Invalid value"},
-		{"extended resources", "PATCH", core + "/pods/p/status", `{"status":{"extendedResourceClaimStatus":{}}}`, mergePatch, 422, "status.extendedResourceClaimStatus.requestMappings: Required value: at least one request mapping is required"},
-		{"health behind a gate", "PATCH", core + "/pods/p/status?dryRun=All", `{"status":{"volumeHealth":[{"name":"x"}]}}`, mergePatch, 200, `"phase":"Pending"`},
-		{"a binding of no name", "POST", core + "/pods/p/binding", `{"target":{"name":"n"}}`, "", 400, "name in URL does not match name in Binding object"},
-		{"a binding to no node's name", "POST", core + "/pods/p/binding", `{"metadata":{"name":"p"},"target":{"name":"A_b"}}`, "", 500, "target.name: Invalid value"},
-		{"a binding of another pod", "POST", core + "/pods/p/binding", `{"metadata":{"name":"p","uid":"x"},"target":{"name":"n"}}`, "", 409, "StorageError: invalid object, Code: 4, Key: /registry/pods/default/p"},
+		{
+			"an empty list in a dry run", "PUT", rbac + "/r?dryRun=All", `{"metadata":{"name":"r"},"rules":[]}`, "",
+			200, `"rules":null`,
+		},
+		{
+			"a link of its own", "PUT", rbac + "/r?dryRun=All", `{"metadata":{"name":"r","selfLink":"x"}}`, "", 200,
+			`"selfLink":"x"`,
+		},
+		{
+			"a time to go", "PUT", rbac + "/r", `{"metadata":{"name":"r","deletionGracePeriodSeconds":5}}`, "", 422,
+			"metadata.deletionGracePeriodSeconds: Invalid value: 5: field is immutable",
+		},
+		{
+			"another uid in a dry run", "PUT", rbac + "/r?dryRun=All", `{"metadata":{"name":"r","uid":"x"}}`, "", 409,
+			"Key: /roles/default/r, ResourceVersion: 0",
+		},
+		{
+			"a finalizer", "PATCH", dep + "/web", `{"metadata":{"finalizers":["x"]}}`, mergePatch, 422,
+			`metadata.finalizers[0]: Invalid value: "x": name is neither a standard finalizer name nor is it fully qualified`,
+		},
+		{
+			"a prefix that no name is made of any more", "PATCH", dep + "/web?dryRun=All",
+			`{"metadata":{"generateName":"A_"}}`, mergePatch, 200, `"generateName":"A_"`,
+		},
+		{
+			"a prefix for no path", "PATCH", dep + "/web", `{"metadata":{"generateName":"a/"}}`, mergePatch, 422,
+			"may not contain '/'",
+		},
+		{
+			"pods that end", "PATCH", dep + "/web/status", `{"status":{"terminatingReplicas":-1}}`, mergePatch, 422,
+			"status.terminatingReplicas: Invalid value: -1: must be greater than or equal to 0",
+		},
+		{
+			"another name through scale", "PATCH", dep + "/web/scale", `{"metadata":{"name":"x"}}`, mergePatch, 400,
+			"the name of the object (x) does not match the name on the URL (web)",
+		},
+		{
+			"another uid through scale", "PATCH", dep + "/web/scale", `{"metadata":{"uid":"x"}}`, mergePatch, 409,
+			`on deployments/scale.apps "web": Precondition failed: UID in precondition: x`,
+		},
+		{
+			"another namespace through scale", "PUT", dep + "/web/scale", fmt.Sprintf(scale, "x"), "", 400,
+			"the namespace of the provided object does not match the namespace sent on the request",
+		},
+		{
+			"finalizers by a patch", "PATCH", "/api/v1/namespaces/default/finalize", `{}`, mergePatch, 405,
+			"the server does not allow this method on the requested resource",
+		},
+		{
+			"a pod", "POST", core + "/pods",
+			`{"metadata":{"name":"p"},"spec":{"containers":[{"name":"c","image":"i"}]}}`, "", 201, `"name":"p"`,
+		},
+		{
+			"a generation seen", "PATCH", core + "/pods/p/status", `{"status":{"observedGeneration":-1}}`, mergePatch,
+			422, "status.observedGeneration: Invalid value: -1: must be a non-negative integer",
+		},
+		{
+			"a condition", "PATCH", core + "/pods/p/status", `{"status":{"conditions":[{"type":"a b"}]}}`, mergePatch,
+			422, "status.conditions[0].Type: Invalid value",
+		},
+		{
+			"extended resources", "PATCH", core + "/pods/p/status", `{"status":{"extendedResourceClaimStatus":{}}}`,
+			mergePatch, 422, "status.extendedResourceClaimStatus.requestMappings: Required value: at least one " +
+				"request mapping is required",
+		},
+		{
+			"health behind a gate", "PATCH", core + "/pods/p/status?dryRun=All",
+			`{"status":{"volumeHealth":[{"name":"x"}]}}`, mergePatch, 200, `"phase":"Pending"`,
+		},
+		{
+			"a binding of no name", "POST", core + "/pods/p/binding", `{"target":{"name":"n"}}`, "", 400,
+			"name in URL does not match name in Binding object",
+		},
+		{
+			"a binding to no node's name", "POST", core + "/pods/p/binding",
+			`{"metadata":{"name":"p"},"target":{"name":"A_b"}}`, "", 500, "target.name: Invalid value",
+		},
+		{
+			"a binding of another pod", "POST", core + "/pods/p/binding",
+			`{"metadata":{"name":"p","uid":"x"},"target":{"name":"n"}}`, "", 409,
+			"StorageError: invalid object, Code: 4, Key: /registry/pods/default/p",
+		},
 	} {
 		media := c.media
 		if media == "" {

@@ -16,7 +16,8 @@ const (
 	defaultSeats = 600
 	// maxQueueTime is how long a request may wait for a seat, a quarter of its total time-out.
 	maxQueueTime = 15 * time.Second
-	// A list needs one more seat per so many objects or stored bytes, a write per so many bytes of body, up to maxSeats.
+	// A list needs one more seat per so many objects or stored bytes, a write per so many bytes of body, up to
+	// maxSeats.
 	objectsPerSeat = 100
 	bytesPerSeat   = 512 << 10
 	bodyPerSeat    = 256 << 10

@@ -42,14 +42,23 @@ func startFair(t *testing.T) *running {
 // TestDangling: a flow schema says whether its priority level is there.
 func TestDangling(t *testing.T) {
 	r := startFair(t)
-	ctx, c := t.Context(), r.clients(t).FlowcontrolV1()
-	s := &flowcontrolv1.FlowSchema{ObjectMeta: metav1.ObjectMeta{Name: "own"}, Spec: flowcontrolv1.FlowSchemaSpec{
-		PriorityLevelConfiguration: flowcontrolv1.PriorityLevelConfigurationReference{Name: "own"}, MatchingPrecedence: 500,
-		Rules: []flowcontrolv1.PolicyRulesWithSubjects{{
-			Subjects:         []flowcontrolv1.Subject{{Kind: flowcontrolv1.SubjectKindUser, User: &flowcontrolv1.UserSubject{Name: "noxu"}}},
-			NonResourceRules: []flowcontrolv1.NonResourcePolicyRule{{Verbs: []string{"*"}, NonResourceURLs: []string{"*"}}},
-		}},
-	}}
+	ctx := t.Context()
+	c := r.clients(t).FlowcontrolV1()
+	s := &flowcontrolv1.FlowSchema{
+		ObjectMeta: metav1.ObjectMeta{Name: "own"},
+		Spec: flowcontrolv1.FlowSchemaSpec{
+			PriorityLevelConfiguration: flowcontrolv1.PriorityLevelConfigurationReference{Name: "own"},
+			MatchingPrecedence:         500,
+			Rules: []flowcontrolv1.PolicyRulesWithSubjects{{
+				Subjects: []flowcontrolv1.Subject{
+					{Kind: flowcontrolv1.SubjectKindUser, User: &flowcontrolv1.UserSubject{Name: "noxu"}},
+				},
+				NonResourceRules: []flowcontrolv1.NonResourcePolicyRule{
+					{Verbs: []string{"*"}, NonResourceURLs: []string{"*"}},
+				},
+			}},
+		},
+	}
 	made, err := c.FlowSchemas().Create(ctx, s, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -61,15 +70,21 @@ func TestDangling(t *testing.T) {
 				return false
 			}
 			got := s.Status.Conditions[0]
-			return got.Type == "Dangling" && got.Status == status && got.Reason == reason && !got.LastTransitionTime.IsZero() && strings.Contains(got.Message, `named "own"`)
+			return got.Type == "Dangling" && got.Status == status && got.Reason == reason &&
+				!got.LastTransitionTime.IsZero() && strings.Contains(got.Message, `named "own"`)
 		}
 	}
 	waittest.Until(t, "it dangles", is("True", "NotFound"))
-	level := &flowcontrolv1.PriorityLevelConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "own"}, Spec: flowcontrolv1.PriorityLevelConfigurationSpec{
-		Type: flowcontrolv1.PriorityLevelEnablementLimited, Limited: &flowcontrolv1.LimitedPriorityLevelConfiguration{
-			NominalConcurrencyShares: new(int32(1)), LimitResponse: flowcontrolv1.LimitResponse{Type: flowcontrolv1.LimitResponseTypeReject},
+	level := &flowcontrolv1.PriorityLevelConfiguration{
+		ObjectMeta: metav1.ObjectMeta{Name: "own"},
+		Spec: flowcontrolv1.PriorityLevelConfigurationSpec{
+			Type: flowcontrolv1.PriorityLevelEnablementLimited,
+			Limited: &flowcontrolv1.LimitedPriorityLevelConfiguration{
+				NominalConcurrencyShares: new(int32(1)),
+				LimitResponse:            flowcontrolv1.LimitResponse{Type: flowcontrolv1.LimitResponseTypeReject},
+			},
 		},
-	}}
+	}
 	p, err := c.PriorityLevelConfigurations().Create(ctx, level, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -78,9 +93,11 @@ func TestDangling(t *testing.T) {
 	// Requests of the schema's user say where they were sorted, once the server has seen both.
 	waittest.Until(t, "requests are sorted", func() bool {
 		h := callAs(t, r.as("noxu"), "GET", "/version", "").Header
-		return h.Get("X-Kubernetes-Pf-Flowschema-Uid") == string(made.UID) && h.Get("X-Kubernetes-Pf-Prioritylevel-Uid") == string(p.UID)
+		return h.Get("X-Kubernetes-Pf-Flowschema-Uid") == string(made.UID) &&
+			h.Get("X-Kubernetes-Pf-Prioritylevel-Uid") == string(p.UID)
 	})
-	if h := callAs(t, r.as("foo"), "GET", "/version", "").Header; h.Get("X-Kubernetes-Pf-Flowschema-Uid") == "" || h.Get("X-Kubernetes-Pf-Flowschema-Uid") == string(made.UID) {
+	if h := callAs(t, r.as("foo"), "GET", "/version", "").Header; h.Get("X-Kubernetes-Pf-Flowschema-Uid") == "" ||
+		h.Get("X-Kubernetes-Pf-Flowschema-Uid") == string(made.UID) {
 		t.Errorf("another user is sorted to %q", h.Get("X-Kubernetes-Pf-Flowschema-Uid"))
 	}
 	if err := c.PriorityLevelConfigurations().Delete(ctx, "own", metav1.DeleteOptions{}); err != nil {
@@ -111,17 +128,22 @@ func TestWatchTakesASeat(t *testing.T) {
 		defer w.Stop()
 	}
 	waittest.Until(t, "no watch holds a seat", func() bool {
-		return r.gauge(t, `apiserver_flowcontrol_current_executing_seats{flow_schema="global-default",priority_level="global-default"}`) == "0"
+		return r.gauge(t,
+			`apiserver_flowcontrol_current_executing_seats{flow_schema="global-default",priority_level="global-default"}`) == "0"
 	})
-	if n := r.gauge(t, `apiserver_flowcontrol_dispatched_requests_total{flow_schema="global-default",priority_level="global-default"}`); n != fmt.Sprint(watches) {
+	if n := r.gauge(t,
+		`apiserver_flowcontrol_dispatched_requests_total{flow_schema="global-default",priority_level="global-default"}`); n != fmt.Sprint(
+		watches) {
 		t.Errorf("%s requests got a seat, want %d", n, watches)
 	}
 }
 
-// TestListFlood: 64 clients that do nothing but list keep neither a node's heartbeats nor health checks from being answered.
+// TestListFlood: 64 clients that do nothing but list keep neither a node's heartbeats nor health checks from being
+// answered.
 func TestListFlood(t *testing.T) {
 	r := startFair(t)
-	ctx, admin := t.Context(), r.clients(t)
+	ctx := t.Context()
+	admin := r.clients(t)
 	for i := range 300 {
 		m := configMap(fmt.Sprintf("m%d", i))
 		m.Data = map[string]string{"a": strings.Repeat("x", 1000)}
@@ -129,10 +151,12 @@ func TestListFlood(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := admin.CoordinationV1().Leases("default").Create(ctx, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}, metav1.CreateOptions{}); err != nil {
+	if _, err := admin.CoordinationV1().Leases("default").Create(ctx,
+		&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := admin.CoreV1().Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}, metav1.CreateOptions{}); err != nil {
+	if _, err := admin.CoreV1().Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}},
+		metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	client, err := rest.HTTPClientFor(r.as("flooder"))
@@ -169,7 +193,8 @@ func TestListFlood(t *testing.T) {
 			_, err = node.CoordinationV1().Leases("default").Update(beat, l, metav1.UpdateOptions{})
 		}
 		if err == nil {
-			_, err = node.CoreV1().Nodes().Patch(beat, "n1", "application/merge-patch+json", []byte(`{"status":{"phase":"Running"}}`), metav1.PatchOptions{}, "status")
+			_, err = node.CoreV1().Nodes().Patch(beat, "n1", "application/merge-patch+json",
+				[]byte(`{"status":{"phase":"Running"}}`), metav1.PatchOptions{}, "status")
 		}
 		cancel()
 		if err != nil {

@@ -51,7 +51,8 @@ func (everybody) Authorize(context.Context, *auth.Attributes) (auth.Decision, er
 
 // postMap creates a config map and returns the answer's code.
 func postMap(t *testing.T, client *http.Client, host string) int {
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, host+mapsPath, strings.NewReader(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"generateName":"m-"}}`))
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, host+mapsPath,
+		strings.NewReader(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"generateName":"m-"}}`))
 	if err != nil {
 		t.Error(err)
 		return 0
@@ -67,7 +68,8 @@ func postMap(t *testing.T, client *http.Client, host string) int {
 	return resp.StatusCode
 }
 
-// TestFlood: while a client's requests fill all its seats and queues, the cluster's own agents and health checks are served.
+// TestFlood: while a client's requests fill all its seats and queues, the cluster's own agents and health checks are
+// served.
 func TestFlood(t *testing.T) {
 	slow := &slowPlugin{gate: make(chan struct{})}
 	r := start(t, func(c *apiserver.Config) {
@@ -88,7 +90,8 @@ func TestFlood(t *testing.T) {
 	var refused, served atomic.Int32
 	const many = 700 // more than the hand of queues holds
 	client := must(t, flood)
-	ask(t, client, r.rest.Host+"/version") // so that there is one connection for all: hundreds of handshakes may take longer than one of them may
+	// so that there is one connection for all: hundreds of handshakes may take longer than one of them may
+	ask(t, client, r.rest.Host+"/version")
 	for range many {
 		done.Go(func() {
 			switch postMap(t, client, r.rest.Host) {
@@ -99,12 +102,17 @@ func TestFlood(t *testing.T) {
 			}
 		})
 	}
-	waittest.Until(t, "the flood fills its seats and its queues overflow", func() bool { return slow.waiting.Load() > 0 && refused.Load() > 0 })
+	waittest.Until(t, "the flood fills its seats and its queues overflow", func() bool {
+		return slow.waiting.Load() > 0 && refused.Load() > 0
+	})
 	agents := []struct {
 		name   string
 		groups []string
 	}{
-		{"system:kube-scheduler", nil}, {"system:kube-controller-manager", nil}, {"system:node:n1", []string{"system:nodes"}}, {"admin", []string{"system:masters"}},
+		{"system:kube-scheduler", nil},
+		{"system:kube-controller-manager", nil},
+		{"system:node:n1", []string{"system:nodes"}},
+		{"admin", []string{"system:masters"}},
 	}
 	for _, a := range agents {
 		c := kubernetes.NewForConfigOrDie(r.as(a.name, a.groups...))

@@ -41,9 +41,15 @@ const fairnessManager = "api-priority-and-fairness-config-consumer-v1"
 const retryDelay = 2 * time.Second
 
 func newFlowSchemaStatus(stored objects.Storage, owners *apply.Manager, log *slog.Logger) *flowSchemaStatus {
-	d := &flowSchemaStatus{stored: stored, owners: owners, schemas: map[string]*flowcontrolv1.FlowSchema{}, levels: map[string]bool{}}
+	d := &flowSchemaStatus{
+		stored:  stored,
+		owners:  owners,
+		schemas: map[string]*flowcontrolv1.FlowSchema{},
+		levels:  map[string]bool{},
+	}
 	d.loop = keyed.New(keyed.Config[string]{
-		Do: d.sync, Pause: retryDelay,
+		Do:    d.sync,
+		Pause: retryDelay,
 		Failed: func(name string, err error) {
 			log.Warn("write condition of flow schema", "flowschema", name, "err", err)
 		},
@@ -102,12 +108,17 @@ func (d *flowSchemaStatus) sync(ctx context.Context, name string) (time.Duration
 	there := d.levels[level]
 	d.mu.Unlock()
 	c := flowcontrolv1.FlowSchemaCondition{
-		Type: flowcontrolv1.FlowSchemaConditionDangling, Status: flowcontrolv1.ConditionFalse, Reason: "Found",
-		Message: fmt.Sprintf("This FlowSchema references the PriorityLevelConfiguration object named %q and it exists", level),
+		Type:   flowcontrolv1.FlowSchemaConditionDangling,
+		Status: flowcontrolv1.ConditionFalse,
+		Reason: "Found",
+		Message: fmt.Sprintf("This FlowSchema references the PriorityLevelConfiguration object named %q and it exists",
+			level),
 	}
 	if !there {
-		c.Status, c.Reason = flowcontrolv1.ConditionTrue, "NotFound"
-		c.Message = fmt.Sprintf("This FlowSchema references the PriorityLevelConfiguration object named %q but there is no such object", level)
+		c.Status = flowcontrolv1.ConditionTrue
+		c.Reason = "NotFound"
+		c.Message = fmt.Sprintf("This FlowSchema references the PriorityLevelConfiguration object named %q but there "+
+			"is no such object", level)
 	}
 	if hasCondition(s, c) {
 		return 0, nil
@@ -124,7 +135,9 @@ func hasCondition(s *flowcontrolv1.FlowSchema, want flowcontrolv1.FlowSchemaCond
 var errNoFlowSchema = errors.New("it is no flow schema")
 
 func (d *flowSchemaStatus) write(ctx context.Context, name string, c flowcontrolv1.FlowSchemaCondition) error {
-	_, _, _, err := d.stored.Update(ctx, "", name, false, func(_ context.Context, current kind.Object) (kind.Object, error) {
+	_, _, _, err := d.stored.Update(ctx, "", name, false, func(
+		_ context.Context, current kind.Object,
+	) (kind.Object, error) {
 		now, ok := current.(*flowcontrolv1.FlowSchema)
 		if !ok {
 			return nil, errNoFlowSchema
@@ -134,7 +147,9 @@ func (d *flowSchemaStatus) write(ctx context.Context, name string, c flowcontrol
 		}
 		out := now.DeepCopy()
 		c.LastTransitionTime = metav1.Now().Rfc3339Copy()
-		i := slices.IndexFunc(out.Status.Conditions, func(have flowcontrolv1.FlowSchemaCondition) bool { return have.Type == c.Type })
+		i := slices.IndexFunc(out.Status.Conditions, func(have flowcontrolv1.FlowSchemaCondition) bool {
+			return have.Type == c.Type
+		})
 		switch {
 		case i < 0:
 			out.Status.Conditions = append(out.Status.Conditions, c)

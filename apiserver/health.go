@@ -10,9 +10,9 @@ import (
 	"keelson/store"
 )
 
-// postStartHooks are the names of Kubernetes' health checks for post-start hooks. Here each stands for a part of Run that ends before the first
-// request is served: caches and their event handlers, definitions, bootstrap objects, aggregation. The two of the identity leases are not among them:
-// this server has no such lease.
+// postStartHooks are the names of Kubernetes' health checks for post-start hooks. Here each stands for a part of Run
+// that ends before the first request is served: caches and their event handlers, definitions, bootstrap objects,
+// aggregation. The two of the identity leases are not among them: this server has no such lease.
 var postStartHooks = []string{
 	"log",
 	"poststarthook/start-apiserver-admission-initializer",
@@ -56,27 +56,39 @@ func (s *Server) checks() map[string][]discovery.Check {
 		return nil
 	}
 	ping := discovery.Check{Name: "ping", Run: func(*http.Request) error { return nil }}
-	writable := discovery.Check{Name: "etcd", Run: func(r *http.Request) error { return s.config.Store.Health(r.Context()) }}
-	stored := discovery.Check{Name: "etcd", Run: func(r *http.Request) error { // fails when a restart may help
-		err := s.config.Store.Health(r.Context())
-		if fault := (*store.UnavailableError)(nil); errors.As(err, &fault) && !fault.Lasting {
-			return nil
-		}
-		return err
-	}}
-	shutdown := discovery.Check{Name: "shutdown", Run: func(*http.Request) error {
-		select {
-		case <-s.stopping:
-			return errors.New("process is shutting down")
-		default:
-			return nil
-		}
-	}}
+	writable := discovery.Check{
+		Name: "etcd",
+		Run: func(r *http.Request) error {
+			return s.config.Store.Health(r.Context())
+		},
+	}
+	stored := discovery.Check{
+		Name: "etcd",
+		Run: func(r *http.Request) error { // fails when a restart may help
+			err := s.config.Store.Health(r.Context())
+			if fault := (*store.UnavailableError)(nil); errors.As(err, &fault) && !fault.Lasting {
+				return nil
+			}
+			return err
+		},
+	}
+	shutdown := discovery.Check{
+		Name: "shutdown",
+		Run: func(*http.Request) error {
+			select {
+			case <-s.stopping:
+				return errors.New("process is shutting down")
+			default:
+				return nil
+			}
+		},
+	}
 	live := []discovery.Check{ping, stored}
 	ready := []discovery.Check{ping, writable, {Name: "informer-sync", Run: started}}
 	for _, name := range postStartHooks {
 		c := discovery.Check{Name: name, Run: started}
-		live, ready = append(live, c), append(ready, c)
+		live = append(live, c)
+		ready = append(ready, c)
 	}
 	return map[string][]discovery.Check{"livez": live, "healthz": live, "readyz": append(ready, shutdown)}
 }

@@ -11,7 +11,8 @@ import (
 	"keelson/apiserver/discovery"
 )
 
-// requiredSteps are the names that Kubernetes' own e2e test of v1.37 looks for in each of the three, beside ping and etcd.
+// requiredSteps are the names that Kubernetes' own e2e test of v1.37 looks for in each of the three, beside ping and
+// etcd.
 var requiredSteps = []string{
 	"log",
 	"poststarthook/start-apiserver-admission-initializer",
@@ -54,7 +55,8 @@ func TestHealthNamesTheSteps(t *testing.T) {
 	}
 	for _, path := range []string{"/healthz", "/livez", "/readyz"} {
 		s.ready.Store(false)
-		if w := get(path + "?verbose"); w.Code != http.StatusInternalServerError || !strings.Contains(w.Body.String(), "[-]poststarthook/crd-informer-synced failed") {
+		if w := get(path + "?verbose"); w.Code != http.StatusInternalServerError ||
+			!strings.Contains(w.Body.String(), "[-]poststarthook/crd-informer-synced failed") {
 			t.Errorf("%s before the server is ready: %d\n%s", path, w.Code, w.Body)
 		}
 		s.ready.Store(true)
@@ -69,7 +71,8 @@ func TestHealthNamesTheSteps(t *testing.T) {
 		}
 	}
 	close(s.stopping)
-	if w := get("/readyz?verbose"); w.Code != http.StatusInternalServerError || !strings.Contains(w.Body.String(), "[-]shutdown failed") {
+	if w := get("/readyz?verbose"); w.Code != http.StatusInternalServerError ||
+		!strings.Contains(w.Body.String(), "[-]shutdown failed") {
 		t.Errorf("/readyz of a server that stops: %d\n%s", w.Code, w.Body)
 	}
 }

@@ -17,7 +17,8 @@ import (
 	"keelson/pki"
 )
 
-// TestHelm installs, upgrades, rolls back and uninstalls a chart with a definition, an object of it, and hooks, with the real helm.
+// TestHelm installs, upgrades, rolls back and uninstalls a chart with a definition, an object of it, and hooks, with
+// the real helm.
 func TestHelm(t *testing.T) {
 	helm, err := exec.LookPath("helm")
 	if err != nil {
@@ -26,7 +27,10 @@ func TestHelm(t *testing.T) {
 		}
 	}
 	c := startCustom(t)
-	config, err := pki.Kubeconfig("tester", c.rest.Host, "", c.rest.CAData, pki.Pair{CertPEM: c.rest.CertData, KeyPEM: c.rest.KeyData})
+	config, err := pki.Kubeconfig("tester", c.rest.Host, "", c.rest.CAData, pki.Pair{
+		CertPEM: c.rest.CertData,
+		KeyPEM:  c.rest.KeyData,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,14 +42,16 @@ func TestHelm(t *testing.T) {
 	run := func(args ...string) string {
 		t.Helper()
 		cmd := exec.CommandContext(t.Context(), helm, append(args, "--kubeconfig", kubeconfig, "-n", "ns")...)
-		cmd.Env = append(os.Environ(), "HOME="+dir, "HELM_CACHE_HOME="+dir, "HELM_CONFIG_HOME="+dir, "HELM_DATA_HOME="+dir)
+		cmd.Env = append(os.Environ(), "HOME="+dir, "HELM_CACHE_HOME="+dir, "HELM_CONFIG_HOME="+dir,
+			"HELM_DATA_HOME="+dir)
 		out, err := cmd.CombinedOutput()
 		if err != nil {
 			t.Fatalf("helm %s: %v\n%s", strings.Join(args, " "), err, out)
 		}
 		return string(out)
 	}
-	charted := c.Resource(schema.GroupVersionResource{Group: "example.org", Version: "v1", Resource: "charted"}).Namespace("ns")
+	charted := c.Resource(schema.GroupVersionResource{Group: "example.org", Version: "v1", Resource: "charted"}).
+		Namespace("ns")
 	maps := c.Resource(schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}).Namespace("ns")
 	size := func() int64 {
 		t.Helper()

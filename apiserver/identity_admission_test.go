@@ -18,18 +18,24 @@ import (
 	"keelson/lib/waittest"
 )
 
-// TestServiceAccountAdmission: a pod gets its namespace's account, that account's pull secrets and a token, or is refused without one.
+// TestServiceAccountAdmission: a pod gets its namespace's account, that account's pull secrets and a token, or is
+// refused without one.
 func TestServiceAccountAdmission(t *testing.T) {
 	c := start(t, func(c *apiserver.Config) { withPlugins(c) }).clients(t)
 	ctx := t.Context()
 	makeNamespace(t, c, "dev", nil)
 	_, err := c.CoreV1().Pods("dev").Create(ctx, podIn("dev", "early"), metav1.CreateOptions{})
-	if want := `error looking up service account dev/default: serviceaccount "default" not found`; !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "error looking up service account dev/default: ") {
+	if want := `error looking up service account dev/default: serviceaccount "default" not found`; !apierrors.IsForbidden(
+		err) ||
+		!strings.Contains(err.Error(), "error looking up service account dev/default: ") {
 		t.Errorf("without an account: got %v, want %s", err, want)
 	}
 	no := false
 	for _, sa := range []*corev1.ServiceAccount{
-		{ObjectMeta: metav1.ObjectMeta{Name: "default"}, ImagePullSecrets: []corev1.LocalObjectReference{{Name: "registry"}}},
+		{
+			ObjectMeta:       metav1.ObjectMeta{Name: "default"},
+			ImagePullSecrets: []corev1.LocalObjectReference{{Name: "registry"}},
+		},
 		{ObjectMeta: metav1.ObjectMeta{Name: "quiet"}, AutomountServiceAccountToken: &no},
 	} {
 		if _, err := c.CoreV1().ServiceAccounts("dev").Create(ctx, sa, metav1.CreateOptions{}); err != nil {
@@ -52,8 +58,10 @@ func TestServiceAccountAdmission(t *testing.T) {
 	}
 	p := create("usual", func(*corev1.PodSpec) {})
 	mounts := p.Spec.Containers[0].VolumeMounts
-	if p.Spec.ServiceAccountName != "default" || len(p.Spec.ImagePullSecrets) != 1 || len(p.Spec.Volumes) != 1 || !strings.HasPrefix(p.Spec.Volumes[0].Name, "kube-api-access-") ||
-		len(mounts) != 1 || mounts[0].MountPath != "/var/run/secrets/kubernetes.io/serviceaccount" || !mounts[0].ReadOnly {
+	if p.Spec.ServiceAccountName != "default" || len(p.Spec.ImagePullSecrets) != 1 || len(p.Spec.Volumes) != 1 ||
+		!strings.HasPrefix(p.Spec.Volumes[0].Name, "kube-api-access-") ||
+		len(mounts) != 1 || mounts[0].MountPath != "/var/run/secrets/kubernetes.io/serviceaccount" ||
+		!mounts[0].ReadOnly {
 		t.Errorf("usual pod: got %+v", p.Spec)
 	}
 	for name, edit := range map[string]func(*corev1.PodSpec){
@@ -66,10 +74,12 @@ func TestServiceAccountAdmission(t *testing.T) {
 	}
 }
 
-// TestNodeRestrictionAdmission: a kubelet writes its own node, its own lease and its own pods, and nothing else by way of them.
+// TestNodeRestrictionAdmission: a kubelet writes its own node, its own lease and its own pods, and nothing else by way
+// of them.
 func TestNodeRestrictionAdmission(t *testing.T) {
 	r := admitting(t)
-	admin, ctx := r.clients(t), t.Context()
+	admin := r.clients(t)
+	ctx := t.Context()
 	makeNamespace(t, admin, "dev", nil)
 	// It may do everything, so that what is refused is refused by admission.
 	kubelet, err := kubernetes.NewForConfig(r.as("system:node:one", auth.Nodes, auth.Masters))
@@ -77,19 +87,30 @@ func TestNodeRestrictionAdmission(t *testing.T) {
 		t.Fatal(err)
 	}
 	node := func(name string, labels map[string]string) error {
-		_, err := kubelet.CoreV1().Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}}, metav1.CreateOptions{})
+		_, err := kubelet.CoreV1().Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{
+			Name:   name,
+			Labels: labels,
+		}}, metav1.CreateOptions{})
 		return err
 	}
 	lease := func(namespace, name string) error {
-		_, err := kubelet.CoordinationV1().Leases(namespace).Create(ctx, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+		_, err := kubelet.CoordinationV1().Leases(namespace).Create(ctx,
+			&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
 		return err
 	}
 	pod := func(edit func(*corev1.Pod)) error {
 		p := podIn("dev", "mirror")
-		p.Annotations, p.Spec.NodeName = map[string]string{corev1.MirrorPodAnnotationKey: "x"}, "one"
+		p.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "x"}
+		p.Spec.NodeName = "one"
 		if own, err := kubelet.CoreV1().Nodes().Get(ctx, "one", metav1.GetOptions{}); err == nil {
 			yes := true
-			p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: "one", UID: own.UID, Controller: &yes}}
+			p.OwnerReferences = []metav1.OwnerReference{{
+				APIVersion: "v1",
+				Kind:       "Node",
+				Name:       "one",
+				UID:        own.UID,
+				Controller: &yes,
+			}}
 		}
 		edit(p)
 		_, err := kubelet.CoreV1().Pods("dev").Create(ctx, p, metav1.CreateOptions{})
@@ -107,31 +128,44 @@ func TestNodeRestrictionAdmission(t *testing.T) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	refused("a label of others'", node("one", map[string]string{"node-restriction.kubernetes.io/x": "y"}), `node "one" is not allowed to set the following labels: node-restriction.kubernetes.io/x`)
+	refused("a label of others'", node("one", map[string]string{"node-restriction.kubernetes.io/x": "y"}),
+		`node "one" is not allowed to set the following labels: node-restriction.kubernetes.io/x`)
 	accepted("its own node", node("one", map[string]string{"kubernetes.io/hostname": "one"}))
 	refused("another node", node("two", nil), `node "one" is not allowed to modify node "two"`)
 	for what, c := range map[string]struct{ patch, want string }{
-		"a label of others' by way of the status": {`{"metadata":{"labels":{"node-restriction.kubernetes.io/x":"y"}}}`, "is not allowed to modify labels: node-restriction.kubernetes.io/x"},
+		"a label of others' by way of the status": {
+			`{"metadata":{"labels":{"node-restriction.kubernetes.io/x":"y"}}}`,
+			"is not allowed to modify labels: node-restriction.kubernetes.io/x",
+		},
 		"owners by way of the status": {
-			`{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"ConfigMap","name":"x","uid":"y"}]}}`, `node "one" is not allowed to modify ownerReferences`,
+			`{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"ConfigMap","name":"x","uid":"y"}]}}`,
+			`node "one" is not allowed to modify ownerReferences`,
 		},
 	} {
-		_, err := kubelet.CoreV1().Nodes().Patch(ctx, "one", types.StrategicMergePatchType, []byte(c.patch), metav1.PatchOptions{}, "status")
+		_, err := kubelet.CoreV1().Nodes().Patch(ctx, "one", types.StrategicMergePatchType, []byte(c.patch),
+			metav1.PatchOptions{}, "status")
 		refused(what, err, c.want)
 	}
-	_, err = kubelet.CoreV1().Nodes().Patch(ctx, "one", types.StrategicMergePatchType, []byte(`{"spec":{"taints":[{"key":"a","effect":"NoSchedule"}]}}`), metav1.PatchOptions{})
+	_, err = kubelet.CoreV1().Nodes().Patch(ctx, "one", types.StrategicMergePatchType,
+		[]byte(`{"spec":{"taints":[{"key":"a","effect":"NoSchedule"}]}}`), metav1.PatchOptions{})
 	refused("its taints", err, `node "one" is not allowed to modify taints`)
 	accepted("its lease", lease("kube-node-lease", "one"))
-	refused("another's lease", lease("kube-node-lease", "two"), "can only access node lease with the same name as the requesting node")
+	refused("another's lease", lease("kube-node-lease", "two"),
+		"can only access node lease with the same name as the requesting node")
 	refused("another lease", lease("dev", "one"), `can only access leases in the "kube-node-lease" system namespace`)
 	refused("a pod that is no mirror", pod(func(p *corev1.Pod) { p.Annotations = nil }), `can only create mirror pods`)
-	refused("another's mirror pod", pod(func(p *corev1.Pod) { p.Spec.NodeName = "two" }), "can only create pods with spec.nodeName set to itself")
+	refused("another's mirror pod", pod(func(p *corev1.Pod) { p.Spec.NodeName = "two" }),
+		"can only create pods with spec.nodeName set to itself")
 	refused("a mirror pod with a secret", pod(func(p *corev1.Pod) {
-		p.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "s"}}}}
+		p.Spec.Volumes = []corev1.Volume{
+			{Name: "v", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "s"}}},
+		}
 	}), `node "one" can not create pods that reference secrets`)
 	accepted("its mirror pod", pod(func(*corev1.Pod) {}))
-	_, err = kubelet.CoreV1().Pods("dev").Patch(ctx, "mirror", types.StrategicMergePatchType, []byte(`{"metadata":{"labels":{"a":"b"}}}`), metav1.PatchOptions{}, "status")
+	_, err = kubelet.CoreV1().Pods("dev").Patch(ctx, "mirror", types.StrategicMergePatchType,
+		[]byte(`{"metadata":{"labels":{"a":"b"}}}`), metav1.PatchOptions{}, "status")
 	refused("labels by way of the status", err, `node "one" cannot update labels through pod status`)
-	_, err = kubelet.CoreV1().Pods("dev").Patch(ctx, "mirror", types.StrategicMergePatchType, []byte(`{"status":{"phase":"Running"}}`), metav1.PatchOptions{}, "status")
+	_, err = kubelet.CoreV1().Pods("dev").Patch(ctx, "mirror", types.StrategicMergePatchType,
+		[]byte(`{"status":{"phase":"Running"}}`), metav1.PatchOptions{}, "status")
 	accepted("the status of its pod", err)
 }

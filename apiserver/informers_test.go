@@ -91,8 +91,14 @@ func (c *cutter) forward(in net.Conn) {
 		return
 	}
 	var both sync.WaitGroup
-	both.Go(func() { _, _ = io.Copy(out, in); reset(out) })
-	both.Go(func() { _, _ = io.Copy(in, out); reset(in) })
+	both.Go(func() {
+		_, _ = io.Copy(out, in)
+		reset(out)
+	})
+	both.Go(func() {
+		_, _ = io.Copy(in, out)
+		reset(in)
+	})
 	both.Wait()
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -137,15 +143,20 @@ func (w *writer) write(ops int) {
 	for range ops {
 		w.n++
 		name := fmt.Sprintf("o-%02d", w.rand.IntN(20))
-		gvr, u := mapsGVR, object("v1", "ConfigMap", "ns", name, map[string]any{"data": map[string]any{"n": fmt.Sprint(w.n)}})
+		gvr := mapsGVR
+		u := object("v1", "ConfigMap", "ns", name, map[string]any{"data": map[string]any{"n": fmt.Sprint(w.n)}})
 		if w.rand.IntN(3) == 0 {
-			gvr, u = widgetsGVR, widget(name, map[string]any{"size": w.n})
+			gvr = widgetsGVR
+			u = widget(name, map[string]any{"size": w.n})
 		}
-		r, key, did := w.client.Resource(gvr).Namespace("ns"), gvr.Resource+"/"+name, ""
+		r := w.client.Resource(gvr).Namespace("ns")
+		key := gvr.Resource + "/" + name
+		did := ""
 		var err error
 		switch {
 		case !w.live[key]:
-			w.live[key], did = true, "ADDED"
+			w.live[key] = true
+			did = "ADDED"
 			_, err = r.Create(w.t.Context(), u, metav1.CreateOptions{})
 		case w.rand.IntN(4) == 0:
 			delete(w.live, key)
@@ -202,7 +213,8 @@ func observe(t *testing.T, i cache.SharedIndexInformer) *observer {
 		}
 	}
 	_, err := i.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: func(obj any) { note("add", false, obj) }, UpdateFunc: func(_, obj any) { note("update", true, obj) },
+		AddFunc:    func(obj any) { note("add", false, obj) },
+		UpdateFunc: func(_, obj any) { note("update", true, obj) },
 		DeleteFunc: func(obj any) { note("delete", true, obj) },
 	})
 	if err != nil {
@@ -241,17 +253,24 @@ func (o *observer) agrees(t *testing.T, r dynamic.ResourceInterface) {
 	}
 }
 
-// TestInformersUnderDisconnects: connections are reset, the server is replaced, history is compacted while nobody can watch. Informers
-// end up with what the server has, by notifications that make sense; a watch that resumes misses nothing and sees nothing twice.
+// TestInformersUnderDisconnects: connections are reset, the server is replaced, history is compacted while nobody can
+// watch. Informers end up with what the server has, by notifications that make sense; a watch that resumes misses
+// nothing and sees nothing twice.
 func TestInformersUnderDisconnects(t *testing.T) {
 	st, ca := newSite(t)
 	r, stop := startOn(t, st, ca, nil)
 	defer func() { stop() }()
 	c := customOn(t, r)
-	c.define(definition("widgets", "Widget", `{type: object, properties: {spec: {type: object, properties: {size: {type: integer}}}}}`))
-	seed := rand.Uint64() //nolint:gosec // printed, so that a failure can be repeated
+	c.define(definition("widgets", "Widget",
+		`{type: object, properties: {spec: {type: object, properties: {size: {type: integer}}}}}`))
+	seed := rand.Uint64() // printed, so that a failure can be repeated
 	t.Logf("seed %d", seed)
-	w := &writer{t: t, client: c.Interface, rand: rand.New(rand.NewPCG(seed, 0)), live: map[string]bool{}} //nolint:gosec // a history
+	w := &writer{
+		t:      t,
+		client: c.Interface,
+		rand:   rand.New(rand.NewPCG(seed, 0)),
+		live:   map[string]bool{},
+	} // a history
 
 	way := newCutter(t)
 	way.target.Store(&r.rest.Host)
@@ -317,7 +336,9 @@ func resume(t *testing.T, w *writer, way *cutter, r dynamic.ResourceInterface) {
 		t.Fatal(err)
 	}
 	again, err := clientwatch.NewRetryWatcherWithContext(t.Context(), list.GetResourceVersion(), &cache.ListWatch{
-		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) { return r.Watch(ctx, o) },
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			return r.Watch(ctx, o)
+		},
 	})
 	if err != nil {
 		t.Fatal(err)

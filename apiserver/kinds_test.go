@@ -23,12 +23,18 @@ import (
 // TestTwoVersions: one stored autoscaler, read and written in either version.
 func TestTwoVersions(t *testing.T) {
 	r := start(t, nil)
-	c, ctx := r.clients(t), t.Context()
+	c := r.clients(t)
+	ctx := t.Context()
 	made, err := c.AutoscalingV2().HorizontalPodAutoscalers("default").Create(ctx, &scalingv2.HorizontalPodAutoscaler{
 		ObjectMeta: metav1.ObjectMeta{Name: "web"},
 		Spec: scalingv2.HorizontalPodAutoscalerSpec{
-			ScaleTargetRef: scalingv2.CrossVersionObjectReference{Kind: "Deployment", Name: "web", APIVersion: "apps/v1"}, MaxReplicas: 5,
-			Behavior: &scalingv2.HorizontalPodAutoscalerBehavior{},
+			ScaleTargetRef: scalingv2.CrossVersionObjectReference{
+				Kind:       "Deployment",
+				Name:       "web",
+				APIVersion: "apps/v1",
+			},
+			MaxReplicas: 5,
+			Behavior:    &scalingv2.HorizontalPodAutoscalerBehavior{},
 		},
 	}, metav1.CreateOptions{})
 	if err != nil {
@@ -51,9 +57,17 @@ func TestTwoVersions(t *testing.T) {
 	if err != nil || got.Spec.MaxReplicas != 7 || got.Spec.Behavior == nil || len(got.Annotations) != 0 {
 		t.Errorf("v2 after an update in v1: %v, %+v", err, got)
 	}
-	fresh := &scalingv1.HorizontalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Name: "db"}, Spec: scalingv1.HorizontalPodAutoscalerSpec{
-		ScaleTargetRef: scalingv1.CrossVersionObjectReference{Kind: "Deployment", Name: "db", APIVersion: "apps/v1"}, MaxReplicas: 2,
-	}}
+	fresh := &scalingv1.HorizontalPodAutoscaler{
+		ObjectMeta: metav1.ObjectMeta{Name: "db"},
+		Spec: scalingv1.HorizontalPodAutoscalerSpec{
+			ScaleTargetRef: scalingv1.CrossVersionObjectReference{
+				Kind:       "Deployment",
+				Name:       "db",
+				APIVersion: "apps/v1",
+			},
+			MaxReplicas: 2,
+		},
+	}
 	if _, err := old.Create(ctx, fresh, metav1.CreateOptions{}); err != nil {
 		t.Errorf("create in v1: %v", err)
 	}
@@ -66,32 +80,40 @@ func TestRequesterOfACertificate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: pkix.Name{CommonName: "ann"}}, key)
+	der, err := x509.CreateCertificateRequest(rand.Reader,
+		&x509.CertificateRequest{Subject: pkix.Name{CommonName: "ann"}}, key)
 	if err != nil {
 		t.Fatal(err)
 	}
-	csrs, ctx := r.clients(t).CertificatesV1().CertificateSigningRequests(), t.Context()
+	csrs := r.clients(t).CertificatesV1().CertificateSigningRequests()
+	ctx := t.Context()
 	made, err := csrs.Create(ctx, &certificatesv1.CertificateSigningRequest{
 		ObjectMeta: metav1.ObjectMeta{Name: "ann"},
 		Spec: certificatesv1.CertificateSigningRequestSpec{
-			Request: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}), SignerName: "example.com/signer",
-			Usages: []certificatesv1.KeyUsage{certificatesv1.UsageClientAuth}, Username: "forged",
+			Request:    pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}),
+			SignerName: "example.com/signer",
+			Usages:     []certificatesv1.KeyUsage{certificatesv1.UsageClientAuth},
+			Username:   "forged",
 		},
 	}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if made.Spec.Username == "forged" || made.Spec.Username == "" || !slices.Contains(made.Spec.Groups, "system:authenticated") {
+	if made.Spec.Username == "forged" || made.Spec.Username == "" ||
+		!slices.Contains(made.Spec.Groups, "system:authenticated") {
 		t.Errorf("requester: got %q of %v", made.Spec.Username, made.Spec.Groups)
 	}
-	made.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{{Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue, Reason: "Test"}}
+	made.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{
+		{Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue, Reason: "Test"},
+	}
 	approved, err := csrs.UpdateApproval(ctx, "ann", made, metav1.UpdateOptions{})
 	if err != nil || len(approved.Status.Conditions) != 1 || approved.Status.Conditions[0].LastUpdateTime.IsZero() {
 		t.Errorf("approval: %v, %+v", err, approved.Status)
 	}
 	got := r.call(t, "GET", "/apis/certificates.k8s.io/v1/certificatesigningrequests/ann/approval", "")
 	got.wants(t, "get of the approval", 200, `"type":"Approved"`)
-	got = r.call(t, "PATCH", "/apis/certificates.k8s.io/v1/certificatesigningrequests/ann/approval", `{"metadata":{"annotations":{"patched":"true"}}}`, "Content-Type", mergePatch)
+	got = r.call(t, "PATCH", "/apis/certificates.k8s.io/v1/certificatesigningrequests/ann/approval",
+		`{"metadata":{"annotations":{"patched":"true"}}}`, "Content-Type", mergePatch)
 	got.wants(t, "patch of the approval", 200, `"patched":"true"`)
 }
 
@@ -104,12 +126,17 @@ func TestNotices(t *testing.T) {
 	}
 	r.call(t, "GET", "/api/v1/componentstatuses/none", "").wants(t, "no such component", 404, "not found")
 	r.call(t, "DELETE", "/api/v1/componentstatuses/scheduler", "").wants(t, "delete of a component", 405, "")
-	jobs, ctx := r.clients(t).BatchV1().Jobs("default"), t.Context()
-	if _, err := jobs.Create(ctx, &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: "pi"}, Spec: batchv1.JobSpec{
-		Template: corev1.PodTemplateSpec{Spec: corev1.PodSpec{
-			RestartPolicy: corev1.RestartPolicyNever, Containers: []corev1.Container{{Name: "c", Image: "busybox"}},
-		}},
-	}}, metav1.CreateOptions{}); err != nil {
+	jobs := r.clients(t).BatchV1().Jobs("default")
+	ctx := t.Context()
+	if _, err := jobs.Create(ctx, &batchv1.Job{
+		ObjectMeta: metav1.ObjectMeta{Name: "pi"},
+		Spec: batchv1.JobSpec{
+			Template: corev1.PodTemplateSpec{Spec: corev1.PodSpec{
+				RestartPolicy: corev1.RestartPolicyNever,
+				Containers:    []corev1.Container{{Name: "c", Image: "busybox"}},
+			}},
+		},
+	}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	gone := r.call(t, "DELETE", "/apis/batch/v1/namespaces/default/jobs/pi", "")

@@ -47,7 +47,8 @@ func TestLargeObjects(t *testing.T) {
 		}
 		return b.String()[1:]
 	}
-	fits, large := keys(most/100), keys(most/25) // with its owners; not even without them
+	fits := keys(most / 100)
+	large := keys(most / 25) // with its owners; not even without them
 	object := func(name, data string) string {
 		return `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"` + name + `"},"data":{` + data + `}}`
 	}
@@ -72,7 +73,8 @@ func TestLargeObjects(t *testing.T) {
 			got.into(t, &obj)
 		}
 		if got.Code != c.code || len(obj.ManagedFields) > 0 != c.owned {
-			t.Errorf("%s: %d, %d owners, want %d, %v: %s", c.what, got.Code, len(obj.ManagedFields), c.code, c.owned, short(got.Body))
+			t.Errorf("%s: %d, %d owners, want %d, %v: %s", c.what, got.Code, len(obj.ManagedFields), c.code, c.owned,
+				short(got.Body))
 		}
 	}
 }

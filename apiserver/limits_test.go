@@ -39,25 +39,39 @@ func sameAmounts(a, b corev1.ResourceList) bool {
 	return len(a) == len(b)
 }
 
-// TestLimitRange: a namespace's limits fill in what pods leave out, refuse what is outside of them, and end with the limit range.
+// TestLimitRange: a namespace's limits fill in what pods leave out, refuse what is outside of them, and end with the
+// limit range.
 func TestLimitRange(t *testing.T) {
 	c := admitting(t).clients(t)
 	ctx := t.Context()
 	makeNamespace(t, c, "dev", nil)
 	ranges := c.CoreV1().LimitRanges("dev")
-	lr, err := ranges.Create(ctx, &corev1.LimitRange{ObjectMeta: metav1.ObjectMeta{Name: "limits", Labels: map[string]string{"set": "mine"}}, Spec: corev1.LimitRangeSpec{Limits: []corev1.LimitRangeItem{
-		{
-			Type: corev1.LimitTypeContainer, Min: quantities("cpu=50m memory=100Mi ephemeral-storage=100Gi"), Max: quantities("cpu=500m memory=500Mi ephemeral-storage=500Gi"),
-			Default: quantities("cpu=500m memory=500Mi ephemeral-storage=500Gi"), DefaultRequest: quantities("cpu=100m memory=200Mi ephemeral-storage=200Gi"),
-		},
-		{Type: corev1.LimitTypePersistentVolumeClaim, Min: quantities("storage=1Gi"), Max: quantities("storage=2Gi")},
-	}}}, metav1.CreateOptions{})
+	lr, err := ranges.Create(ctx, &corev1.LimitRange{
+		ObjectMeta: metav1.ObjectMeta{Name: "limits", Labels: map[string]string{"set": "mine"}},
+		Spec: corev1.LimitRangeSpec{Limits: []corev1.LimitRangeItem{
+			{
+				Type:           corev1.LimitTypeContainer,
+				Min:            quantities("cpu=50m memory=100Mi ephemeral-storage=100Gi"),
+				Max:            quantities("cpu=500m memory=500Mi ephemeral-storage=500Gi"),
+				Default:        quantities("cpu=500m memory=500Mi ephemeral-storage=500Gi"),
+				DefaultRequest: quantities("cpu=100m memory=200Mi ephemeral-storage=200Gi"),
+			},
+			{
+				Type: corev1.LimitTypePersistentVolumeClaim,
+				Min:  quantities("storage=1Gi"),
+				Max:  quantities("storage=2Gi"),
+			},
+		}},
+	}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	create := func(name, requests, limits string) (corev1.ResourceRequirements, error) {
 		p := podIn("dev", name)
-		p.Spec.Containers[0].Resources = corev1.ResourceRequirements{Requests: quantities(requests), Limits: quantities(limits)}
+		p.Spec.Containers[0].Resources = corev1.ResourceRequirements{
+			Requests: quantities(requests),
+			Limits:   quantities(limits),
+		}
 		made, err := c.CoreV1().Pods("dev").Create(ctx, p, metav1.CreateOptions{})
 		if err != nil {
 			return corev1.ResourceRequirements{}, err
@@ -72,13 +86,26 @@ func TestLimitRange(t *testing.T) {
 		return ""
 	})
 	for _, tt := range []struct{ name, requests, limits, wantRequests, wantLimits string }{
-		{"nothing", "", "", "cpu=100m memory=200Mi ephemeral-storage=200Gi", "cpu=500m memory=500Mi ephemeral-storage=500Gi"},
-		{"some", "cpu=150m memory=150Mi ephemeral-storage=150Gi", "cpu=300m", "cpu=150m memory=150Mi ephemeral-storage=150Gi", "cpu=300m memory=500Mi ephemeral-storage=500Gi"},
-		{"both", "memory=150Mi ephemeral-storage=150Gi", "cpu=300m", "cpu=300m memory=150Mi ephemeral-storage=150Gi", "cpu=300m memory=500Mi ephemeral-storage=500Gi"},
-		{"limits", "", "cpu=300m", "cpu=300m memory=200Mi ephemeral-storage=200Gi", "cpu=300m memory=500Mi ephemeral-storage=500Gi"},
+		{
+			"nothing", "", "", "cpu=100m memory=200Mi ephemeral-storage=200Gi",
+			"cpu=500m memory=500Mi ephemeral-storage=500Gi",
+		},
+		{
+			"some", "cpu=150m memory=150Mi ephemeral-storage=150Gi", "cpu=300m",
+			"cpu=150m memory=150Mi ephemeral-storage=150Gi", "cpu=300m memory=500Mi ephemeral-storage=500Gi",
+		},
+		{
+			"both", "memory=150Mi ephemeral-storage=150Gi", "cpu=300m",
+			"cpu=300m memory=150Mi ephemeral-storage=150Gi", "cpu=300m memory=500Mi ephemeral-storage=500Gi",
+		},
+		{
+			"limits", "", "cpu=300m", "cpu=300m memory=200Mi ephemeral-storage=200Gi",
+			"cpu=300m memory=500Mi ephemeral-storage=500Gi",
+		},
 	} {
 		got, err := create(tt.name, tt.requests, tt.limits)
-		if err != nil || !sameAmounts(got.Requests, quantities(tt.wantRequests)) || !sameAmounts(got.Limits, quantities(tt.wantLimits)) {
+		if err != nil || !sameAmounts(got.Requests, quantities(tt.wantRequests)) ||
+			!sameAmounts(got.Limits, quantities(tt.wantLimits)) {
 			t.Errorf("%s: got %v, %v, want requests %s, limits %s", tt.name, got, err, tt.wantRequests, tt.wantLimits)
 		}
 	}
@@ -98,12 +125,18 @@ func TestLimitRange(t *testing.T) {
 	refused("more than the most", err, "maximum cpu usage per Container is 500m, but limit is 600m")
 	claim := func(size string) error {
 		none := ""
-		_, err := c.CoreV1().PersistentVolumeClaims("dev").Create(ctx, &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{GenerateName: "c-"}, Spec: corev1.PersistentVolumeClaimSpec{
-			StorageClassName: &none, AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, Resources: corev1.VolumeResourceRequirements{Requests: quantities("storage=" + size)},
-		}}, metav1.CreateOptions{})
+		_, err := c.CoreV1().PersistentVolumeClaims("dev").Create(ctx, &corev1.PersistentVolumeClaim{
+			ObjectMeta: metav1.ObjectMeta{GenerateName: "c-"},
+			Spec: corev1.PersistentVolumeClaimSpec{
+				StorageClassName: &none,
+				AccessModes:      []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+				Resources:        corev1.VolumeResourceRequirements{Requests: quantities("storage=" + size)},
+			},
+		}, metav1.CreateOptions{})
 		return err
 	}
-	refused("small claim", claim("500Mi"), "minimum storage usage per PersistentVolumeClaim is 1Gi, but request is 500Mi")
+	refused("small claim", claim("500Mi"),
+		"minimum storage usage per PersistentVolumeClaim is 1Gi, but request is 500Mi")
 	refused("big claim", claim("3Gi"), "maximum storage usage per PersistentVolumeClaim is 2Gi, but request is 3Gi")
 	if err := claim("1Gi"); err != nil {
 		t.Error(err)
@@ -118,14 +151,16 @@ func TestLimitRange(t *testing.T) {
 		}
 		return ""
 	})
-	if _, err := ranges.Patch(ctx, "limits", types.StrategicMergePatchType, []byte(`{"metadata":{"labels":{"patched":"yes"}}}`), metav1.PatchOptions{}); err != nil {
+	if _, err := ranges.Patch(ctx, "limits", types.StrategicMergePatchType,
+		[]byte(`{"metadata":{"labels":{"patched":"yes"}}}`), metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	all, err := c.CoreV1().LimitRanges("").List(ctx, metav1.ListOptions{LabelSelector: "patched=yes"})
 	if err != nil || len(all.Items) != 1 {
 		t.Errorf("list of all namespaces: %d, %v", len(all.Items), err)
 	}
-	if err := ranges.DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{LabelSelector: "set=mine"}); err != nil {
+	if err := ranges.DeleteCollection(ctx, metav1.DeleteOptions{},
+		metav1.ListOptions{LabelSelector: "set=mine"}); err != nil {
 		t.Fatal(err)
 	}
 	waittest.Right(t, "the end of the limits", func() string {
@@ -140,8 +175,8 @@ func TestLimitRange(t *testing.T) {
 	})
 }
 
-// TestLimitRangesByCollection: they are listed over all namespaces, patched with the defaulted spec that was read, watched, and deleted by label
-// in one namespace alone.
+// TestLimitRangesByCollection: they are listed over all namespaces, patched with the defaulted spec that was read,
+// watched, and deleted by label in one namespace alone.
 func TestLimitRangesByCollection(t *testing.T) {
 	c := admitting(t).clients(t)
 	ctx := t.Context()
@@ -155,10 +190,16 @@ func TestLimitRangesByCollection(t *testing.T) {
 	for _, ns := range []string{"one", "two"} {
 		makeNamespace(t, c, ns, nil)
 		made[ns], err = c.CoreV1().LimitRanges(ns).Create(ctx, &corev1.LimitRange{
-			ObjectMeta: metav1.ObjectMeta{Name: "limits", Labels: map[string]string{"e2e-test": "limits", "limits": "created"}},
+			ObjectMeta: metav1.ObjectMeta{
+				Name:   "limits",
+				Labels: map[string]string{"e2e-test": "limits", "limits": "created"},
+			},
 			Spec: corev1.LimitRangeSpec{Limits: []corev1.LimitRangeItem{{
-				Type: corev1.LimitTypeContainer, Min: quantities("cpu=50m memory=100Mi"), Max: quantities("cpu=500m memory=500Mi"),
-				Default: quantities("cpu=500m memory=500Mi"), DefaultRequest: quantities("cpu=100m memory=200Mi"),
+				Type:           corev1.LimitTypeContainer,
+				Min:            quantities("cpu=50m memory=100Mi"),
+				Max:            quantities("cpu=500m memory=500Mi"),
+				Default:        quantities("cpu=500m memory=500Mi"),
+				DefaultRequest: quantities("cpu=100m memory=200Mi"),
 			}}},
 		}, metav1.CreateOptions{})
 		if err != nil {
@@ -181,16 +222,23 @@ func TestLimitRangesByCollection(t *testing.T) {
 	lr := made["one"]
 	lr.Spec.Limits[0].Min = newMin
 	patch, err := json.Marshal(&corev1.LimitRange{
-		ObjectMeta: metav1.ObjectMeta{CreationTimestamp: lr.CreationTimestamp, Labels: map[string]string{"limits": "patched"}}, Spec: lr.Spec,
+		ObjectMeta: metav1.ObjectMeta{
+			CreationTimestamp: lr.CreationTimestamp,
+			Labels:            map[string]string{"limits": "patched"},
+		},
+		Spec: lr.Spec,
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	patched, err := c.CoreV1().LimitRanges("one").Patch(ctx, "limits", types.StrategicMergePatchType, patch, metav1.PatchOptions{})
-	if err != nil || patched.Labels["limits"] != "patched" || !sameAmounts(patched.Spec.Limits[0].Min, newMin) || patched.ResourceVersion == lr.ResourceVersion {
+	patched, err := c.CoreV1().LimitRanges("one").Patch(ctx, "limits", types.StrategicMergePatchType, patch,
+		metav1.PatchOptions{})
+	if err != nil || patched.Labels["limits"] != "patched" || !sameAmounts(patched.Spec.Limits[0].Min, newMin) ||
+		patched.ResourceVersion == lr.ResourceVersion {
 		t.Errorf("patched: %+v, %v", patched, err)
 	}
-	if err := c.CoreV1().LimitRanges("one").DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{LabelSelector: "limits=patched"}); err != nil {
+	if err := c.CoreV1().LimitRanges("one").DeleteCollection(ctx, metav1.DeleteOptions{},
+		metav1.ListOptions{LabelSelector: "limits=patched"}); err != nil {
 		t.Fatal(err)
 	}
 	if gone, left := count("limits=patched"), count("e2e-test=limits"); gone != 0 || left != 1 {
@@ -211,16 +259,25 @@ func runtimeClasses(t *testing.T, c kubernetes.Interface) {
 	ctx := t.Context()
 	class := func(name string) *corev1.Pod {
 		p := podIn("dev", "")
-		p.GenerateName, p.Spec.RuntimeClassName = "p-", &name
+		p.GenerateName = "p-"
+		p.Spec.RuntimeClassName = &name
 		return p
 	}
 	_, err := c.CoreV1().Pods("dev").Create(ctx, class("none"), metav1.CreateOptions{})
-	if want := `pod rejected: RuntimeClass "none" not found`; !apierrors.IsForbidden(err) || !strings.HasSuffix(err.Error(), want) {
+	if want := `pod rejected: RuntimeClass "none" not found`; !apierrors.IsForbidden(err) ||
+		!strings.HasSuffix(err.Error(), want) {
 		t.Errorf("a class that is not there: got %v, want %s", err, want)
 	}
 	if _, err := c.NodeV1().RuntimeClasses().Create(ctx, &nodev1.RuntimeClass{
-		ObjectMeta: metav1.ObjectMeta{Name: "heavy"}, Handler: "h", Overhead: &nodev1.Overhead{PodFixed: quantities("cpu=10m memory=1Mi")},
-		Scheduling: &nodev1.Scheduling{NodeSelector: map[string]string{"sandbox": "yes"}, Tolerations: []corev1.Toleration{{Key: "sandbox", Operator: corev1.TolerationOpExists}}},
+		ObjectMeta: metav1.ObjectMeta{Name: "heavy"},
+		Handler:    "h",
+		Overhead:   &nodev1.Overhead{PodFixed: quantities("cpu=10m memory=1Mi")},
+		Scheduling: &nodev1.Scheduling{
+			NodeSelector: map[string]string{
+				"sandbox": "yes",
+			},
+			Tolerations: []corev1.Toleration{{Key: "sandbox", Operator: corev1.TolerationOpExists}},
+		},
 	}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -229,8 +286,10 @@ func runtimeClasses(t *testing.T, c kubernetes.Interface) {
 		if err != nil {
 			return err.Error()
 		}
-		if !sameAmounts(p.Spec.Overhead, quantities("cpu=10m memory=1Mi")) || p.Spec.NodeSelector["sandbox"] != "yes" || len(p.Spec.Tolerations) < 1 {
-			t.Errorf("got overhead %v, selector %v, tolerations %v", p.Spec.Overhead, p.Spec.NodeSelector, p.Spec.Tolerations)
+		if !sameAmounts(p.Spec.Overhead, quantities("cpu=10m memory=1Mi")) ||
+			p.Spec.NodeSelector["sandbox"] != "yes" || len(p.Spec.Tolerations) < 1 {
+			t.Errorf("got overhead %v, selector %v, tolerations %v", p.Spec.Overhead, p.Spec.NodeSelector,
+				p.Spec.Tolerations)
 		}
 		return ""
 	})
@@ -238,7 +297,8 @@ func runtimeClasses(t *testing.T, c kubernetes.Interface) {
 		t.Fatal(err)
 	}
 	waittest.Right(t, "the class's end", func() string {
-		if _, err := c.CoreV1().Pods("dev").Create(ctx, class("heavy"), metav1.CreateOptions{}); err == nil || !strings.HasSuffix(err.Error(), `RuntimeClass "heavy" not found`) {
+		if _, err := c.CoreV1().Pods("dev").Create(ctx, class("heavy"), metav1.CreateOptions{}); err == nil ||
+			!strings.HasSuffix(err.Error(), `RuntimeClass "heavy" not found`) {
 			return "pods of it are made"
 		}
 		return ""
@@ -246,13 +306,16 @@ func runtimeClasses(t *testing.T, c kubernetes.Interface) {
 }
 
 func priorityClasses(t *testing.T, c kubernetes.Interface) {
-	ctx, never := t.Context(), corev1.PreemptNever
+	ctx := t.Context()
+	never := corev1.PreemptNever
 	pod := func(class string) (*corev1.Pod, error) {
 		p := podIn("dev", "")
-		p.GenerateName, p.Spec.PriorityClassName = "p-", class
+		p.GenerateName = "p-"
+		p.Spec.PriorityClassName = class
 		return c.CoreV1().Pods("dev").Create(ctx, p, metav1.CreateOptions{})
 	}
-	if _, err := pod("none"); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "no PriorityClass with name none was found") {
+	if _, err := pod("none"); !apierrors.IsForbidden(err) ||
+		!strings.Contains(err.Error(), "no PriorityClass with name none was found") {
 		t.Errorf("a class that is not there: got %v", err)
 	}
 	if p, err := pod(""); err != nil || p.Spec.Priority == nil || *p.Spec.Priority != 0 {
@@ -262,7 +325,12 @@ func priorityClasses(t *testing.T, c kubernetes.Interface) {
 		_, err := c.SchedulingV1().PriorityClasses().Create(ctx, pc, metav1.CreateOptions{})
 		return err
 	}
-	if err := put(&schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: "usual"}, Value: 7, GlobalDefault: true, PreemptionPolicy: &never}); err != nil {
+	if err := put(&schedulingv1.PriorityClass{
+		ObjectMeta:       metav1.ObjectMeta{Name: "usual"},
+		Value:            7,
+		GlobalDefault:    true,
+		PreemptionPolicy: &never,
+	}); err != nil {
 		t.Fatal(err)
 	}
 	waittest.Right(t, "the default class", func() string {
@@ -270,13 +338,15 @@ func priorityClasses(t *testing.T, c kubernetes.Interface) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if p.Spec.PriorityClassName != "usual" || *p.Spec.Priority != 7 || p.Spec.PreemptionPolicy == nil || *p.Spec.PreemptionPolicy != never {
+		if p.Spec.PriorityClassName != "usual" || *p.Spec.Priority != 7 || p.Spec.PreemptionPolicy == nil ||
+			*p.Spec.PreemptionPolicy != never {
 			return "it is not taken"
 		}
 		return ""
 	})
 	err := put(&schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: "other"}, Value: 8, GlobalDefault: true})
-	if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "PriorityClass usual is already marked as default. Only one default can exist") {
+	if !apierrors.IsForbidden(err) ||
+		!strings.Contains(err.Error(), "PriorityClass usual is already marked as default. Only one default can exist") {
 		t.Errorf("a second default class: got %v", err)
 	}
 }
@@ -284,20 +354,28 @@ func priorityClasses(t *testing.T, c kubernetes.Interface) {
 func storageClasses(t *testing.T, c kubernetes.Interface) {
 	ctx := t.Context()
 	if _, err := c.StorageV1().StorageClasses().Create(ctx, &storagev1.StorageClass{
-		ObjectMeta:  metav1.ObjectMeta{Name: "standard", Annotations: map[string]string{"storageclass.kubernetes.io/is-default-class": "true"}},
+		ObjectMeta: metav1.ObjectMeta{
+			Name:        "standard",
+			Annotations: map[string]string{"storageclass.kubernetes.io/is-default-class": "true"},
+		},
 		Provisioner: "example.com/p",
 	}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	claim := func() *corev1.PersistentVolumeClaim {
-		return &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{GenerateName: "c-"}, Spec: corev1.PersistentVolumeClaimSpec{
-			AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, Resources: corev1.VolumeResourceRequirements{Requests: quantities("storage=1Gi")},
-		}}
+		return &corev1.PersistentVolumeClaim{
+			ObjectMeta: metav1.ObjectMeta{GenerateName: "c-"},
+			Spec: corev1.PersistentVolumeClaimSpec{
+				AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+				Resources:   corev1.VolumeResourceRequirements{Requests: quantities("storage=1Gi")},
+			},
+		}
 	}
 	var made *corev1.PersistentVolumeClaim
 	waittest.Right(t, "the default class", func() string {
 		var err error
-		if made, err = c.CoreV1().PersistentVolumeClaims("dev").Create(ctx, claim(), metav1.CreateOptions{}); err != nil {
+		if made, err = c.CoreV1().PersistentVolumeClaims("dev").Create(ctx, claim(),
+			metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		if n := made.Spec.StorageClassName; n == nil || *n != "standard" {
@@ -305,16 +383,20 @@ func storageClasses(t *testing.T, c kubernetes.Interface) {
 		}
 		return ""
 	})
-	_, err := c.CoreV1().PersistentVolumeClaims("dev").Patch(ctx, made.Name, types.MergePatchType, []byte(`{"status":{"phase":"Bound","capacity":{"storage":"1Gi"}}}`), metav1.PatchOptions{}, "status")
+	_, err := c.CoreV1().PersistentVolumeClaims("dev").Patch(ctx, made.Name, types.MergePatchType,
+		[]byte(`{"status":{"phase":"Bound","capacity":{"storage":"1Gi"}}}`), metav1.PatchOptions{}, "status")
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = c.CoreV1().PersistentVolumeClaims("dev").Patch(ctx, made.Name, types.MergePatchType, []byte(`{"spec":{"volumeName":"v"}}`), metav1.PatchOptions{})
+	_, err = c.CoreV1().PersistentVolumeClaims("dev").Patch(ctx, made.Name, types.MergePatchType,
+		[]byte(`{"spec":{"volumeName":"v"}}`), metav1.PatchOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = c.CoreV1().PersistentVolumeClaims("dev").Patch(ctx, made.Name, types.MergePatchType, []byte(`{"spec":{"resources":{"requests":{"storage":"2Gi"}}}}`), metav1.PatchOptions{})
-	if want := "only dynamically provisioned pvc can be resized and the storageclass that provisions the pvc must support resize"; !apierrors.IsForbidden(err) || !strings.HasSuffix(err.Error(), want) {
+	_, err = c.CoreV1().PersistentVolumeClaims("dev").Patch(ctx, made.Name, types.MergePatchType,
+		[]byte(`{"spec":{"resources":{"requests":{"storage":"2Gi"}}}}`), metav1.PatchOptions{})
+	if want := "only dynamically provisioned pvc can be resized and the storageclass that provisions the pvc must " +
+		"support resize"; !apierrors.IsForbidden(err) || !strings.HasSuffix(err.Error(), want) {
 		t.Errorf("growing a claim of a class that does not: got %v", err)
 	}
 }

@@ -34,15 +34,21 @@ func ask(t *testing.T, client *http.Client, url string) time.Duration {
 	return time.Since(begin)
 }
 
-// TestHealthUnderLists: while an administrator, who waits for no seat, asks for thousands of lists at once, health checks are answered before
-// a probe gives up: what encodes takes turns at the processors.
+// TestHealthUnderLists: while an administrator, who waits for no seat, asks for thousands of lists at once, health
+// checks are answered before a probe gives up: what encodes takes turns at the processors.
 func TestHealthUnderLists(t *testing.T) {
 	const objects, lists, perConnection, checks = 500, 1500, 750, 100
-	const soon = 15 * time.Second // when a probe of a health check gives up; that encoding takes turns is tested in wire, without a clock
+	// when a probe of a health check gives up; that encoding takes turns is tested in wire, without a clock
+	const soon = 15 * time.Second
 	r := start(t, nil)
 	maps := r.clients(t).CoreV1().ConfigMaps("default")
 	for i := range objects {
-		m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("m-%d", i)}, Data: map[string]string{"a": strings.Repeat("x", 2<<10)}}
+		m := &corev1.ConfigMap{
+			ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("m-%d", i)},
+			Data: map[string]string{
+				"a": strings.Repeat("x", 2<<10),
+			},
+		}
 		if _, err := maps.Create(t.Context(), m, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
@@ -58,7 +64,8 @@ func TestHealthUnderLists(t *testing.T) {
 		ask(t, client, r.rest.Host+"/version") // so that there is one connection for all
 		for range perConnection {
 			wg.Go(func() {
-				req, err := http.NewRequestWithContext(ctx, http.MethodGet, r.rest.Host+"/api/v1/configmaps", http.NoBody)
+				req, err := http.NewRequestWithContext(ctx, http.MethodGet, r.rest.Host+"/api/v1/configmaps",
+					http.NoBody)
 				if err != nil {
 					return
 				}

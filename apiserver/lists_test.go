@@ -25,7 +25,8 @@ const mapsPath = "/api/v1/namespaces/default/configmaps"
 // TestListOptions goes through the table of resourceVersion, resourceVersionMatch, limit and continue.
 func TestListOptions(t *testing.T) {
 	r := start(t, nil)
-	ctx, maps := t.Context(), r.clients(t).CoreV1().ConfigMaps("default")
+	ctx := t.Context()
+	maps := r.clients(t).CoreV1().ConfigMaps("default")
 	var versions []string
 	for i := range 5 {
 		m, err := maps.Create(ctx, configMap(fmt.Sprintf("m%d", i)), metav1.CreateOptions{})
@@ -51,14 +52,27 @@ func TestListOptions(t *testing.T) {
 		{old, "NotOlderThan", 10, 5, ""},
 		{old, "Exact", 0, 3, ""},
 		{old, "Exact", 2, 2, ""},
-		{"", "Exact", 0, -1, `resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided`},
-		{"0", "Exact", 0, -1, `resourceVersionMatch: Forbidden: resourceVersionMatch "exact" is forbidden for resourceVersion "0"`},
-		{old, "Newest", 0, -1, `resourceVersionMatch: Unsupported value: "Newest": supported values: "Exact", "NotOlderThan", ""`},
+		{
+			"", "Exact", 0, -1,
+			`resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided`,
+		},
+		{
+			"0", "Exact", 0, -1,
+			`resourceVersionMatch: Forbidden: resourceVersionMatch "exact" is forbidden for resourceVersion "0"`,
+		},
+		{
+			old, "Newest", 0, -1,
+			`resourceVersionMatch: Unsupported value: "Newest": supported values: "Exact", "NotOlderThan", ""`,
+		},
 		{"abc", "", 0, -1, `Invalid value: "abc": strconv.ParseUint: parsing "abc": invalid syntax`},
 		{"-5", "", 0, -1, `Invalid value: "-5": strconv.ParseUint: parsing "-5": invalid syntax`},
 	} {
 		what := fmt.Sprintf("resourceVersion=%q match=%q limit=%d", c.rv, c.match, c.limit)
-		list, err := maps.List(ctx, metav1.ListOptions{ResourceVersion: c.rv, ResourceVersionMatch: metav1.ResourceVersionMatch(c.match), Limit: c.limit})
+		list, err := maps.List(ctx, metav1.ListOptions{
+			ResourceVersion:      c.rv,
+			ResourceVersionMatch: metav1.ResourceVersionMatch(c.match),
+			Limit:                c.limit,
+		})
 		switch {
 		case c.items < 0 && (err == nil || !strings.Contains(err.Error(), c.text)):
 			t.Errorf("%s: %v, want %s", what, err, c.text)
@@ -70,8 +84,10 @@ func TestListOptions(t *testing.T) {
 	}
 	for _, path := range []string{mapsPath, mapsPath + "/m0"} {
 		got := r.call(t, "GET", path+"?resourceVersion="+future, "")
-		got.wants(t, "a version of the future", http.StatusGatewayTimeout, "Timeout: Too large resource version: "+future+", current: ")
-		if s := got.status(t); got.Header.Get("Retry-After") != "1" || s.Reason != metav1.StatusReasonTimeout || len(s.Details.Causes) != 1 ||
+		got.wants(t, "a version of the future", http.StatusGatewayTimeout,
+			"Timeout: Too large resource version: "+future+", current: ")
+		if s := got.status(t); got.Header.Get("Retry-After") != "1" || s.Reason != metav1.StatusReasonTimeout ||
+			len(s.Details.Causes) != 1 ||
 			s.Details.Causes[0].Type != metav1.CauseTypeResourceVersionTooLarge {
 			t.Errorf("a version of the future: Retry-After %q, %+v", got.Header.Get("Retry-After"), s)
 		}
@@ -82,22 +98,30 @@ func TestListOptions(t *testing.T) {
 		{"labelSelector=" + url.QueryEscape("a=!"), "unable to parse requirement"},
 		{"labelSelector=" + url.QueryEscape("-a=b"), "unable to parse requirement"},
 		{"fieldSelector=a", "invalid selector: 'a'; can't understand 'a'"},
-		{"fieldSelector=spec.color%3Dred", `"spec.color" is not a known field selector: only "metadata.name", "metadata.namespace"`},
+		{
+			"fieldSelector=spec.color%3Dred",
+			`"spec.color" is not a known field selector: only "metadata.name", "metadata.namespace"`,
+		},
 		{"continue=%25", "continue key is not valid"},
 		{"continue=" + token("v9", 1, "x"), "server does not recognize this encoded version"},
 		{"continue=" + token("meta.k8s.io/v1", 0, "x"), "incorrect encoded start resourceVersion"},
 		{"continue=" + token("meta.k8s.io/v1", 5, ""), "encoded start key empty"},
 		{"continue=" + token("meta.k8s.io/v1", 5, "../secrets/x"), "continue key is not valid: ../secrets/x"},
-		{"continue=" + token("meta.k8s.io/v1", 5, "x") + "&resourceVersion=7", "specifying resource version is not allowed when using continue"},
+		{
+			"continue=" + token("meta.k8s.io/v1", 5, "x") + "&resourceVersion=7",
+			"specifying resource version is not allowed when using continue",
+		},
 	} {
 		got := r.call(t, "GET", mapsPath+"?"+c.query, "")
 		if got.Code != 400 || !strings.Contains(got.status(t).Message, c.text) {
 			t.Errorf("%s: %d %s, want 400 %s", c.query, got.Code, got.Body, c.text)
 		}
 	}
-	r.call(t, "GET", mapsPath+"?continue="+token("meta.k8s.io/v1", 5, "x")+"&resourceVersionMatch=Exact&resourceVersion=7", "").
+	r.call(t, "GET", mapsPath+"?continue="+token("meta.k8s.io/v1", 5, "x")+
+		"&resourceVersionMatch=Exact&resourceVersion=7", "").
 		wants(t, "continue with a match", 422, "resourceVersionMatch is forbidden when continue is provided")
-	r.call(t, "GET", mapsPath+"?sendInitialEvents=true", "").wants(t, "initial events of a list", 422, "sendInitialEvents is forbidden for list")
+	r.call(t, "GET", mapsPath+"?sendInitialEvents=true", "").wants(t, "initial events of a list", 422,
+		"sendInitialEvents is forbidden for list")
 }
 
 func token(version string, rv int64, start string) string {
@@ -111,7 +135,8 @@ func token(version string, rv int64, start string) string {
 // TestPages reads in pages while others write.
 func TestPages(t *testing.T) {
 	r := start(t, nil)
-	ctx, maps := t.Context(), r.clients(t).CoreV1().ConfigMaps("default")
+	ctx := t.Context()
+	maps := r.clients(t).CoreV1().ConfigMaps("default")
 	for i := range 10 {
 		m := configMap(fmt.Sprintf("m%d", i))
 		m.Labels = map[string]string{"half": strconv.Itoa(i % 2)}
@@ -120,8 +145,10 @@ func TestPages(t *testing.T) {
 		}
 	}
 	first, err := maps.List(ctx, metav1.ListOptions{Limit: 4})
-	if err != nil || len(first.Items) != 4 || first.Continue == "" || first.RemainingItemCount == nil || *first.RemainingItemCount != 6 {
-		t.Fatalf("first page: %v, %d items, continue %q, %v remain", err, len(first.Items), first.Continue, first.RemainingItemCount)
+	if err != nil || len(first.Items) != 4 || first.Continue == "" || first.RemainingItemCount == nil ||
+		*first.RemainingItemCount != 6 {
+		t.Fatalf("first page: %v, %d items, continue %q, %v remain", err, len(first.Items), first.Continue,
+			first.RemainingItemCount)
 	}
 	if err := maps.Delete(ctx, "m9", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
@@ -154,7 +181,8 @@ func TestPages(t *testing.T) {
 	// With a selector nobody counts what remains.
 	selected, err := maps.List(ctx, metav1.ListOptions{Limit: 2, LabelSelector: "half=0"})
 	if err != nil || len(selected.Items) != 2 || selected.Continue == "" || selected.RemainingItemCount != nil {
-		t.Errorf("a page of a selection: %v, %d items, %v remain", err, len(selected.Items), selected.RemainingItemCount)
+		t.Errorf("a page of a selection: %v, %d items, %v remain", err, len(selected.Items),
+			selected.RemainingItemCount)
 	}
 	// A token without a revision goes on with what there is now.
 	inconsistent, err := maps.List(ctx, metav1.ListOptions{Limit: 100, Continue: token("meta.k8s.io/v1", -1, "m4\x00")})
@@ -166,13 +194,16 @@ func TestPages(t *testing.T) {
 // TestShapes asks for objects as metadata and as tables, in every encoding.
 func TestShapes(t *testing.T) {
 	r := start(t, nil)
-	ctx, maps := t.Context(), r.clients(t).CoreV1().ConfigMaps("default")
+	ctx := t.Context()
+	maps := r.clients(t).CoreV1().ConfigMaps("default")
 	m := configMap("m")
-	m.Labels, m.Data = map[string]string{"a": "b"}, map[string]string{"secret": "text"}
+	m.Labels = map[string]string{"a": "b"}
+	m.Data = map[string]string{"secret": "text"}
 	if _, err := maps.Create(ctx, m, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	mc := metadata.NewForConfigOrDie(rest.CopyConfig(r.rest)).Resource(corev1.SchemeGroupVersion.WithResource("configmaps")).Namespace("default")
+	mc := metadata.NewForConfigOrDie(rest.CopyConfig(r.rest)).Resource(
+		corev1.SchemeGroupVersion.WithResource("configmaps")).Namespace("default")
 	one, err := mc.Get(ctx, "m", metav1.GetOptions{})
 	if err != nil || one.Labels["a"] != "b" {
 		t.Errorf("metadata of one: %v %+v", err, one)
@@ -181,7 +212,8 @@ func TestShapes(t *testing.T) {
 	if err != nil || len(list.Items) != 1 || list.Items[0].Name != "m" || list.ResourceVersion == "" {
 		t.Errorf("metadata of all: %v %+v", err, list)
 	}
-	if _, err := mc.Patch(ctx, "m", "application/merge-patch+json", []byte(`{"metadata":{"labels":{"a":"c"}}}`), metav1.PatchOptions{}); err != nil {
+	if _, err := mc.Patch(ctx, "m", "application/merge-patch+json", []byte(`{"metadata":{"labels":{"a":"c"}}}`),
+		metav1.PatchOptions{}); err != nil {
 		t.Errorf("patch through metadata: %v", err)
 	}
 	if err := mc.Delete(ctx, "m", metav1.DeleteOptions{DryRun: []string{"All"}}); err != nil {
@@ -197,10 +229,16 @@ func TestShapes(t *testing.T) {
 	}
 	const asTable = "application/json;as=Table;g=meta.k8s.io;v=v1"
 	var table metav1.Table
-	for query, want := range map[string]string{"": "PartialObjectMetadata", "?includeObject=Metadata": "PartialObjectMetadata", "?includeObject=Object": "ConfigMap", "?includeObject=None": ""} {
+	for query, want := range map[string]string{
+		"":                        "PartialObjectMetadata",
+		"?includeObject=Metadata": "PartialObjectMetadata",
+		"?includeObject=Object":   "ConfigMap",
+		"?includeObject=None":     "",
+	} {
 		table = metav1.Table{}
 		r.call(t, "GET", mapsPath+query, "", "Accept", asTable).into(t, &table)
-		if table.Kind != "Table" || table.APIVersion != "meta.k8s.io/v1" || len(table.Rows) != 1 || len(table.ColumnDefinitions) != 3 || table.Rows[0].Cells[0] != "m" {
+		if table.Kind != "Table" || table.APIVersion != "meta.k8s.io/v1" || len(table.Rows) != 1 ||
+			len(table.ColumnDefinitions) != 3 || table.Rows[0].Cells[0] != "m" {
 			t.Errorf("table %s: %+v", query, table)
 			continue
 		}
@@ -214,22 +252,34 @@ func TestShapes(t *testing.T) {
 			t.Errorf("table %s: rows carry a %q, want %q", query, object.Kind, want)
 		}
 	}
-	r.call(t, "GET", mapsPath+"?includeObject=Some", "", "Accept", asTable).wants(t, "no such include", 400, "Unable to convert to Table as requested: includeObject: Invalid value: \"Some\"")
+	r.call(t, "GET", mapsPath+"?includeObject=Some", "", "Accept", asTable).wants(t, "no such include", 400,
+		"Unable to convert to Table as requested: includeObject: Invalid value: \"Some\"")
 	for accept, code := range map[string]int{
-		"application/xml": 406, "application/json;as=Chair;g=meta.k8s.io;v=v1": 406, asTable + ",application/json": 200,
-		"application/vnd.kubernetes.protobuf;as=Table;g=meta.k8s.io;v=v1": 406, "application/yaml": 200, "text/*": 406, "application/*": 406, "*/*": 200,
-		"application/json;q=0.5, application/yaml;q=0.9": 200, "application/vnd.kubernetes.protobuf, application/json": 200,
+		"application/xml": 406,
+		"application/json;as=Chair;g=meta.k8s.io;v=v1":                    406,
+		asTable + ",application/json":                                     200,
+		"application/vnd.kubernetes.protobuf;as=Table;g=meta.k8s.io;v=v1": 406,
+		"application/yaml":                                                200,
+		"text/*":                                                          406,
+		"application/*":                                                   406,
+		"*/*":                                                             200,
+		"application/json;q=0.5, application/yaml;q=0.9":        200,
+		"application/vnd.kubernetes.protobuf, application/json": 200,
 	} {
 		got := r.call(t, "GET", mapsPath+"/m", "", "Accept", accept)
-		if got.Code != code || code == 406 && !strings.Contains(got.status(t).Message, "application/json, application/yaml, application/vnd.kubernetes.protobuf") {
+		if got.Code != code || code == 406 && !strings.Contains(got.status(t).Message,
+			"application/json, application/yaml, application/vnd.kubernetes.protobuf") {
 			t.Errorf("Accept %s: %d %s, want %d", accept, got.Code, short(got.Body), code)
 		}
 	}
-	if ct := r.call(t, "GET", mapsPath, "", "Accept", "application/json;q=0.5, application/yaml;q=0.9").Header.Get("Content-Type"); ct != "application/yaml" {
+	if ct := r.call(t, "GET", mapsPath, "", "Accept", "application/json;q=0.5, application/yaml;q=0.9").Header.Get(
+		"Content-Type"); ct != "application/yaml" {
 		t.Errorf("preferred encoding: %s", ct)
 	}
-	r.call(t, "POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", `{"apiVersion":"authorization.k8s.io/v1","kind":"SelfSubjectAccessReview","spec":{"resourceAttributes":{"verb":"get"}}}`,
-		"Accept", asTable).wants(t, "a review as a table", 406, "only the following media types are accepted: application/json, application/yaml, application/vnd.kubernetes.protobuf")
+	r.call(t, "POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews",
+		`{"apiVersion":"authorization.k8s.io/v1","kind":"SelfSubjectAccessReview","spec":{"resourceAttributes":{"verb":"get"}}}`,
+		"Accept", asTable).wants(t, "a review as a table", 406, "only the following media types are accepted: "+
+		"application/json, application/yaml, application/vnd.kubernetes.protobuf")
 }
 
 // TestGzip: what is long enough comes compressed to those who take it.
@@ -237,7 +287,8 @@ func TestGzip(t *testing.T) {
 	r := start(t, nil)
 	m := configMap("big")
 	m.Data = map[string]string{"a": strings.Repeat("all work and no play ", 10000)}
-	if _, err := r.clients(t).CoreV1().ConfigMaps("default").Create(t.Context(), m, metav1.CreateOptions{}); err != nil {
+	if _, err := r.clients(t).CoreV1().ConfigMaps("default").Create(t.Context(), m,
+		metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	got := r.call(t, "GET", mapsPath, "", "Accept-Encoding", "gzip")

@@ -15,13 +15,19 @@ import (
 	"keelson/store"
 )
 
-// withStorageMetrics wraps st to record the duration of each call as etcd_request_duration_seconds, the metric that dashboards use.
+// withStorageMetrics wraps st to record the duration of each call as etcd_request_duration_seconds, the metric that
+// dashboards use.
 func withStorageMetrics(st store.Store, r *prometheus.Registry) store.Store {
-	m := &measuredStore{Store: st, duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-		Name:    "etcd_request_duration_seconds",
-		Help:    "Etcd request latency in seconds for each operation and object type.",
-		Buckets: []float64{0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1, 1.5, 2, 3, 4, 6, 8, 15, 30, 60},
-	}, []string{"operation", "group", "resource"})}
+	m := &measuredStore{
+		Store: st,
+		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "etcd_request_duration_seconds",
+			Help: "Etcd request latency in seconds for each operation and object type.",
+			Buckets: []float64{
+				0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1, 1.5, 2, 3, 4, 6, 8, 15, 30, 60,
+			},
+		}, []string{"operation", "group", "resource"}),
+	}
 	r.MustRegister(m.duration)
 	return m
 }
@@ -65,9 +71,11 @@ func (m *measuredStore) Delete(ctx context.Context, key string, expected int64) 
 type objectMetrics struct{ s *Server }
 
 var (
-	objectsDesc = prometheus.NewDesc("apiserver_resource_objects", "Number of stored objects at the time of last check split by group and resource.",
+	objectsDesc = prometheus.NewDesc("apiserver_resource_objects",
+		"Number of stored objects at the time of last check split by group and resource.",
 		[]string{"group", "resource"}, nil)
-	storedDesc = prometheus.NewDesc("apiserver_storage_objects", "Number of stored objects at the time of last check split by kind.",
+	storedDesc = prometheus.NewDesc("apiserver_storage_objects",
+		"Number of stored objects at the time of last check split by kind.",
 		[]string{"resource"}, nil)
 )
 
@@ -82,7 +90,8 @@ func (m objectMetrics) Collect(ch chan<- prometheus.Metric) {
 			continue
 		}
 		count, _ := res.Storage.Size()
-		n, gr := float64(count), res.GroupResource()
+		n := float64(count)
+		gr := res.GroupResource()
 		ch <- prometheus.MustNewConstMetric(objectsDesc, prometheus.GaugeValue, n, gr.Group, gr.Resource)
 		ch <- prometheus.MustNewConstMetric(storedDesc, prometheus.GaugeValue, n, gr.String())
 	}
@@ -95,18 +104,28 @@ var (
 	level = []string{"priority_level"}
 	flow  = []string{"priority_level", "flow_schema"}
 
-	seatsDesc      = prometheus.NewDesc("apiserver_flowcontrol_nominal_limit_seats", "Nominal number of execution seats configured for each priority level", level, nil)
-	currentDesc    = prometheus.NewDesc("apiserver_flowcontrol_current_limit_seats", "current derived number of execution seats available to each priority level", level, nil)
-	lowerLimitDesc = prometheus.NewDesc("apiserver_flowcontrol_lower_limit_seats", "Configured lower bound on number of execution seats available to each priority level", level, nil)
-	upperLimitDesc = prometheus.NewDesc("apiserver_flowcontrol_upper_limit_seats", "Configured upper bound on number of execution seats available to each priority level", level, nil)
-	usedDesc       = prometheus.NewDesc("apiserver_flowcontrol_current_executing_seats", "Concurrency (number of seats) occupied by the currently executing requests", flow, nil)
-	requestsDesc   = prometheus.NewDesc("apiserver_flowcontrol_current_executing_requests", "Number of requests in initial or final execution stage", flow, nil)
-	waitingDesc    = prometheus.NewDesc("apiserver_flowcontrol_current_inqueue_requests", "Number of requests currently pending in queues of the API Priority and Fairness subsystem", flow, nil)
-	servedDesc     = prometheus.NewDesc("apiserver_flowcontrol_dispatched_requests_total", "Number of requests executed by API Priority and Fairness subsystem", flow, nil)
+	seatsDesc = prometheus.NewDesc("apiserver_flowcontrol_nominal_limit_seats",
+		"Nominal number of execution seats configured for each priority level", level, nil)
+	currentDesc = prometheus.NewDesc("apiserver_flowcontrol_current_limit_seats",
+		"current derived number of execution seats available to each priority level", level, nil)
+	lowerLimitDesc = prometheus.NewDesc("apiserver_flowcontrol_lower_limit_seats",
+		"Configured lower bound on number of execution seats available to each priority level", level, nil)
+	upperLimitDesc = prometheus.NewDesc("apiserver_flowcontrol_upper_limit_seats",
+		"Configured upper bound on number of execution seats available to each priority level", level, nil)
+	usedDesc = prometheus.NewDesc("apiserver_flowcontrol_current_executing_seats",
+		"Concurrency (number of seats) occupied by the currently executing requests", flow, nil)
+	requestsDesc = prometheus.NewDesc("apiserver_flowcontrol_current_executing_requests",
+		"Number of requests in initial or final execution stage", flow, nil)
+	waitingDesc = prometheus.NewDesc("apiserver_flowcontrol_current_inqueue_requests",
+		"Number of requests currently pending in queues of the API Priority and Fairness subsystem", flow, nil)
+	servedDesc = prometheus.NewDesc("apiserver_flowcontrol_dispatched_requests_total",
+		"Number of requests executed by API Priority and Fairness subsystem", flow, nil)
 )
 
 func (fairnessMetrics) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{seatsDesc, currentDesc, lowerLimitDesc, upperLimitDesc, usedDesc, requestsDesc, waitingDesc, servedDesc} {
+	for _, d := range []*prometheus.Desc{
+		seatsDesc, currentDesc, lowerLimitDesc, upperLimitDesc, usedDesc, requestsDesc, waitingDesc, servedDesc,
+	} {
 		ch <- d
 	}
 }
@@ -125,7 +144,8 @@ func (m fairnessMetrics) Collect(ch chan<- prometheus.Metric) {
 		gauge(usedDesc, f.Seats, f.Level, f.Schema)
 		gauge(requestsDesc, f.Executing, f.Level, f.Schema)
 		gauge(waitingDesc, f.Waiting, f.Level, f.Schema)
-		ch <- prometheus.MustNewConstMetric(servedDesc, prometheus.CounterValue, float64(f.Dispatched), f.Level, f.Schema)
+		ch <- prometheus.MustNewConstMetric(servedDesc, prometheus.CounterValue, float64(f.Dispatched), f.Level,
+			f.Schema)
 	}
 }
 

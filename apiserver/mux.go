@@ -26,13 +26,17 @@ import (
 // mux serves all non-resource paths.
 func (s *Server) mux() (http.Handler, error) {
 	m := http.NewServeMux()
-	fixed := []string{"/apis/", "/healthz", "/livez", "/readyz", "/metrics", "/metrics/slis", "/openapi/v2", "/openapi/v3", "/openapi/v3/", "/version"}
+	fixed := []string{
+		"/apis/", "/healthz", "/livez", "/readyz", "/metrics", "/metrics/slis", "/openapi/v2", "/openapi/v3",
+		"/openapi/v3/", "/version",
+	}
 	var index []string // the fixed paths; more are added below
 	for extra := range s.config.Extra {
 		fixed = append(fixed, strings.TrimSuffix(extra, "/"))
 	}
 	missing := discovery.Missing(s.maybeResourcePath)
-	m.Handle("/", discovery.Index(func() []string { return append(discovery.Paths(s.groupVersions()), index...) }, missing))
+	m.Handle("/", discovery.Index(func() []string { return append(discovery.Paths(s.groupVersions()), index...) },
+		missing))
 	s.documents = discovery.New(missing, s.address())
 	s.documents.Mount(m)
 	if err := discovery.Version(m, s.config.Version); err != nil {
@@ -51,7 +55,9 @@ func (s *Server) mux() (http.Handler, error) {
 	}
 	m.Handle("/metrics/slis", probes)
 	index = append(fixed, s.pages(m)...)
-	m.Handle("/metrics", promhttp.HandlerFor(prometheus.Gatherers{s.metrics.Registry, celMetrics}, promhttp.HandlerOpts{ProcessStartTime: time.Now()}))
+	m.Handle("/metrics", promhttp.HandlerFor(prometheus.Gatherers{s.metrics.Registry, celMetrics}, promhttp.HandlerOpts{
+		ProcessStartTime: time.Now(),
+	}))
 	m.HandleFunc("/debug/pprof/", pprof.Index) // heap, goroutine, mutex, ...; the pipeline authorizes the path
 	m.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
 	m.HandleFunc("/debug/pprof/profile", pprof.Profile)
@@ -70,7 +76,8 @@ func (s *Server) pages(m *http.ServeMux) []string {
 	served := []string{"/statusz"}
 	if s.config.Flags != nil {
 		discovery.Flagz(m, s.config.Flags)
-		paths, served = append([]string{"/flagz"}, paths...), append(served, "/flagz")
+		paths = append([]string{"/flagz"}, paths...)
+		served = append(served, "/flagz")
 	}
 	discovery.Statusz(m, s.config.Version, time.Now(), paths)
 	return served
@@ -129,7 +136,10 @@ func (s *Server) republish() {
 	for _, f := range s.services.Discovered() {
 		gv := schema.GroupVersion{Group: f.Service.Spec.Group, Version: f.Service.Spec.Version}
 		remotes = append(remotes, discovery.Remote{
-			GV: gv, GroupPriority: f.Service.Spec.GroupPriorityMinimum, VersionPriority: f.Service.Spec.VersionPriority, Resources: f.Resources,
+			GV:              gv,
+			GroupPriority:   f.Service.Spec.GroupPriorityMinimum,
+			VersionPriority: f.Service.Spec.VersionPriority,
+			Resources:       f.Resources,
 		})
 		docs = append(docs, openapi.Remote{GV: gv, V3: f.V3, V2: f.V2})
 	}
@@ -154,7 +164,13 @@ func (s *Server) localGroupVersions() []aggregate.Local {
 func openAPIResources(resources []*registry.Resource) []openapi.Resource {
 	var out []openapi.Resource
 	for _, r := range resources {
-		d := openapi.Resource{GVR: r.GVR(), Namespaced: r.Namespaced, Kind: r.GVK(), Parent: r.GVK().Kind, Verbs: r.Verbs()}
+		d := openapi.Resource{
+			GVR:        r.GVR(),
+			Namespaced: r.Namespaced,
+			Kind:       r.GVK(),
+			Parent:     r.GVK().Kind,
+			Verbs:      r.Verbs(),
+		}
 		switch {
 		case r.Custom != nil:
 			d.Model = model(r)
@@ -168,7 +184,13 @@ func openAPIResources(resources []*registry.Resource) []openapi.Resource {
 		for _, sub := range r.AllSubresources() {
 			if d.Model != nil && sub.GVK == r.GVK() {
 				out = append(out, openapi.Resource{
-					GVR: r.GVR(), Subresource: sub.Name, Parent: d.Parent, Namespaced: r.Namespaced, Kind: sub.GVK, Model: d.Model, Verbs: sub.Verbs,
+					GVR:         r.GVR(),
+					Subresource: sub.Name,
+					Parent:      d.Parent,
+					Namespaced:  r.Namespaced,
+					Kind:        sub.GVK,
+					Model:       d.Model,
+					Verbs:       sub.Verbs,
 				})
 				continue
 			}
@@ -177,8 +199,14 @@ func openAPIResources(resources []*registry.Resource) []openapi.Resource {
 				continue // a kind without a schema
 			}
 			out = append(out, openapi.Resource{
-				GVR: r.GVR(), Subresource: sub.Name, Parent: d.Parent, Namespaced: r.Namespaced, Kind: sub.GVK, Type: t, Verbs: sub.Verbs,
-				Connect: sub.Connect,
+				GVR:         r.GVR(),
+				Subresource: sub.Name,
+				Parent:      d.Parent,
+				Namespaced:  r.Namespaced,
+				Kind:        sub.GVK,
+				Type:        t,
+				Verbs:       sub.Verbs,
+				Connect:     sub.Connect,
 			})
 		}
 	}
@@ -187,7 +215,10 @@ func openAPIResources(resources []*registry.Resource) []openapi.Resource {
 
 func model(r *registry.Resource) *openapi.Model {
 	return &openapi.Model{
-		Name: openapi.ModelName(r.GVK()), ListName: openapi.ModelName(r.ListGVK()), ListKind: r.Custom.ListKind, Schema: r.Custom.Schema,
+		Name:     openapi.ModelName(r.GVK()),
+		ListName: openapi.ModelName(r.ListGVK()),
+		ListKind: r.Custom.ListKind,
+		Schema:   r.Custom.Schema,
 	}
 }
 

@@ -19,7 +19,8 @@ import (
 	"keelson/lib/mux"
 )
 
-// openTunnels accepts the connections that nodes open so that this server can reach their kubelets (docs/decisions/0092).
+// openTunnels accepts the connections that nodes open so that this server can reach their kubelets
+// (docs/decisions/0092).
 func (s *Server) openTunnels() {
 	nodes := corev1.SchemeGroupVersion.WithResource("nodes")
 	s.tunnels = tunnels.New(tunnels.Config{
@@ -35,11 +36,15 @@ func (s *Server) openTunnels() {
 	})
 	s.metrics.Registry.MustRegister(s.tunnels.Collectors()...)
 	s.config.Extra[mux.Path] = s.tunnels
-	s.eventHandlers = append(s.eventHandlers, EventHandler{Resource: nodes, Set: func(runtime.Object) {}, Remove: func(obj runtime.Object) {
-		if o, ok := obj.(kind.Object); ok {
-			s.tunnels.CloseNode(o.GetName())
-		}
-	}})
+	s.eventHandlers = append(s.eventHandlers, EventHandler{
+		Resource: nodes,
+		Set:      func(runtime.Object) {},
+		Remove: func(obj runtime.Object) {
+			if o, ok := obj.(kind.Object); ok {
+				s.tunnels.CloseNode(o.GetName())
+			}
+		},
+	})
 }
 
 // tunnelNode is the node in a request's client certificate. An impersonated node is rejected.
@@ -52,7 +57,8 @@ func tunnelNode(r *http.Request) (string, error) {
 	switch {
 	case !ok:
 		return "", fmt.Errorf("only nodes open tunnels, and %q is none", rq.User.Name)
-	case r.TLS == nil || len(r.TLS.PeerCertificates) == 0 || r.TLS.PeerCertificates[0].Subject.CommonName != rq.User.Name:
+	case r.TLS == nil || len(r.TLS.PeerCertificates) == 0 ||
+		r.TLS.PeerCertificates[0].Subject.CommonName != rq.User.Name:
 		return "", errors.New("a tunnel is opened with the node's own client certificate")
 	}
 	return node, nil

@@ -49,7 +49,12 @@ var named = map[string]func(o *unstructured.Unstructured, i int){
 	"customresourcedefinitions": func(o *unstructured.Unstructured, i int) {
 		o.SetName(fmt.Sprintf("ops%d.ops.example.com", i))
 		set(o, "ops.example.com", "spec", "group")
-		set(o, map[string]any{"plural": fmt.Sprintf("ops%d", i), "singular": fmt.Sprintf("op%d", i), "kind": fmt.Sprintf("Op%d", i)}, "spec", "names")
+		set(o, map[string]any{
+			"plural": fmt.Sprintf("ops%d", i),
+			"singular": fmt.Sprintf("op%d",
+				i),
+			"kind": fmt.Sprintf("Op%d", i),
+		}, "spec", "names")
 	},
 	"clustertrustbundles": func(o *unstructured.Unstructured, i int) { o.SetName(fmt.Sprintf("%s%d", o.GetName(), i)) },
 	"services": func(o *unstructured.Unstructured, i int) {
@@ -66,25 +71,37 @@ func set(o *unstructured.Unstructured, value any, path ...string) {
 	}
 }
 
-// statuses are what a patch of the status says, where it is not a list of conditions. A part of the answer must equal it.
+// statuses are what a patch of the status says, where it is not a list of conditions. A part of the answer must equal
+// it.
 var statuses = map[string]string{
-	"pods": `{"message":"ops"}`, "namespaces": `{"conditions":[{"type":"Ops","status":"True","reason":"Test","message":"m"}]}`,
-	"nodes": `{"nodeInfo":{"bootID":"ops"}}`, "services": `{"loadBalancer":{"ingress":[{"ip":"203.0.113.1","ipMode":"VIP"}]}}`,
-	"persistentvolumes": `{"phase":"Available","message":"ops"}`, "persistentvolumeclaims": `{"phase":"Bound"}`, "resourcequotas": `{"hard":{"pods":"5"},"used":{"pods":"1"}}`,
-	"replicationcontrollers": `{"replicas":1,"fullyLabeledReplicas":1}`, "replicasets": `{"replicas":1,"fullyLabeledReplicas":1}`, "deployments": `{"replicas":1}`,
-	"statefulsets": `{"replicas":1}`, "daemonsets": `{"desiredNumberScheduled":1}`, "jobs": `{"active":1,"ready":0}`, "cronjobs": `{"lastScheduleTime":"2030-01-01T00:00:00Z"}`,
-	"horizontalpodautoscalers": `{"currentReplicas":2,"desiredReplicas":3}`, "ingresses": `{"loadBalancer":{"ingress":[{"ip":"169.1.1.1"}]}}`,
-	"poddisruptionbudgets": `{"disruptionsAllowed":1,"currentHealthy":2,"desiredHealthy":1,"expectedPods":2}`,
-	"resourceclaims":       `{"allocation":{}}`,
-	"volumeattachments":    `{"attached":true,"attachmentMetadata":{"a":"b"}}`,
+	"pods":                     `{"message":"ops"}`,
+	"namespaces":               `{"conditions":[{"type":"Ops","status":"True","reason":"Test","message":"m"}]}`,
+	"nodes":                    `{"nodeInfo":{"bootID":"ops"}}`,
+	"services":                 `{"loadBalancer":{"ingress":[{"ip":"203.0.113.1","ipMode":"VIP"}]}}`,
+	"persistentvolumes":        `{"phase":"Available","message":"ops"}`,
+	"persistentvolumeclaims":   `{"phase":"Bound"}`,
+	"resourcequotas":           `{"hard":{"pods":"5"},"used":{"pods":"1"}}`,
+	"replicationcontrollers":   `{"replicas":1,"fullyLabeledReplicas":1}`,
+	"replicasets":              `{"replicas":1,"fullyLabeledReplicas":1}`,
+	"deployments":              `{"replicas":1}`,
+	"statefulsets":             `{"replicas":1}`,
+	"daemonsets":               `{"desiredNumberScheduled":1}`,
+	"jobs":                     `{"active":1,"ready":0}`,
+	"cronjobs":                 `{"lastScheduleTime":"2030-01-01T00:00:00Z"}`,
+	"horizontalpodautoscalers": `{"currentReplicas":2,"desiredReplicas":3}`,
+	"ingresses":                `{"loadBalancer":{"ingress":[{"ip":"169.1.1.1"}]}}`,
+	"poddisruptionbudgets":     `{"disruptionsAllowed":1,"currentHealthy":2,"desiredHealthy":1,"expectedPods":2}`,
+	"resourceclaims":           `{"allocation":{}}`,
+	"volumeattachments":        `{"attached":true,"attachmentMetadata":{"a":"b"}}`,
 	"validatingadmissionpolicies": `{"conditions":[{"type":"Ops","status":"True","reason":"Test","message":"m","lastTransitionTime":"2030-01-01T00:00:00Z"}],
 		"observedGeneration":1}`,
 }
 
 const someCondition = `{"conditions":[{"type":"Ops","status":"True","reason":"Test","message":"m","lastTransitionTime":"2030-01-01T00:00:00Z"}]}`
 
-// TestOperations: create, get, list, watch, patch, update, the status, delete and deletecollection of every kind that can be created, as
-// the rows "API operations" of the conformance suite ask of some. What there is, and what can be done with it, discovery tells.
+// TestOperations: create, get, list, watch, patch, update, the status, delete and deletecollection of every kind that
+// can be created, as the rows "API operations" of the conformance suite ask of some. What there is, and what can be
+// done with it, discovery tells.
 func TestOperations(t *testing.T) {
 	r := start(t, nil)
 	dc, err := discovery.NewDiscoveryClientForConfig(r.rest)
@@ -106,14 +123,21 @@ func TestOperations(t *testing.T) {
 		}
 		r.findsGroup(t, gv)
 		for _, res := range list.APIResources {
-			if strings.Contains(res.Name, "/") || !slices.Contains(res.Verbs, "create") || !slices.Contains(res.Verbs, "get") {
+			if strings.Contains(res.Name, "/") || !slices.Contains(res.Verbs, "create") ||
+				!slices.Contains(res.Verbs, "get") {
 				continue
 			}
 			n++
-			ops := operations{gvr: gv.WithResource(res.Name), verbs: res.Verbs, status: slices.ContainsFunc(list.APIResources, func(s metav1.APIResource) bool {
-				return s.Name == res.Name+"/status" && res.Name != "csinodes" // whose status is behind CSIVolumeHealth, which is off
-			})}
-			ops.all, ops.client = client.Resource(ops.gvr), client.Resource(ops.gvr)
+			ops := operations{
+				gvr:   gv.WithResource(res.Name),
+				verbs: res.Verbs,
+				status: slices.ContainsFunc(list.APIResources, func(s metav1.APIResource) bool {
+					// whose status is behind CSIVolumeHealth, which is off
+					return s.Name == res.Name+"/status" && res.Name != "csinodes"
+				}),
+			}
+			ops.all = client.Resource(ops.gvr)
+			ops.client = client.Resource(ops.gvr)
 			if res.Namespaced {
 				ops.client = client.Resource(ops.gvr).Namespace("default")
 			}
@@ -143,7 +167,9 @@ func (r *running) findsGroup(t *testing.T, gv schema.GroupVersion) {
 	version := metav1.GroupVersionForDiscovery{GroupVersion: gv.String(), Version: gv.Version}
 	var groups metav1.APIGroupList
 	r.call(t, "GET", "/apis", "").into(t, &groups)
-	if !slices.ContainsFunc(groups.Groups, func(g metav1.APIGroup) bool { return g.Name == gv.Group && slices.Contains(g.Versions, version) }) {
+	if !slices.ContainsFunc(groups.Groups, func(g metav1.APIGroup) bool {
+		return g.Name == gv.Group && slices.Contains(g.Versions, version)
+	}) {
 		t.Errorf("/apis does not name %s", gv)
 	}
 	var group metav1.APIGroup
@@ -184,7 +210,10 @@ func (o operations) run(t *testing.T) {
 	if err != nil || len(before.Items) != 0 {
 		t.Fatalf("list: %v, %d items", err, len(before.Items))
 	}
-	w, err := o.all.Watch(ctx, metav1.ListOptions{LabelSelector: mine.LabelSelector, ResourceVersion: before.GetResourceVersion()})
+	w, err := o.all.Watch(ctx, metav1.ListOptions{
+		LabelSelector:   mine.LabelSelector,
+		ResourceVersion: before.GetResourceVersion(),
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -207,7 +236,8 @@ func (o operations) run(t *testing.T) {
 		t.Errorf("created twice: %v", err)
 	}
 	got, err := o.client.Get(ctx, first.GetName(), metav1.GetOptions{})
-	if err != nil || got.GetUID() != first.GetUID() || got.GetKind() != first.GetKind() || got.GetAPIVersion() != o.gvr.GroupVersion().String() {
+	if err != nil || got.GetUID() != first.GetUID() || got.GetKind() != first.GetKind() ||
+		got.GetAPIVersion() != o.gvr.GroupVersion().String() {
 		t.Errorf("get: %v, %s %s %s", err, got.GetKind(), got.GetAPIVersion(), got.GetUID())
 	}
 	o.lists(t, mine, 3)
@@ -237,12 +267,14 @@ func (o operations) writes(t *testing.T, w watch.Interface, name string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	patched, err := o.client.Patch(ctx, name, types.MergePatchType, []byte(`{"metadata":{"annotations":{"patched":"true"}}}`), metav1.PatchOptions{})
+	patched, err := o.client.Patch(ctx, name, types.MergePatchType,
+		[]byte(`{"metadata":{"annotations":{"patched":"true"}}}`), metav1.PatchOptions{})
 	if err != nil || patched.GetAnnotations()["patched"] != "true" {
 		t.Fatalf("patch: %v, %v", err, patched.GetAnnotations())
 	}
 	o.sees(t, w, watch.Modified, name, "patched")
-	again, err := o.client.Patch(ctx, name, types.StrategicMergePatchType, []byte(`{"metadata":{"annotations":{"strategic":"true"}}}`), metav1.PatchOptions{})
+	again, err := o.client.Patch(ctx, name, types.StrategicMergePatchType,
+		[]byte(`{"metadata":{"annotations":{"strategic":"true"}}}`), metav1.PatchOptions{})
 	if err != nil || again.GetAnnotations()["strategic"] != "true" {
 		t.Fatalf("strategic patch: %v, %v", err, again.GetAnnotations())
 	}
@@ -281,7 +313,8 @@ func (o operations) statusOf(t *testing.T, w watch.Interface, name string) {
 	if err := json.Unmarshal([]byte(text), &want); err != nil {
 		t.Fatal(err)
 	}
-	patched, err := o.client.Patch(ctx, name, types.MergePatchType, []byte(`{"status":`+text+`}`), metav1.PatchOptions{}, "status")
+	patched, err := o.client.Patch(ctx, name, types.MergePatchType, []byte(`{"status":`+text+`}`),
+		metav1.PatchOptions{}, "status")
 	if err != nil {
 		t.Fatalf("patch of the status: %v", err)
 	}
@@ -293,7 +326,8 @@ func (o operations) statusOf(t *testing.T, w watch.Interface, name string) {
 	}
 	o.sees(t, w, watch.Modified, name, "")
 	// An update of the status changes that alone, and another's spec not at all.
-	err = retry.RetryOnConflict(retry.DefaultRetry, func() error { // the server's own controllers write some of them too
+	// the server's own controllers write some of them too
+	err = retry.RetryOnConflict(retry.DefaultRetry, func() error {
 		wish, err := o.client.Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
 			return err
@@ -301,8 +335,10 @@ func (o operations) statusOf(t *testing.T, w watch.Interface, name string) {
 		generation := wish.GetGeneration()
 		set(wish, map[string]any{}, "spec")
 		after, err := o.client.UpdateStatus(ctx, wish, metav1.UpdateOptions{})
-		if err == nil && (fmt.Sprint(after.Object["spec"]) != fmt.Sprint(before.Object["spec"]) || after.GetGeneration() != generation) {
-			t.Errorf("an update of the status made generation %d of %d, and a spec of %v", after.GetGeneration(), generation, after.Object["spec"])
+		if err == nil && (fmt.Sprint(after.Object["spec"]) != fmt.Sprint(before.Object["spec"]) ||
+			after.GetGeneration() != generation) {
+			t.Errorf("an update of the status made generation %d of %d, and a spec of %v", after.GetGeneration(),
+				generation, after.Object["spec"])
 		}
 		return err
 	})
@@ -316,10 +352,14 @@ func covers(got, want any) bool {
 	switch want := want.(type) {
 	case map[string]any:
 		g, ok := got.(map[string]any)
-		return ok && !slices.ContainsFunc(slices.Collect(maps.Keys(want)), func(k string) bool { return !covers(g[k], want[k]) })
+		return ok && !slices.ContainsFunc(slices.Collect(maps.Keys(want)), func(k string) bool {
+			return !covers(g[k], want[k])
+		})
 	case []any:
 		g, ok := got.([]any)
-		return ok && !slices.ContainsFunc(want, func(one any) bool { return !slices.ContainsFunc(g, func(have any) bool { return covers(have, one) }) })
+		return ok && !slices.ContainsFunc(want, func(one any) bool {
+			return !slices.ContainsFunc(g, func(have any) bool { return covers(have, one) })
+		})
 	}
 	return fmt.Sprint(got) == fmt.Sprint(want)
 }
@@ -328,7 +368,10 @@ func covers(got, want any) bool {
 func (o operations) deletes(t *testing.T, w watch.Interface, mine metav1.ListOptions, name string) {
 	t.Helper()
 	ctx := t.Context()
-	now := metav1.DeleteOptions{GracePeriodSeconds: new(int64(0)), PropagationPolicy: new(metav1.DeletePropagationBackground)}
+	now := metav1.DeleteOptions{
+		GracePeriodSeconds: new(int64(0)),
+		PropagationPolicy:  new(metav1.DeletePropagationBackground),
+	}
 	if err := o.client.Delete(ctx, name, now); err != nil {
 		t.Fatalf("delete: %v", err)
 	}
@@ -391,7 +434,8 @@ func (o operations) sees(t *testing.T, w watch.Interface, want watch.EventType, 
 			if !ok {
 				t.Fatalf("watch says %s %v, want %s %s", ev.Type, ev.Object, want, name)
 			}
-			if ev.Type == want && (name == "" || obj.GetName() == name) && (annotation == "" || obj.GetAnnotations()[annotation] == "true") {
+			if ev.Type == want && (name == "" || obj.GetName() == name) &&
+				(annotation == "" || obj.GetAnnotations()[annotation] == "true") {
 				return
 			}
 		case <-ctx.Done():

@@ -24,56 +24,131 @@ const (
 // TestPatches is about what patches do, and what wrong ones answer.
 func TestPatches(t *testing.T) {
 	r := start(t, nil)
-	ctx, maps := t.Context(), r.clients(t).CoreV1().ConfigMaps("default")
+	ctx := t.Context()
+	maps := r.clients(t).CoreV1().ConfigMaps("default")
 	if _, err := maps.Create(ctx, &corev1.ConfigMap{
-		ObjectMeta: metav1.ObjectMeta{Name: "m", Finalizers: []string{"example.com/a"}}, Data: map[string]string{"a": "1", "b": "2"},
+		ObjectMeta: metav1.ObjectMeta{Name: "m", Finalizers: []string{"example.com/a"}},
+		Data:       map[string]string{"a": "1", "b": "2"},
 	}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	const path = "/api/v1/namespaces/default/configmaps/m"
-	many := "[" + strings.Repeat(`{"op":"test","path":"/data/a","value":"1"},`, 10000) + `{"op":"test","path":"/data/a","value":"1"}]`
+	many := "[" + strings.Repeat(`{"op":"test","path":"/data/a","value":"1"},`, 10000) +
+		`{"op":"test","path":"/data/a","value":"1"}]`
 	for _, c := range []struct {
 		what, kind, query, body string
 		code                    int
 		text                    string
 	}{
 		{"merge", mergePatch, "", `{"data":{"a":null,"c":"3"}}`, 200, `"data":{"b":"2","c":"3"}`},
-		{"json", jsonPatch, "", `[{"op":"add","path":"/data/a","value":"1"},{"op":"remove","path":"/data/c"}]`, 200, `"data":{"a":"1","b":"2"}`},
-		{"strategic", strategicPatch, "", `{"metadata":{"$deleteFromPrimitiveList/finalizers":["example.com/a"],"finalizers":["example.com/b"]}}`, 200, `"finalizers":["example.com/b"]`},
+		{
+			"json", jsonPatch, "", `[{"op":"add","path":"/data/a","value":"1"},{"op":"remove","path":"/data/c"}]`, 200,
+			`"data":{"a":"1","b":"2"}`,
+		},
+		{
+			"strategic", strategicPatch, "",
+			`{"metadata":{"$deleteFromPrimitiveList/finalizers":["example.com/a"],"finalizers":["example.com/b"]}}`,
+			200, `"finalizers":["example.com/b"]`,
+		},
 		{"with a charset", mergePatch + "; charset=utf-8", "", `{"data":{"b":"2"}}`, 200, ""},
 		{"no media type of a patch", "application/json", "", `{}`, 415, "415: Unsupported Media Type"},
 		{"a foreign media type", "text/plain", "", `{}`, 415, "415: Unsupported Media Type"},
 		{"not JSON", mergePatch, "", `{"data":`, 400, "invalid JSON patch"},
 		{"not YAML", applyPatch, "?fieldManager=x", "a: b: c", 400, "error encoding patch: "},
-		{"json patch that is an object", jsonPatch, "", `{"data":{}}`, 400, "cannot unmarshal object into Go value of type "},
-		{"merge patch that is a list", mergePatch, "", `[1]`, 400, "cannot unmarshal array into Go value of type map[string]interface {}"},
-		{"strategic patch that is a list", strategicPatch, "", `[1]`, 400, "cannot unmarshal array into Go value of type map[string]interface {}"},
-		{"json patch of an absent path", jsonPatch, "", `[{"op":"remove","path":"/data/zz"}]`, 422, "the server rejected our request due to an error in our request"},
-		{"failed test", jsonPatch, "", `[{"op":"test","path":"/data/a","value":"9"}]`, 422, "the server rejected our request due to an error in our request"},
-		{"too many operations", jsonPatch, "", many, 413, "The allowed maximum operations in a JSON patch is 10000, got 10001"},
-		{"value of another type", mergePatch, "", `{"data":"x"}`, 422, "cannot unmarshal string into Go struct field ConfigMap.data of type map[string]string"},
-		{"value of another type, strategic", strategicPatch, "", `{"data":"x"}`, 422, ` is invalid: patch: Invalid value: "map[data:x]": cannot restore map from string`},
+		{
+			"json patch that is an object", jsonPatch, "", `{"data":{}}`, 400,
+			"cannot unmarshal object into Go value of type ",
+		},
+		{
+			"merge patch that is a list", mergePatch, "", `[1]`, 400,
+			"cannot unmarshal array into Go value of type map[string]interface {}",
+		},
+		{
+			"strategic patch that is a list", strategicPatch, "", `[1]`, 400,
+			"cannot unmarshal array into Go value of type map[string]interface {}",
+		},
+		{
+			"json patch of an absent path", jsonPatch, "", `[{"op":"remove","path":"/data/zz"}]`, 422,
+			"the server rejected our request due to an error in our request",
+		},
+		{
+			"failed test", jsonPatch, "", `[{"op":"test","path":"/data/a","value":"9"}]`, 422,
+			"the server rejected our request due to an error in our request",
+		},
+		{
+			"too many operations", jsonPatch, "", many, 413,
+			"The allowed maximum operations in a JSON patch is 10000, got 10001",
+		},
+		{
+			"value of another type", mergePatch, "", `{"data":"x"}`, 422,
+			"cannot unmarshal string into Go struct field ConfigMap.data of type map[string]string",
+		},
+		{
+			"value of another type, strategic", strategicPatch, "", `{"data":"x"}`, 422,
+			` is invalid: patch: Invalid value: "map[data:x]": cannot restore map from string`,
+		},
 		{"another kind", mergePatch, "", `{"kind":"Secret"}`, 422, ` is invalid: patch: Invalid value: `},
 		{"no such kind", mergePatch, "", `{"kind":"Nothing"}`, 422, `no kind "Nothing" is registered for version "v1"`},
-		{"another name", mergePatch, "", `{"metadata":{"name":"n"}}`, 400, "the name of the object (n) does not match the name on the URL (m)"},
-		{"another namespace", mergePatch, "", `{"metadata":{"namespace":"n"}}`, 400, "the namespace of the provided object does not match the namespace sent on the request"},
-		{"another uid", mergePatch, "", `{"metadata":{"uid":"u"}}`, 422, `metadata.uid: Invalid value: "u": field is immutable`},
-		{"an old version", mergePatch, "", `{"metadata":{"resourceVersion":"1"}}`, 409, "the object has been modified; please apply your changes to the latest version and try again"},
-		{"force without apply", mergePatch, "?force=true", `{}`, 422, `PatchOptions.meta.k8s.io "" is invalid: force: Forbidden: may not be specified for non-apply patch`},
-		{"apply without a manager", applyPatch, "", `{"apiVersion":"v1","kind":"ConfigMap"}`, 422, `fieldManager: Required value: is required for apply patch`},
+		{
+			"another name", mergePatch, "", `{"metadata":{"name":"n"}}`, 400,
+			"the name of the object (n) does not match the name on the URL (m)",
+		},
+		{
+			"another namespace", mergePatch, "", `{"metadata":{"namespace":"n"}}`, 400,
+			"the namespace of the provided object does not match the namespace sent on the request",
+		},
+		{
+			"another uid", mergePatch, "", `{"metadata":{"uid":"u"}}`, 422,
+			`metadata.uid: Invalid value: "u": field is immutable`,
+		},
+		{
+			"an old version", mergePatch, "", `{"metadata":{"resourceVersion":"1"}}`, 409,
+			"the object has been modified; please apply your changes to the latest version and try again",
+		},
+		{
+			"force without apply", mergePatch, "?force=true", `{}`, 422,
+			`PatchOptions.meta.k8s.io "" is invalid: force: Forbidden: may not be specified for non-apply patch`,
+		},
+		{
+			"apply without a manager", applyPatch, "", `{"apiVersion":"v1","kind":"ConfigMap"}`, 422,
+			`fieldManager: Required value: is required for apply patch`,
+		},
 		{"apply of another kind", applyPatch, "?fieldManager=x", `{"apiVersion":"v1","kind":"Secret"}`, 400, ""},
-		{"apply of another version", applyPatch, "?fieldManager=x", `{"apiVersion":"v2","kind":"ConfigMap"}`, 400, "invalid object type: /v2, Kind=ConfigMap"},
-		{"unknown field, strict", mergePatch, "?fieldValidation=Strict", `{"datum":{}}`, 422, `strict decoding error: unknown field "datum"`},
-		{"unknown field, strict, strategic", strategicPatch, "?fieldValidation=Strict", `{"datum":{}}`, 422, `strict decoding error: unknown field "datum"`},
-		{"duplicate field, strict", mergePatch, "?fieldValidation=Strict", `{"data":{"x":"1","x":"2"}}`, 422, `strict decoding error: duplicate field "data.x"`},
-		{"unknown word in an operation, strict", jsonPatch, "?fieldValidation=Strict", `[{"op":"test","path":"/data/a","value":"1","foo":1}]`, 422, `json patch unknown field "[0].foo"`},
-		{"duplicate, strict, apply", applyPatch, "?fieldValidation=Strict&fieldManager=x", "apiVersion: v1\nkind: ConfigMap\ndata:\n  x: a\n  x: b\n", 400, `error strict decoding patch: error converting YAML to JSON: yaml: unmarshal errors:`},
-		{"unknown field, apply", applyPatch, "?fieldManager=x", "apiVersion: v1\nkind: ConfigMap\ndatum: {}\n", 500, `.datum: field not declared in schema`},
+		{
+			"apply of another version", applyPatch, "?fieldManager=x", `{"apiVersion":"v2","kind":"ConfigMap"}`, 400,
+			"invalid object type: /v2, Kind=ConfigMap",
+		},
+		{
+			"unknown field, strict", mergePatch, "?fieldValidation=Strict", `{"datum":{}}`, 422,
+			`strict decoding error: unknown field "datum"`,
+		},
+		{
+			"unknown field, strict, strategic", strategicPatch, "?fieldValidation=Strict", `{"datum":{}}`, 422,
+			`strict decoding error: unknown field "datum"`,
+		},
+		{
+			"duplicate field, strict", mergePatch, "?fieldValidation=Strict", `{"data":{"x":"1","x":"2"}}`, 422,
+			`strict decoding error: duplicate field "data.x"`,
+		},
+		{
+			"unknown word in an operation, strict", jsonPatch, "?fieldValidation=Strict",
+			`[{"op":"test","path":"/data/a","value":"1","foo":1}]`, 422, `json patch unknown field "[0].foo"`,
+		},
+		{
+			"duplicate, strict, apply", applyPatch, "?fieldValidation=Strict&fieldManager=x",
+			"apiVersion: v1\nkind: ConfigMap\ndata:\n  x: a\n  x: b\n", 400,
+			`error strict decoding patch: error converting YAML to JSON: yaml: unmarshal errors:`,
+		},
+		{
+			"unknown field, apply", applyPatch, "?fieldManager=x", "apiVersion: v1\nkind: ConfigMap\ndatum: {}\n", 500,
+			`.datum: field not declared in schema`,
+		},
 	} {
 		got := r.call(t, "PATCH", path+c.query, c.body, "Content-Type", c.kind)
 		got.wants(t, c.what, c.code, c.text)
 	}
-	r.call(t, "PATCH", strings.Replace(path, "/m", "/none", 1), `{}`, "Content-Type", mergePatch).wants(t, "absent", 404, `configmaps "none" not found`)
+	r.call(t, "PATCH", strings.Replace(path, "/m", "/none", 1), `{}`, "Content-Type", mergePatch).wants(t, "absent",
+		404, `configmaps "none" not found`)
 }
 
 // TestFieldValidation sends unknown and duplicate fields in every way.
@@ -82,11 +157,14 @@ func TestFieldValidation(t *testing.T) {
 	const path = "/api/v1/namespaces/default/configmaps"
 	bodies := map[string]string{
 		"application/json": `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":%q,"labelz":{}},"datum":"x","data":{"a":"1","a":"2"}}`,
-		"application/yaml": "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: %s\n  labelz: {}\ndatum: x\ndata:\n  a: '1'\n  a: '2'\n",
+		"application/yaml": "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: %s\n  labelz: {}\ndatum: x\ndata:\n " +
+			" a: '1'\n  a: '2'\n",
 	}
 	warnings := map[string][]string{
 		"application/json": {`unknown field "metadata.labelz"`, `duplicate field "data.a"`, `unknown field "datum"`},
-		"application/yaml": {`line 9: key "a" already set in map`, `unknown field "metadata.labelz"`, `unknown field "datum"`},
+		"application/yaml": {
+			`line 9: key "a" already set in map`, `unknown field "metadata.labelz"`, `unknown field "datum"`,
+		},
 	}
 	n := 0
 	for media, body := range bodies {
@@ -114,7 +192,8 @@ func TestFieldValidation(t *testing.T) {
 				got.wants(t, what, 201, `"a":"2"`)
 				continue
 			}
-			got.wants(t, what, 400, `ConfigMap in version "v1" cannot be handled as a ConfigMap: strict decoding error: `)
+			got.wants(t, what, 400,
+				`ConfigMap in version "v1" cannot be handled as a ConfigMap: strict decoding error: `)
 			for _, w := range warnings[media] {
 				if !strings.Contains(got.status(t).Message, w) {
 					t.Errorf("%s: %s does not tell %s", what, got.status(t).Message, w)
@@ -123,17 +202,21 @@ func TestFieldValidation(t *testing.T) {
 		}
 	}
 	r.call(t, "POST", path+"?fieldValidation=Maybe", `{}`).
-		wants(t, "no such validation", 422, `CreateOptions.meta.k8s.io "" is invalid: fieldValidation: Unsupported value: "Maybe": supported values: "", "Ignore", "Strict", "Warn"`)
+		wants(t, "no such validation", 422,
+			`CreateOptions.meta.k8s.io "" is invalid: fieldValidation: Unsupported value: "Maybe": supported values: "", "Ignore", "Strict", "Warn"`)
 	update := `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"%s"},"datum":"x"}`
 	some := "j1"
 	if r.call(t, "GET", path+"/j1", "").Code != 200 {
 		some = "m1"
 	}
-	if got := r.call(t, "PUT", path+"/"+some, fmt.Sprintf(update, some)); got.Code != 200 || !contains(got.warnings(), `unknown field "datum"`) {
+	if got := r.call(t, "PUT", path+"/"+some, fmt.Sprintf(update, some)); got.Code != 200 ||
+		!contains(got.warnings(), `unknown field "datum"`) {
 		t.Errorf("update: %d with warnings %q", got.Code, got.warnings())
 	}
-	r.call(t, "PUT", path+"/"+some+"?fieldValidation=Strict", fmt.Sprintf(update, some)).wants(t, "strict update", 400, `unknown field "datum"`)
-	if got := r.call(t, "PATCH", path+"/"+some, `{"datum":{},"data":{"x":"1","x":"2"}}`, "Content-Type", mergePatch); got.Code != 200 ||
+	r.call(t, "PUT", path+"/"+some+"?fieldValidation=Strict", fmt.Sprintf(update, some)).wants(t, "strict update", 400,
+		`unknown field "datum"`)
+	if got := r.call(t, "PATCH", path+"/"+some, `{"datum":{},"data":{"x":"1","x":"2"}}`, "Content-Type",
+		mergePatch); got.Code != 200 ||
 		!contains(got.warnings(), `unknown field "datum"`) || !contains(got.warnings(), `duplicate field "data.x"`) {
 		t.Errorf("patch: %d with warnings %q", got.Code, got.warnings())
 	}
@@ -146,7 +229,8 @@ func TestFieldValidation(t *testing.T) {
 // TestPatchesAtOnce: patches without a version do not lose to each other, those with an old one do.
 func TestPatchesAtOnce(t *testing.T) {
 	r := start(t, nil)
-	ctx, maps := t.Context(), r.clients(t).CoreV1().ConfigMaps("default")
+	ctx := t.Context()
+	maps := r.clients(t).CoreV1().ConfigMaps("default")
 	made, err := maps.Create(ctx, configMap("m"), metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)

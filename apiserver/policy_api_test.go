@@ -21,26 +21,37 @@ var registrations = map[string]struct {
 	body map[string]any
 }{
 	"validatingadmissionpolicies": {"ValidatingAdmissionPolicy", map[string]any{"spec": map[string]any{
-		"matchConstraints": onPods, "validations": []any{map[string]any{"expression": "true"}},
+		"matchConstraints": onPods,
+		"validations":      []any{map[string]any{"expression": "true"}},
 	}}},
 	"validatingadmissionpolicybindings": {"ValidatingAdmissionPolicyBinding", map[string]any{"spec": map[string]any{
-		"policyName": "nothing", "validationActions": []any{"Deny"},
+		"policyName":        "nothing",
+		"validationActions": []any{"Deny"},
 	}}},
 	"mutatingadmissionpolicies": {"MutatingAdmissionPolicy", map[string]any{"spec": map[string]any{
-		"matchConstraints": onPods, "reinvocationPolicy": "Never", "mutations": []any{map[string]any{
-			"patchType": "JSONPatch", "jsonPatch": map[string]any{"expression": "[JSONPatch{op: 'test', path: '/metadata/name', value: 'x'}]"},
+		"matchConstraints":   onPods,
+		"reinvocationPolicy": "Never",
+		"mutations": []any{map[string]any{
+			"patchType": "JSONPatch",
+			"jsonPatch": map[string]any{"expression": "[JSONPatch{op: 'test', path: '/metadata/name', value: 'x'}]"},
 		}},
 	}}},
-	"mutatingadmissionpolicybindings": {"MutatingAdmissionPolicyBinding", map[string]any{"spec": map[string]any{"policyName": "nothing"}}},
+	"mutatingadmissionpolicybindings": {
+		"MutatingAdmissionPolicyBinding", map[string]any{"spec": map[string]any{"policyName": "nothing"}},
+	},
 	"validatingwebhookconfigurations": {"ValidatingWebhookConfiguration", map[string]any{"webhooks": []any{}}},
 	"mutatingwebhookconfigurations":   {"MutatingWebhookConfiguration", map[string]any{"webhooks": []any{}}},
 }
 
 var onPods = map[string]any{"resourceRules": []any{map[string]any{
-	"apiGroups": []any{""}, "apiVersions": []any{"v1"}, "operations": []any{"CREATE"}, "resources": []any{"pods"},
+	"apiGroups":   []any{""},
+	"apiVersions": []any{"v1"},
+	"operations":  []any{"CREATE"},
+	"resources":   []any{"pods"},
 }}}
 
-// TestRegistrationAPI: each kind of the group is in discovery and can be made, read, listed, watched, patched, updated and deleted.
+// TestRegistrationAPI: each kind of the group is in discovery and can be made, read, listed, watched, patched, updated
+// and deleted.
 func TestRegistrationAPI(t *testing.T) {
 	r := admitting(t)
 	dyn, err := dynamic.NewForConfig(r.rest)
@@ -54,20 +65,30 @@ func TestRegistrationAPI(t *testing.T) {
 	for resource, k := range registrations {
 		t.Run(resource, func(t *testing.T) {
 			if !slices.ContainsFunc(served.APIResources, func(a metav1.APIResource) bool {
-				return a.Name == resource && a.Kind == k.kind && !a.Namespaced && slices.Contains(a.Verbs, "deletecollection")
+				return a.Name == resource && a.Kind == k.kind && !a.Namespaced &&
+					slices.Contains(a.Verbs, "deletecollection")
 			}) {
 				t.Error("not in discovery")
 			}
-			registrationLife(t, dyn.Resource(schema.GroupVersionResource{Group: "admissionregistration.k8s.io", Version: "v1", Resource: resource}), k.kind, k.body)
+			registrationLife(t, dyn.Resource(schema.GroupVersionResource{
+				Group:    "admissionregistration.k8s.io",
+				Version:  "v1",
+				Resource: resource,
+			}), k.kind, k.body)
 		})
 	}
 	t.Run("status", func(t *testing.T) {
-		policyStatus(t, dyn.Resource(schema.GroupVersionResource{Group: "admissionregistration.k8s.io", Version: "v1", Resource: "validatingadmissionpolicies"}))
+		policyStatus(t, dyn.Resource(schema.GroupVersionResource{
+			Group:    "admissionregistration.k8s.io",
+			Version:  "v1",
+			Resource: "validatingadmissionpolicies",
+		}))
 	})
 }
 
 func registrationLife(t *testing.T, c dynamic.NamespaceableResourceInterface, kind string, body map[string]any) {
-	ctx, set := t.Context(), metav1.ListOptions{LabelSelector: "set=life"}
+	ctx := t.Context()
+	set := metav1.ListOptions{LabelSelector: "set=life"}
 	w, err := c.Watch(ctx, set)
 	if err != nil {
 		t.Fatal(err)
@@ -105,7 +126,8 @@ func registrationLife(t *testing.T, c dynamic.NamespaceableResourceInterface, ki
 	if len(list.Items) != 3 {
 		t.Errorf("listed %d, want 3", len(list.Items))
 	}
-	patched, err := c.Patch(ctx, "one", types.MergePatchType, []byte(`{"metadata":{"annotations":{"patched":"true"}}}`), metav1.PatchOptions{})
+	patched, err := c.Patch(ctx, "one", types.MergePatchType,
+		[]byte(`{"metadata":{"annotations":{"patched":"true"}}}`), metav1.PatchOptions{})
 	must("patch", err)
 	next(watch.Modified, "one")
 	patched.SetAnnotations(map[string]string{"patched": "true", "updated": "true"})
@@ -136,11 +158,18 @@ func unstructuredCopy(body map[string]any) map[string]any {
 func policyStatus(t *testing.T, c dynamic.NamespaceableResourceInterface) {
 	ctx := t.Context()
 	k := registrations["validatingadmissionpolicies"]
-	made, err := c.Create(ctx, object("admissionregistration.k8s.io/v1", k.kind, "", "p", unstructuredCopy(k.body)), metav1.CreateOptions{})
+	made, err := c.Create(ctx, object("admissionregistration.k8s.io/v1", k.kind, "", "p", unstructuredCopy(k.body)),
+		metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	condition := map[string]any{"type": "StatusPatched", "status": "True", "reason": "E2E", "message": "Set by a test", "lastTransitionTime": "2024-01-01T00:00:00Z"}
+	condition := map[string]any{
+		"type":               "StatusPatched",
+		"status":             "True",
+		"reason":             "E2E",
+		"message":            "Set by a test",
+		"lastTransitionTime": "2024-01-01T00:00:00Z",
+	}
 	if err := unstructured.SetNestedSlice(made.Object, []any{condition}, "status", "conditions"); err != nil {
 		t.Fatal(err)
 	}
@@ -151,17 +180,22 @@ func policyStatus(t *testing.T, c dynamic.NamespaceableResourceInterface) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, _, _ := unstructured.NestedSlice(updated.Object, "status", "conditions"); len(got) != 1 || updated.GetGeneration() != 1 {
+	if got, _, _ := unstructured.NestedSlice(updated.Object, "status", "conditions"); len(got) != 1 ||
+		updated.GetGeneration() != 1 {
 		t.Errorf("updated: conditions %v, generation %d", got, updated.GetGeneration())
 	}
 	if got, _, _ := unstructured.NestedString(updated.Object, "spec", "failurePolicy"); got != "Fail" {
 		t.Errorf("the spec changed with the status: failurePolicy %q", got)
 	}
-	patched, err := c.Patch(ctx, "p", types.MergePatchType, []byte(`{"metadata":{"annotations":{"patchedstatus":"true"}},"status":{"observedGeneration":1,"typeChecking":{}}}`), metav1.PatchOptions{}, "status")
+	patched, err := c.Patch(ctx, "p", types.MergePatchType,
+		[]byte(
+			`{"metadata":{"annotations":{"patchedstatus":"true"}},"status":{"observedGeneration":1,"typeChecking":{}}}`),
+		metav1.PatchOptions{}, "status")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n, _, _ := unstructured.NestedInt64(patched.Object, "status", "observedGeneration"); n != 1 || len(patched.GetAnnotations()) != 0 {
+	if n, _, _ := unstructured.NestedInt64(patched.Object, "status", "observedGeneration"); n != 1 ||
+		len(patched.GetAnnotations()) != 0 {
 		t.Errorf("patched: %v", patched.Object)
 	}
 	read, err := c.Get(ctx, "p", metav1.GetOptions{}, "status")

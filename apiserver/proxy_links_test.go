@@ -43,7 +43,8 @@ func TestProxyKeepsLinks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.Status.PodIP, p.Status.PodIPs = address, []corev1.PodIP{{IP: address}}
+	p.Status.PodIP = address
+	p.Status.PodIPs = []corev1.PodIP{{IP: address}}
 	if _, err := c.CoreV1().Pods("free").UpdateStatus(ctx, p, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -59,7 +60,8 @@ func TestProxyKeepsLinks(t *testing.T) {
 		base + "/plain?x=/": "200  see <a href=\"/x\">t</a>",
 		base + "/zipped":    "200  <a href=\"" + base + "/x\">t</a>",
 	} {
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, rest.Get().URL().Scheme+"://"+rest.Get().URL().Host+ask, http.NoBody)
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, rest.Get().URL().Scheme+"://"+rest.Get().URL().Host+
+			ask, http.NoBody)
 		if err != nil {
 			t.Fatal(err)
 		}

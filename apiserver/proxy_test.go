@@ -14,8 +14,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestServiceProxyGoesToPods: whoever writes a namespace's endpoint slices reaches by services/proxy what pods of that namespace serve, and
-// nothing else.
+// TestServiceProxyGoesToPods: whoever writes a namespace's endpoint slices reaches by services/proxy what pods of that
+// namespace serve, and nothing else.
 func TestServiceProxyGoesToPods(t *testing.T) {
 	_, c, _ := hooked(t)
 	ctx := t.Context()
@@ -28,46 +28,78 @@ func TestServiceProxyGoesToPods(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.Status.PodIP, p.Status.PodIPs = address, []corev1.PodIP{{IP: address}}
+	p.Status.PodIP = address
+	p.Status.PodIPs = []corev1.PodIP{{IP: address}}
 	if _, err := c.CoreV1().Pods("free").UpdateStatus(ctx, p, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := c.CoreV1().Pods("free").Create(ctx, podIn("free", "other"), metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	ready, portName := true, ""
+	ready := true
+	portName := ""
 	for name, tt := range map[string]struct {
 		kind    discoveryv1.AddressType
 		address string
 		ref     *corev1.ObjectReference
 		want    bool
 	}{
-		"pod":       {discoveryv1.AddressTypeIPv4, address, &corev1.ObjectReference{Kind: "Pod", Namespace: "free", Name: "p"}, true},
-		"nobody":    {discoveryv1.AddressTypeIPv4, address, nil, false},
-		"other":     {discoveryv1.AddressTypeIPv4, address, &corev1.ObjectReference{Kind: "Pod", Namespace: "free", Name: "other"}, false},
-		"elsewhere": {discoveryv1.AddressTypeIPv4, address, &corev1.ObjectReference{Kind: "Pod", Namespace: "hooked", Name: "p"}, false},
-		"name":      {discoveryv1.AddressTypeFQDN, "localhost.localdomain", &corev1.ObjectReference{Kind: "Pod", Namespace: "free", Name: "p"}, false},
+		"pod": {discoveryv1.AddressTypeIPv4, address, &corev1.ObjectReference{
+			Kind:      "Pod",
+			Namespace: "free",
+			Name:      "p",
+		}, true},
+		"nobody": {discoveryv1.AddressTypeIPv4, address, nil, false},
+		"other": {discoveryv1.AddressTypeIPv4, address, &corev1.ObjectReference{
+			Kind:      "Pod",
+			Namespace: "free",
+			Name:      "other",
+		}, false},
+		"elsewhere": {discoveryv1.AddressTypeIPv4, address, &corev1.ObjectReference{
+			Kind:      "Pod",
+			Namespace: "hooked",
+			Name:      "p",
+		}, false},
+		"name": {discoveryv1.AddressTypeFQDN, "localhost.localdomain", &corev1.ObjectReference{
+			Kind:      "Pod",
+			Namespace: "free",
+			Name:      "p",
+		}, false},
 	} {
-		svc := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}}}
+		svc := &corev1.Service{
+			ObjectMeta: metav1.ObjectMeta{Name: name},
+			Spec: corev1.ServiceSpec{
+				Ports: []corev1.ServicePort{{Port: 80}},
+			},
+		}
 		if _, err := c.CoreV1().Services("free").Create(ctx, svc, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		slice := &discoveryv1.EndpointSlice{
 			ObjectMeta:  metav1.ObjectMeta{Name: name, Labels: map[string]string{discoveryv1.LabelServiceName: name}},
-			AddressType: tt.kind, Ports: []discoveryv1.EndpointPort{{Name: &portName, Port: &port}},
-			Endpoints: []discoveryv1.Endpoint{{Addresses: []string{tt.address}, Conditions: discoveryv1.EndpointConditions{Ready: &ready}, TargetRef: tt.ref}},
+			AddressType: tt.kind,
+			Ports:       []discoveryv1.EndpointPort{{Name: &portName, Port: &port}},
+			Endpoints: []discoveryv1.Endpoint{
+				{
+					Addresses:  []string{tt.address},
+					Conditions: discoveryv1.EndpointConditions{Ready: &ready},
+					TargetRef:  tt.ref,
+				},
+			},
 		}
 		if _, err := c.DiscoveryV1().EndpointSlices("free").Create(ctx, slice, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		b, err := c.CoreV1().RESTClient().Get().AbsPath("/api/v1/namespaces/free/services/"+name+"/proxy/x").SetHeader("Authorization", "Bearer secret").DoRaw(ctx)
+		b, err := c.CoreV1().RESTClient().Get().AbsPath("/api/v1/namespaces/free/services/"+name+"/proxy/x").SetHeader(
+			"Authorization", "Bearer secret").DoRaw(ctx)
 		if got := err == nil && string(b) == "reached /x"; got != tt.want {
 			t.Errorf("%s: %q, %v; want it reached: %v", name, b, err, tt.want)
 		}
 	}
 }
 
-// TestSimulatedNodeSaysSo: nothing answers at a fake node's address, and a stranger may; its pods' streams end before that is tried.
+// TestSimulatedNodeSaysSo: nothing answers at a fake node's address, and a stranger may; its pods' streams end before
+// that is tried.
 func TestSimulatedNodeSaysSo(t *testing.T) {
 	_, c, _ := hooked(t)
 	ctx := t.Context()

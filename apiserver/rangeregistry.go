@@ -27,8 +27,12 @@ type rangeRegistry struct{ storage objects.Storage }
 
 var errUnchanged = errors.New("nothing to write")
 
-func (r rangeRegistry) GuaranteedUpdate(ctx context.Context, f func(now *corev1.RangeAllocation) (*corev1.RangeAllocation, error)) error {
-	_, _, _, err := r.storage.Update(ctx, "", "servicenodeports", true, func(_ context.Context, current kind.Object) (kind.Object, error) {
+func (r rangeRegistry) GuaranteedUpdate(
+	ctx context.Context, f func(now *corev1.RangeAllocation) (*corev1.RangeAllocation, error),
+) error {
+	_, _, _, err := r.storage.Update(ctx, "", "servicenodeports", true, func(
+		_ context.Context, current kind.Object,
+	) (kind.Object, error) {
 		now, ok := current.(*corev1.RangeAllocation)
 		if current != nil && !ok {
 			return nil, fmt.Errorf("the RangeAllocation of node ports is a %T", current)

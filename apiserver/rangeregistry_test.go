@@ -45,12 +45,14 @@ func recorded(t *testing.T, st store.Store) *corev1.RangeAllocation {
 	return nil
 }
 
-// TestServersShareNodePorts: two servers on one store give no node port twice, and what one gives back the other has at once.
+// TestServersShareNodePorts: two servers on one store give no node port twice, and what one gives back the other has at
+// once.
 func TestServersShareNodePorts(t *testing.T) {
 	st, ca := newSite(t)
 	start := func(name string) (kubernetes.Interface, func()) {
 		r, stop := startOn(t, st, ca, func(cfg *apiserver.Config) {
-			cfg.Advertise, cfg.SharedStore = name, true
+			cfg.Advertise = name
+			cfg.SharedStore = true
 			cfg.NodePorts = servicealloc.PortRange{First: 31000, Last: 31059}
 		})
 		return r.clients(t), stop
@@ -61,16 +63,21 @@ func TestServersShareNodePorts(t *testing.T) {
 	clients := []kubernetes.Interface{first, second}
 	ctx := t.Context()
 	node := func(name string, port int32) *corev1.Service {
-		return &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.ServiceSpec{
-			Type: corev1.ServiceTypeNodePort, Ports: []corev1.ServicePort{{Port: 80, NodePort: port}},
-		}}
+		return &corev1.Service{
+			ObjectMeta: metav1.ObjectMeta{Name: name},
+			Spec: corev1.ServiceSpec{
+				Type:  corev1.ServiceTypeNodePort,
+				Ports: []corev1.ServicePort{{Port: 80, NodePort: port}},
+			},
+		}
 	}
 	var mu sync.Mutex
 	seen := map[int32]string{}
 	var wg sync.WaitGroup
 	for i := range 60 {
 		wg.Go(func() {
-			s, err := clients[i%2].CoreV1().Services("default").Create(ctx, node(fmt.Sprint("s", i), 0), metav1.CreateOptions{})
+			s, err := clients[i%2].CoreV1().Services("default").Create(ctx, node(fmt.Sprint("s", i), 0),
+				metav1.CreateOptions{})
 			if err != nil {
 				t.Error(err)
 				return
@@ -84,23 +91,27 @@ func TestServersShareNodePorts(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if _, err := first.CoreV1().Services("default").Create(ctx, node("late", 0), metav1.CreateOptions{}); !apierrors.IsInternalError(err) ||
+	if _, err := first.CoreV1().Services("default").Create(ctx, node("late", 0),
+		metav1.CreateOptions{}); !apierrors.IsInternalError(err) ||
 		!strings.Contains(err.Error(), "failed to allocate a nodePort: range is full") {
 		t.Errorf("a port more than there are: %v", err)
 	}
 	for i := range 40 { // of one server's and the other's, through the other and the one
-		name, port := seen[31000+int32(i)], 31000+int32(i)
+		name := seen[31000+int32(i)]
+		port := 31000 + int32(i)
 		if err := clients[i%2].CoreV1().Services("default").Delete(ctx, name, metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		waittest.Right(t, "the port of a deleted service through the other server", func() string {
-			if _, err := clients[(i+1)%2].CoreV1().Services("default").Create(ctx, node(fmt.Sprint("again", i), port), metav1.CreateOptions{}); err != nil {
+			if _, err := clients[(i+1)%2].CoreV1().Services("default").Create(ctx, node(fmt.Sprint("again", i), port),
+				metav1.CreateOptions{}); err != nil {
 				return err.Error()
 			}
 			return ""
 		})
 		if i == 0 {
-			if _, err := clients[0].CoreV1().Services("default").Create(ctx, node("twice", port), metav1.CreateOptions{}); !apierrors.IsInvalid(err) {
+			if _, err := clients[0].CoreV1().Services("default").Create(ctx, node("twice", port),
+				metav1.CreateOptions{}); !apierrors.IsInvalid(err) {
 				t.Errorf("a port that the other server gave: %v", err)
 			}
 		}
@@ -116,7 +127,8 @@ func TestServersShareNodePorts(t *testing.T) {
 	second, stop2 = start("192.0.2.2:6443")
 	defer stop2()
 	clients[1] = second
-	if _, err := second.CoreV1().Services("default").Create(ctx, node("twice", 31000), metav1.CreateOptions{}); !apierrors.IsInvalid(err) ||
+	if _, err := second.CoreV1().Services("default").Create(ctx, node("twice", 31000),
+		metav1.CreateOptions{}); !apierrors.IsInvalid(err) ||
 		!strings.Contains(err.Error(), "provided port is already allocated") {
 		t.Errorf("with a record made anew: %v", err)
 	}
@@ -139,20 +151,26 @@ func TestServicesOutOfRange(t *testing.T) {
 	})
 	defer stop()
 	waittest.Right(t, "event of the port", func() string {
-		list, err := r.clients(t).CoreV1().Events("default").List(t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.name=web,reason=PortOutOfRange"})
+		list, err := r.clients(t).CoreV1().Events("default").List(t.Context(), metav1.ListOptions{
+			FieldSelector: "involvedObject.name=web,reason=PortOutOfRange",
+		})
 		if err != nil {
 			return err.Error()
 		}
-		if len(list.Items) != 1 || list.Items[0].Message != "Port 30080 is not within the port range 31000-31059; please recreate service" {
+		if len(list.Items) != 1 ||
+			list.Items[0].Message != "Port 30080 is not within the port range 31000-31059; please recreate service" {
 			return fmt.Sprint(list.Items)
 		}
 		return ""
 	})
-	list, err := r.clients(t).CoreV1().Events("default").List(t.Context(), metav1.ListOptions{FieldSelector: "reason=KubernetesDefaultServiceCIDRInconsistent"})
+	list, err := r.clients(t).CoreV1().Events("default").List(t.Context(), metav1.ListOptions{
+		FieldSelector: "reason=KubernetesDefaultServiceCIDRInconsistent",
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(list.Items) != 1 || list.Items[0].Message != "The default ServiceCIDR [10.96.0.0/16] does not match the controller flag configurations [10.97.0.0/16]" {
+	if len(list.Items) != 1 ||
+		list.Items[0].Message != "The default ServiceCIDR [10.96.0.0/16] does not match the controller flag configurations [10.97.0.0/16]" {
 		t.Errorf("events of the ranges: %v", list.Items)
 	}
 }

@@ -25,12 +25,15 @@ import (
 func (r *running) grant(t testing.TB, name, user string, rules ...rbacv1.PolicyRule) {
 	t.Helper()
 	c := r.clients(t).RbacV1()
-	if _, err := c.ClusterRoles().Create(t.Context(), &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: rules}, metav1.CreateOptions{}); err != nil {
+	if _, err := c.ClusterRoles().Create(t.Context(),
+		&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: rules},
+		metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := c.ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: name}, RoleRef: rbacv1.RoleRef{Kind: "ClusterRole", Name: name, APIGroup: rbacv1.GroupName},
-		Subjects: []rbacv1.Subject{{Kind: "User", Name: user, APIGroup: rbacv1.GroupName}},
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		RoleRef:    rbacv1.RoleRef{Kind: "ClusterRole", Name: name, APIGroup: rbacv1.GroupName},
+		Subjects:   []rbacv1.Subject{{Kind: "User", Name: user, APIGroup: rbacv1.GroupName}},
 	}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -38,15 +41,24 @@ func (r *running) grant(t testing.TB, name, user string, rules ...rbacv1.PolicyR
 		a := rules[0]
 		review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{User: user}}
 		if len(a.NonResourceURLs) > 0 {
-			review.Spec.NonResourceAttributes = &authorizationv1.NonResourceAttributes{Verb: a.Verbs[0], Path: a.NonResourceURLs[0]}
+			review.Spec.NonResourceAttributes = &authorizationv1.NonResourceAttributes{
+				Verb: a.Verbs[0],
+				Path: a.NonResourceURLs[0],
+			}
 		} else {
 			resource, sub, _ := strings.Cut(a.Resources[0], "/")
-			review.Spec.ResourceAttributes = &authorizationv1.ResourceAttributes{Verb: a.Verbs[0], Group: a.APIGroups[0], Resource: resource, Subresource: sub}
+			review.Spec.ResourceAttributes = &authorizationv1.ResourceAttributes{
+				Verb:        a.Verbs[0],
+				Group:       a.APIGroups[0],
+				Resource:    resource,
+				Subresource: sub,
+			}
 			if len(a.ResourceNames) > 0 {
 				review.Spec.ResourceAttributes.Name = a.ResourceNames[0]
 			}
 		}
-		got, err := r.clients(t).AuthorizationV1().SubjectAccessReviews().Create(t.Context(), review, metav1.CreateOptions{})
+		got, err := r.clients(t).AuthorizationV1().SubjectAccessReviews().Create(t.Context(), review,
+			metav1.CreateOptions{})
 		return err == nil && got.Status.Allowed
 	})
 }
@@ -55,68 +67,97 @@ func (r *running) grant(t testing.TB, name, user string, rules ...rbacv1.PolicyR
 func TestEscalation(t *testing.T) {
 	r := startSecured(t, nil)
 	const group = rbacv1.GroupName
-	r.grant(t, "editor", "eve", on([]string{"*"}, []string{group}, []string{"roles", "clusterroles", "rolebindings", "clusterrolebindings"}))
+	r.grant(t, "editor", "eve",
+		on([]string{"*"}, []string{group}, []string{"roles", "clusterroles", "rolebindings", "clusterrolebindings"}))
 	// "*" on roles holds escalate and bind too: take a user without those.
-	r.grant(t, "writer", "walt", on([]string{"create", "update", "patch", "get", "delete"}, []string{group}, []string{"roles", "clusterroles", "rolebindings", "clusterrolebindings"}),
+	r.grant(t, "writer", "walt", on([]string{"create", "update", "patch", "get", "delete"}, []string{group},
+		[]string{"roles", "clusterroles", "rolebindings", "clusterrolebindings"}),
 		on([]string{"get", "list"}, []string{""}, []string{"pods"}))
-	walt, eve := kubernetes.NewForConfigOrDie(r.as("walt", "devs")).RbacV1(), kubernetes.NewForConfigOrDie(r.as("eve")).RbacV1()
+	walt := kubernetes.NewForConfigOrDie(r.as("walt", "devs")).RbacV1()
+	eve := kubernetes.NewForConfigOrDie(r.as("eve")).RbacV1()
 	ctx := t.Context()
 	role := func(name string, rules ...rbacv1.PolicyRule) *rbacv1.Role {
 		return &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: rules}
 	}
-	if _, err := walt.Roles("default").Create(ctx, role("held", on([]string{"get"}, []string{""}, []string{"pods"})), metav1.CreateOptions{}); err != nil {
+	if _, err := walt.Roles("default").Create(ctx, role("held", on([]string{"get"}, []string{""}, []string{"pods"})),
+		metav1.CreateOptions{}); err != nil {
 		t.Errorf("a role within one's own: %v", err)
 	}
-	_, err := walt.Roles("default").Create(ctx, role("more", on([]string{"get", "delete", "watch"}, []string{""}, []string{"pods", "secrets"})), metav1.CreateOptions{})
+	_, err := walt.Roles("default").Create(ctx, role("more", on([]string{"get", "delete", "watch"}, []string{""},
+		[]string{"pods", "secrets"})), metav1.CreateOptions{})
 	want := `roles.rbac.authorization.k8s.io "more" is forbidden: user "walt" (groups=["devs" "system:authenticated"]) is attempting to grant RBAC permissions not currently held:` +
-		"\n" + `{APIGroups:[""], Resources:["pods"], Verbs:["delete" "watch"]}` + "\n" + `{APIGroups:[""], Resources:["secrets"], Verbs:["get" "delete" "watch"]}`
+		"\n" + `{APIGroups:[""], Resources:["pods"], Verbs:["delete" "watch"]}` + "\n" +
+		`{APIGroups:[""], Resources:["secrets"], Verbs:["get" "delete" "watch"]}`
 	if !apierrors.IsForbidden(err) || err.Error() != want {
 		t.Errorf("a role beyond one's own: %v\nwant %s", err, want)
 	}
-	if _, err := eve.Roles("default").Create(ctx, role("more", on([]string{"delete"}, []string{""}, []string{"secrets"})), metav1.CreateOptions{}); err != nil {
+	if _, err := eve.Roles("default").Create(ctx,
+		role("more", on([]string{"delete"}, []string{""}, []string{"secrets"})), metav1.CreateOptions{}); err != nil {
 		t.Errorf("with escalate: %v", err)
 	}
-	aggregate := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "agg"}, AggregationRule: &rbacv1.AggregationRule{ClusterRoleSelectors: []metav1.LabelSelector{{MatchLabels: map[string]string{"a": "b"}}}}}
+	aggregate := &rbacv1.ClusterRole{
+		ObjectMeta: metav1.ObjectMeta{Name: "agg"},
+		AggregationRule: &rbacv1.AggregationRule{
+			ClusterRoleSelectors: []metav1.LabelSelector{{MatchLabels: map[string]string{"a": "b"}}},
+		},
+	}
 	_, err = walt.ClusterRoles().Create(ctx, aggregate, metav1.CreateOptions{})
-	if want := `clusterroles.rbac.authorization.k8s.io "agg" is forbidden: must have cluster-admin privileges to use the aggregationRule`; err == nil || err.Error() != want {
+	if want := `clusterroles.rbac.authorization.k8s.io "agg" is forbidden: must have cluster-admin privileges to use the aggregationRule`; err == nil ||
+		err.Error() != want {
 		t.Errorf("an aggregation rule: %v, want %s", err, want)
 	}
 	// Updates are judged alike; what the garbage collector does is not.
-	_, err = walt.Roles("default").Patch(ctx, "held", types.MergePatchType, []byte(`{"rules":[{"verbs":["*"],"apiGroups":["*"],"resources":["*"]}]}`), metav1.PatchOptions{})
-	if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), `{APIGroups:["*"], Resources:["*"], Verbs:["*"]}`) {
+	_, err = walt.Roles("default").Patch(ctx, "held", types.MergePatchType,
+		[]byte(`{"rules":[{"verbs":["*"],"apiGroups":["*"],"resources":["*"]}]}`), metav1.PatchOptions{})
+	if !apierrors.IsForbidden(err) ||
+		!strings.Contains(err.Error(), `{APIGroups:["*"], Resources:["*"], Verbs:["*"]}`) {
 		t.Errorf("an update beyond one's own: %v", err)
 	}
-	if _, err = walt.Roles("default").Patch(ctx, "more", types.MergePatchType, []byte(`{"metadata":{"finalizers":["example.com/x"]}}`), metav1.PatchOptions{}); err != nil {
+	if _, err = walt.Roles("default").Patch(ctx, "more", types.MergePatchType,
+		[]byte(`{"metadata":{"finalizers":["example.com/x"]}}`), metav1.PatchOptions{}); err != nil {
 		t.Errorf("a finalizer on another's role: %v", err)
 	}
-	if _, err = walt.Roles("default").Patch(ctx, "more", types.MergePatchType, []byte(`{"metadata":{"labels":{"x":"y"}}}`), metav1.PatchOptions{}); !apierrors.IsForbidden(err) {
+	if _, err = walt.Roles("default").Patch(ctx, "more", types.MergePatchType,
+		[]byte(`{"metadata":{"labels":{"x":"y"}}}`), metav1.PatchOptions{}); !apierrors.IsForbidden(err) {
 		t.Errorf("a label on another's role: %v", err)
 	}
 	bind := func(kind, name string) *rbacv1.RoleBinding {
 		return &rbacv1.RoleBinding{
-			ObjectMeta: metav1.ObjectMeta{Name: "b-" + name}, RoleRef: rbacv1.RoleRef{APIGroup: group, Kind: kind, Name: name},
-			Subjects: []rbacv1.Subject{{Kind: "User", APIGroup: group, Name: "walt"}},
+			ObjectMeta: metav1.ObjectMeta{Name: "b-" + name},
+			RoleRef:    rbacv1.RoleRef{APIGroup: group, Kind: kind, Name: name},
+			Subjects:   []rbacv1.Subject{{Kind: "User", APIGroup: group, Name: "walt"}},
 		}
 	}
 	if _, err := walt.RoleBindings("default").Create(ctx, bind("Role", "held"), metav1.CreateOptions{}); err != nil {
 		t.Errorf("a binding of a role within one's own: %v", err)
 	}
 	_, err = walt.RoleBindings("default").Create(ctx, bind("ClusterRole", "cluster-admin"), metav1.CreateOptions{})
-	if !apierrors.IsForbidden(err) || !strings.HasPrefix(err.Error(), `rolebindings.rbac.authorization.k8s.io "b-cluster-admin" is forbidden: user "walt" (groups=["devs" "system:authenticated"]) is attempting to grant RBAC permissions not currently held:`) ||
+	if !apierrors.IsForbidden(err) ||
+		!strings.HasPrefix(err.Error(),
+			`rolebindings.rbac.authorization.k8s.io "b-cluster-admin" is forbidden: user "walt" (groups=["devs" "system:authenticated"]) is attempting to grant RBAC permissions not currently held:`) ||
 		!strings.Contains(err.Error(), `{NonResourceURLs:["*"], Verbs:["*"]}`) {
 		t.Errorf("a binding of cluster-admin: %v", err)
 	}
-	if _, err = walt.RoleBindings("default").Create(ctx, bind("Role", "absent"), metav1.CreateOptions{}); !apierrors.IsNotFound(err) || err.Error() != `rolebindings.rbac.authorization.k8s.io "absent" not found` {
+	if _, err = walt.RoleBindings("default").Create(ctx, bind("Role", "absent"),
+		metav1.CreateOptions{}); !apierrors.IsNotFound(err) ||
+		err.Error() != `rolebindings.rbac.authorization.k8s.io "absent" not found` {
 		t.Errorf("a binding of nothing: %v", err)
 	}
-	if _, err := eve.RoleBindings("default").Create(ctx, bind("ClusterRole", "cluster-admin"), metav1.CreateOptions{}); err != nil {
+	if _, err := eve.RoleBindings("default").Create(ctx, bind("ClusterRole", "cluster-admin"),
+		metav1.CreateOptions{}); err != nil {
 		t.Errorf("with bind: %v", err)
 	}
 	// Who may escalate one role may not make another, or that one anew.
 	r.grant(t, "target", "nobody", on([]string{"list"}, []string{""}, []string{"nodes"}))
-	r.grant(t, "tom", "tom", on([]string{"create", "update", "patch", "get"}, []string{group}, []string{"clusterroles"}), on([]string{"escalate"}, []string{group}, []string{"clusterroles"}, "target"))
+	r.grant(t, "tom", "tom", on([]string{"create", "update", "patch", "get"}, []string{group},
+		[]string{"clusterroles"}), on([]string{"escalate"}, []string{group}, []string{"clusterroles"}, "target"))
 	tom := kubernetes.NewForConfigOrDie(r.as("tom")).RbacV1().ClusterRoles()
-	wide := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "target"}, Rules: []rbacv1.PolicyRule{on([]string{"get"}, []string{""}, []string{"pods"})}}
+	wide := &rbacv1.ClusterRole{
+		ObjectMeta: metav1.ObjectMeta{Name: "target"},
+		Rules: []rbacv1.PolicyRule{
+			on([]string{"get"}, []string{""}, []string{"pods"}),
+		},
+	}
 	if _, err := tom.Update(ctx, wide, metav1.UpdateOptions{}); err != nil {
 		t.Errorf("escalate by name: %v", err)
 	}
@@ -126,15 +167,19 @@ func TestEscalation(t *testing.T) {
 	}
 	// An apply is a create, and wants its rights.
 	r.grant(t, "patcher", "pat", on([]string{"patch"}, []string{""}, []string{"configmaps"}))
-	got := callAs(t, r.as("pat"), "PATCH", mapsPath+"/new?fieldManager=x", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"new"}}`, "Content-Type", applyPatch)
-	got.wants(t, "apply of what is not there", 403, `configmaps "new" is forbidden: User "pat" cannot create resource "configmaps" in API group "" in the namespace "default"`)
+	got := callAs(t, r.as("pat"), "PATCH", mapsPath+"/new?fieldManager=x",
+		`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"new"}}`, "Content-Type", applyPatch)
+	got.wants(t, "apply of what is not there", 403,
+		`configmaps "new" is forbidden: User "pat" cannot create resource "configmaps" in API group "" in the namespace "default"`)
 }
 
 // TestAccessReviews asks the server what somebody may do.
 func TestAccessReviews(t *testing.T) {
 	r := startSecured(t, nil)
-	r.grant(t, "reader", "rita", on([]string{"get", "list"}, []string{""}, []string{"pods", "pods/log"}), rbacv1.PolicyRule{Verbs: []string{"get"}, NonResourceURLs: []string{"/metrics", "/debug/*"}})
-	admin, rita := r.clients(t).AuthorizationV1(), kubernetes.NewForConfigOrDie(r.as("rita")).AuthorizationV1()
+	r.grant(t, "reader", "rita", on([]string{"get", "list"}, []string{""}, []string{"pods", "pods/log"}),
+		rbacv1.PolicyRule{Verbs: []string{"get"}, NonResourceURLs: []string{"/metrics", "/debug/*"}})
+	admin := r.clients(t).AuthorizationV1()
+	rita := kubernetes.NewForConfigOrDie(r.as("rita")).AuthorizationV1()
 	ctx := t.Context()
 	for _, c := range []struct {
 		ra      *authorizationv1.ResourceAttributes
@@ -148,26 +193,43 @@ func TestAccessReviews(t *testing.T) {
 		{nil, &authorizationv1.NonResourceAttributes{Verb: "get", Path: "/debug/pprof"}, true},
 		{nil, &authorizationv1.NonResourceAttributes{Verb: "get", Path: "/debugger"}, false},
 	} {
-		self, err := rita.SelfSubjectAccessReviews().Create(ctx, &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: c.ra, NonResourceAttributes: c.nra}}, metav1.CreateOptions{})
+		self, err := rita.SelfSubjectAccessReviews().Create(ctx,
+			&authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
+				ResourceAttributes:    c.ra,
+				NonResourceAttributes: c.nra,
+			}}, metav1.CreateOptions{})
 		if err != nil || self.Status.Allowed != c.allowed || self.Status.Denied {
 			t.Errorf("self %v %v: %v %+v", c.ra, c.nra, err, self.Status)
 		}
-		other, err := admin.SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{User: "rita", ResourceAttributes: c.ra, NonResourceAttributes: c.nra}}, metav1.CreateOptions{})
+		other, err := admin.SubjectAccessReviews().Create(ctx,
+			&authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+				User:                  "rita",
+				ResourceAttributes:    c.ra,
+				NonResourceAttributes: c.nra,
+			}}, metav1.CreateOptions{})
 		if err != nil || other.Status.Allowed != c.allowed {
 			t.Errorf("other %v %v: %v %+v", c.ra, c.nra, err, other.Status)
 		}
-		if c.allowed && !strings.HasPrefix(other.Status.Reason, `RBAC: allowed by ClusterRoleBinding "reader" of ClusterRole "reader" to User "rita"`) {
+		if c.allowed && !strings.HasPrefix(other.Status.Reason,
+			`RBAC: allowed by ClusterRoleBinding "reader" of ClusterRole "reader" to User "rita"`) {
 			t.Errorf("reason %q", other.Status.Reason)
 		}
 	}
-	rules, err := rita.SelfSubjectRulesReviews().Create(ctx, &authorizationv1.SelfSubjectRulesReview{Spec: authorizationv1.SelfSubjectRulesReviewSpec{Namespace: "default"}}, metav1.CreateOptions{})
-	if err != nil || rules.Status.Incomplete || !slices.ContainsFunc(rules.Status.ResourceRules, func(x authorizationv1.ResourceRule) bool {
+	rules, err := rita.SelfSubjectRulesReviews().Create(ctx, &authorizationv1.SelfSubjectRulesReview{
+		Spec: authorizationv1.SelfSubjectRulesReviewSpec{Namespace: "default"},
+	}, metav1.CreateOptions{})
+	if err != nil || rules.Status.Incomplete || !slices.ContainsFunc(rules.Status.ResourceRules, func(
+		x authorizationv1.ResourceRule,
+	) bool {
 		return slices.Equal(x.Resources, []string{"pods", "pods/log"})
 	}) {
 		t.Errorf("rules: %v %+v", err, rules.Status)
 	}
-	all, err := admin.SelfSubjectRulesReviews().Create(ctx, &authorizationv1.SelfSubjectRulesReview{Spec: authorizationv1.SelfSubjectRulesReviewSpec{Namespace: "default"}}, metav1.CreateOptions{})
-	if err != nil || len(all.Status.ResourceRules) == 0 || !slices.Equal(all.Status.ResourceRules[0].Verbs, []string{"*"}) {
+	all, err := admin.SelfSubjectRulesReviews().Create(ctx, &authorizationv1.SelfSubjectRulesReview{
+		Spec: authorizationv1.SelfSubjectRulesReviewSpec{Namespace: "default"},
+	}, metav1.CreateOptions{})
+	if err != nil || len(all.Status.ResourceRules) == 0 || !slices.Equal(all.Status.ResourceRules[0].Verbs,
+		[]string{"*"}) {
 		t.Errorf("an administrator's rules: %v %+v", err, all)
 	}
 	const base = "/apis/authorization.k8s.io/v1/"
@@ -183,19 +245,27 @@ func TestAccessReviews(t *testing.T) {
 	}
 	r.call(t, "POST", base+"namespaces/default/localsubjectaccessreviews",
 		`{"apiVersion":"authorization.k8s.io/v1","kind":"LocalSubjectAccessReview","spec":{"user":"u","resourceAttributes":{"namespace":"other"}}}`).
-		wants(t, "another namespace", 422, `spec.resourceAttributes.namespace: Invalid value: "other": must match metadata.namespace`)
+		wants(t, "another namespace", 422,
+			`spec.resourceAttributes.namespace: Invalid value: "other": must match metadata.namespace`)
 	r.call(t, "POST", base+"namespaces/default/localsubjectaccessreviews",
 		`{"apiVersion":"authorization.k8s.io/v1","kind":"LocalSubjectAccessReview","spec":{"user":"u","nonResourceAttributes":{}}}`).
-		wants(t, "a path", 422, `spec.nonResourceAttributes: Invalid value: {"Path":"","Verb":""}: disallowed on this kind of request`)
-	r.call(t, "POST", base+"subjectaccessreviews", strings.Replace(sar, "%", `{"user":"u","resourceAttributes":{"labelSelector":{"requirements":[{"key":"a","operator":"Near"}]}}}`, 1)).
+		wants(t, "a path", 422,
+			`spec.nonResourceAttributes: Invalid value: {"Path":"","Verb":""}: disallowed on this kind of request`)
+	r.call(t, "POST", base+"subjectaccessreviews", strings.Replace(sar, "%",
+		`{"user":"u","resourceAttributes":{"labelSelector":{"requirements":[{"key":"a","operator":"Near"}]}}}`, 1)).
 		wants(t, "an operator of another version", 201, `"allowed":false`)
 	// Selectors reach the authorizer: a node may list its own pods.
 	for selector, allowed := range map[string]bool{"spec.nodeName=n1": true, "spec.nodeName=n2": false} {
-		got, err := admin.SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
-			User: "system:node:n1", Groups: []string{"system:nodes"}, ResourceAttributes: &authorizationv1.ResourceAttributes{
-				Verb: "list", Resource: "pods", FieldSelector: &authorizationv1.FieldSelectorAttributes{RawSelector: selector},
-			},
-		}}, metav1.CreateOptions{})
+		got, err := admin.SubjectAccessReviews().Create(
+			ctx, &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+				User:   "system:node:n1",
+				Groups: []string{"system:nodes"},
+				ResourceAttributes: &authorizationv1.ResourceAttributes{
+					Verb:          "list",
+					Resource:      "pods",
+					FieldSelector: &authorizationv1.FieldSelectorAttributes{RawSelector: selector},
+				},
+			}}, metav1.CreateOptions{})
 		if err != nil || got.Status.Allowed != allowed {
 			t.Errorf("pods with %s: %v %+v", selector, err, got.Status)
 		}
@@ -205,8 +275,10 @@ func TestAccessReviews(t *testing.T) {
 // TestImpersonation acts as others, in every part of an identity.
 func TestImpersonation(t *testing.T) {
 	r := startSecured(t, nil)
-	r.grant(t, "actor", "ann", on([]string{"impersonate"}, []string{""}, []string{"users"}, "bob"), on([]string{"impersonate"}, []string{""}, []string{"groups"}, "devs"),
-		on([]string{"impersonate"}, []string{"authentication.k8s.io"}, []string{"userextras/team"}, "blue"), on([]string{"impersonate"}, []string{"authentication.k8s.io"}, []string{"uids"}, "u-1"))
+	r.grant(t, "actor", "ann", on([]string{"impersonate"}, []string{""}, []string{"users"}, "bob"),
+		on([]string{"impersonate"}, []string{""}, []string{"groups"}, "devs"),
+		on([]string{"impersonate"}, []string{"authentication.k8s.io"}, []string{"userextras/team"}, "blue"), on(
+			[]string{"impersonate"}, []string{"authentication.k8s.io"}, []string{"uids"}, "u-1"))
 	const path = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 	const body = `{"apiVersion":"authentication.k8s.io/v1","kind":"SelfSubjectReview"}`
 	who := func(cfg *rest.Config, headers ...string) (reply, authenticationv1.UserInfo) {
@@ -218,31 +290,70 @@ func TestImpersonation(t *testing.T) {
 		}
 		return got, review.Status.UserInfo
 	}
-	_, u := who(r.as("ann"), "Impersonate-User", "bob", "Impersonate-Group", "devs", "Impersonate-Extra-Team", "blue", "Impersonate-Uid", "u-1")
-	if u.Username != "bob" || u.UID != "u-1" || !slices.Equal(u.Groups, []string{"devs", "system:authenticated"}) || len(u.Extra["team"]) != 1 || u.Extra["team"][0] != "blue" {
+	_, u := who(r.as("ann"), "Impersonate-User", "bob", "Impersonate-Group", "devs", "Impersonate-Extra-Team", "blue",
+		"Impersonate-Uid", "u-1")
+	if u.Username != "bob" || u.UID != "u-1" || !slices.Equal(u.Groups, []string{"devs", "system:authenticated"}) ||
+		len(u.Extra["team"]) != 1 || u.Extra["team"][0] != "blue" {
 		t.Errorf("impersonated: %+v", u)
 	}
 	_, u = who(r.rest, "Impersonate-User", "system:serviceaccount:ns:sa")
-	if !slices.Equal(u.Groups, []string{"system:serviceaccounts", "system:serviceaccounts:ns", "system:authenticated"}) {
+	if !slices.Equal(u.Groups,
+		[]string{"system:serviceaccounts", "system:serviceaccounts:ns", "system:authenticated"}) {
 		t.Errorf("a service account: %+v", u)
 	}
 	got, _ := who(r.rest, "Impersonate-User", "bob", "Impersonate-Group", "system:unauthenticated")
 	got.wants(t, "who is not authenticated", 403, `User "bob" cannot create resource "selfsubjectreviews"`)
 	got, _ = who(r.rest, "Impersonate-User", "system:anonymous")
-	got.wants(t, "the anonymous", 403, `User "system:anonymous" cannot create resource "selfsubjectreviews" in API group "authentication.k8s.io" at the cluster scope`)
+	got.wants(t, "the anonymous", 403,
+		`User "system:anonymous" cannot create resource "selfsubjectreviews" in API group "authentication.k8s.io" at the cluster scope`)
 	for _, c := range []struct {
 		what    string
 		headers []string
 		code    int
 		text    string
 	}{
-		{"another user", []string{"Impersonate-User", "carl"}, 403, `users "carl" is forbidden: User "ann" cannot impersonate resource "users" in API group "" at the cluster scope`},
-		{"another group", []string{"Impersonate-User", "bob", "Impersonate-Group", "system:masters"}, 403, `groups "system:masters" is forbidden: User "ann" cannot impersonate resource "groups" in API group "" at the cluster scope`},
-		{"another extra", []string{"Impersonate-User", "bob", "Impersonate-Extra-Team", "red"}, 403, `userextras.authentication.k8s.io "red" is forbidden: User "ann" cannot impersonate resource "userextras/team" in API group "authentication.k8s.io" at the cluster scope`},
-		{"another uid", []string{"Impersonate-User", "bob", "Impersonate-Uid", "u-2"}, 403, `uids.authentication.k8s.io "u-2" is forbidden`},
-		{"a service account", []string{"Impersonate-User", "system:serviceaccount:ns:sa"}, 403, `serviceaccounts "sa" is forbidden: User "ann" cannot impersonate resource "serviceaccounts" in API group "" in the namespace "ns"`},
-		{"a group without a user", []string{"Impersonate-Group", "devs"}, 400, `requested &user.DefaultInfo{Name:"", UID:"", Groups:[]string{"devs"}, Extra:map[string][]string(nil)} without impersonating a user name`},
-		{"no service account's name", []string{"Impersonate-User", "system:serviceaccount:a b:c"}, 403, `users "system:serviceaccount:a b:c" is forbidden`},
+		{
+			"another user",
+			[]string{"Impersonate-User", "carl"},
+			403,
+			`users "carl" is forbidden: User "ann" cannot impersonate resource "users" in API group "" at the cluster scope`,
+		},
+		{
+			"another group",
+			[]string{"Impersonate-User", "bob", "Impersonate-Group", "system:masters"},
+			403,
+			`groups "system:masters" is forbidden: User "ann" cannot impersonate resource "groups" in API group "" at the cluster scope`,
+		},
+		{
+			"another extra",
+			[]string{"Impersonate-User", "bob", "Impersonate-Extra-Team", "red"},
+			403,
+			`userextras.authentication.k8s.io "red" is forbidden: User "ann" cannot impersonate resource "userextras/team" in API group "authentication.k8s.io" at the cluster scope`,
+		},
+		{
+			"another uid",
+			[]string{"Impersonate-User", "bob", "Impersonate-Uid", "u-2"},
+			403,
+			`uids.authentication.k8s.io "u-2" is forbidden`,
+		},
+		{
+			"a service account",
+			[]string{"Impersonate-User", "system:serviceaccount:ns:sa"},
+			403,
+			`serviceaccounts "sa" is forbidden: User "ann" cannot impersonate resource "serviceaccounts" in API group "" in the namespace "ns"`,
+		},
+		{
+			"a group without a user",
+			[]string{"Impersonate-Group", "devs"},
+			400,
+			`requested &user.DefaultInfo{Name:"", UID:"", Groups:[]string{"devs"}, Extra:map[string][]string(nil)} without impersonating a user name`,
+		},
+		{
+			"no service account's name",
+			[]string{"Impersonate-User", "system:serviceaccount:a b:c"},
+			403,
+			`users "system:serviceaccount:a b:c" is forbidden`,
+		},
 	} {
 		got, _ := who(r.as("ann"), c.headers...)
 		got.wants(t, c.what, c.code, c.text)
@@ -255,8 +366,10 @@ func TestImpersonationModes(t *testing.T) {
 	authn := []string{"authentication.k8s.io"}
 	r.grant(t, "lists", "bob", on([]string{"list"}, []string{""}, []string{"configmaps", "secrets"}))
 	r.grant(t, "node-lists", "system:node:n1", on([]string{"list"}, []string{""}, []string{"configmaps"}))
-	r.grant(t, "as-bob", "ann", on([]string{"impersonate:user-info"}, authn, []string{"users"}, "bob"), on([]string{"impersonate:arbitrary-node"}, authn, []string{"nodes"}, "n1"),
-		on([]string{"impersonate-on:user-info:list", "impersonate-on:arbitrary-node:list"}, []string{""}, []string{"configmaps"}))
+	r.grant(t, "as-bob", "ann", on([]string{"impersonate:user-info"}, authn, []string{"users"}, "bob"),
+		on([]string{"impersonate:arbitrary-node"}, authn, []string{"nodes"}, "n1"),
+		on([]string{"impersonate-on:user-info:list", "impersonate-on:arbitrary-node:list"}, []string{""},
+			[]string{"configmaps"}))
 	r.grant(t, "as-groups", "ann", on([]string{"impersonate:user-info"}, authn, []string{"groups"}, "*"))
 	for _, c := range []struct {
 		what, path string
@@ -265,28 +378,67 @@ func TestImpersonationModes(t *testing.T) {
 		text       string
 	}{
 		{"a user", "configmaps", []string{"Impersonate-User", "bob"}, 200, ""},
-		{"a user, something else", "secrets", []string{"Impersonate-User", "bob"}, 403, `secrets is forbidden: User "ann" cannot impersonate-on:user-info:list resource "secrets" in API group "" in the namespace "default"`},
-		{"another user", "configmaps", []string{"Impersonate-User", "carl"}, 403, `users.authentication.k8s.io "carl" is forbidden: User "ann" cannot impersonate:user-info resource "users" in API group "authentication.k8s.io" at the cluster scope`},
-		{"a uid", "configmaps", []string{"Impersonate-User", "bob", "Impersonate-Uid", "1"}, 403, `uids.authentication.k8s.io "1" is forbidden: User "ann" cannot impersonate:user-info resource "uids" in API group "authentication.k8s.io" at the cluster scope`},
-		{"masters", "configmaps", []string{"Impersonate-User", "bob", "Impersonate-Group", "system:masters"}, 403, `impersonating the system:masters group is not allowed`},
-		{"a bad extra", "configmaps", []string{"Impersonate-User", "bob", "Impersonate-Extra-team", "a"}, 403, `impersonating an invalid key in extra is not allowed`},
+		{
+			"a user, something else", "secrets",
+			[]string{"Impersonate-User", "bob"},
+			403,
+			`secrets is forbidden: User "ann" cannot impersonate-on:user-info:list resource "secrets" in API group "" in the namespace "default"`,
+		},
+		{
+			"another user", "configmaps",
+			[]string{"Impersonate-User", "carl"},
+			403,
+			`users.authentication.k8s.io "carl" is forbidden: User "ann" cannot impersonate:user-info resource "users" in API group "authentication.k8s.io" at the cluster scope`,
+		},
+		{
+			"a uid", "configmaps",
+			[]string{"Impersonate-User", "bob", "Impersonate-Uid", "1"},
+			403,
+			`uids.authentication.k8s.io "1" is forbidden: User "ann" cannot impersonate:user-info resource "uids" in API group "authentication.k8s.io" at the cluster scope`,
+		},
+		{
+			"masters", "configmaps",
+			[]string{"Impersonate-User", "bob", "Impersonate-Group", "system:masters"},
+			403,
+			`impersonating the system:masters group is not allowed`,
+		},
+		{
+			"a bad extra", "configmaps",
+			[]string{"Impersonate-User", "bob", "Impersonate-Extra-team", "a"},
+			403,
+			`impersonating an invalid key in extra is not allowed`,
+		},
 		{"a node", "configmaps", []string{"Impersonate-User", "system:node:n1"}, 200, ""},
-		{"another node", "configmaps", []string{"Impersonate-User", "system:node:n2"}, 403, `nodes.authentication.k8s.io "n2" is forbidden: User "ann" cannot impersonate:arbitrary-node resource "nodes"`},
-		{"a service account", "configmaps", []string{"Impersonate-User", "system:serviceaccount:ns:sa"}, 403, `configmaps is forbidden: User "ann" cannot impersonate-on:serviceaccount:list resource "configmaps"`},
+		{
+			"another node", "configmaps",
+			[]string{"Impersonate-User", "system:node:n2"},
+			403,
+			`nodes.authentication.k8s.io "n2" is forbidden: User "ann" cannot impersonate:arbitrary-node resource "nodes"`,
+		},
+		{
+			"a service account", "configmaps",
+			[]string{"Impersonate-User", "system:serviceaccount:ns:sa"},
+			403,
+			`configmaps is forbidden: User "ann" cannot impersonate-on:serviceaccount:list resource "configmaps"`,
+		},
 	} {
 		// Of modes that are about somebody the one that was granted last is tried first.
 		if c.code == 403 && !strings.HasPrefix(c.headers[1], "system:") {
-			callAs(t, r.as("ann"), "GET", "/api/v1/namespaces/default/configmaps", "", "Impersonate-User", "bob").wants(t, c.what+", before", 200, "")
+			callAs(t, r.as("ann"), "GET", "/api/v1/namespaces/default/configmaps", "", "Impersonate-User", "bob").wants(
+				t, c.what+", before", 200, "")
 		}
-		callAs(t, r.as("ann"), "GET", "/api/v1/namespaces/default/"+c.path, "", c.headers...).wants(t, c.what, c.code, c.text)
+		callAs(t, r.as("ann"), "GET", "/api/v1/namespaces/default/"+c.path, "", c.headers...).wants(t, c.what, c.code,
+			c.text)
 	}
 }
 
 // TestTokens is about service-account tokens from their request to the end of what they are bound to.
 func TestTokens(t *testing.T) {
 	r := startSecured(t, nil)
-	ctx, c := t.Context(), r.clients(t)
-	sa, err := c.CoreV1().ServiceAccounts("default").Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "build"}}, metav1.CreateOptions{})
+	ctx := t.Context()
+	c := r.clients(t)
+	sa, err := c.CoreV1().ServiceAccounts("default").Create(ctx,
+		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "build"}}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -296,17 +448,25 @@ func TestTokens(t *testing.T) {
 		t.Fatal(err)
 	}
 	issue := func(spec authenticationv1.TokenRequestSpec) (*authenticationv1.TokenRequest, error) {
-		return c.CoreV1().ServiceAccounts("default").CreateToken(ctx, "build", &authenticationv1.TokenRequest{Spec: spec}, metav1.CreateOptions{})
+		return c.CoreV1().ServiceAccounts("default").CreateToken(ctx, "build",
+			&authenticationv1.TokenRequest{Spec: spec}, metav1.CreateOptions{})
 	}
 	whoami := func(token string) (*authenticationv1.SelfSubjectReview, error) {
-		return kubernetes.NewForConfigOrDie(r.withToken(token)).AuthenticationV1().SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
+		return kubernetes.NewForConfigOrDie(r.withToken(token)).AuthenticationV1().SelfSubjectReviews().Create(ctx,
+			&authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
 	}
-	bound, err := issue(authenticationv1.TokenRequestSpec{BoundObjectRef: &authenticationv1.BoundObjectReference{Kind: "Pod", APIVersion: "v1", Name: "runner", UID: p.UID}})
+	bound, err := issue(authenticationv1.TokenRequestSpec{BoundObjectRef: &authenticationv1.BoundObjectReference{
+		Kind:       "Pod",
+		APIVersion: "v1",
+		Name:       "runner",
+		UID:        p.UID,
+	}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	me, err := whoami(bound.Status.Token)
-	if err != nil || me.Status.UserInfo.Username != "system:serviceaccount:default:build" || me.Status.UserInfo.UID != string(sa.UID) ||
+	if err != nil || me.Status.UserInfo.Username != "system:serviceaccount:default:build" ||
+		me.Status.UserInfo.UID != string(sa.UID) ||
 		!slices.Equal(me.Status.UserInfo.Extra["authentication.kubernetes.io/pod-name"], []string{"runner"}) {
 		t.Errorf("who a bound token is: %v %+v", err, me)
 	}
@@ -320,11 +480,17 @@ func TestTokens(t *testing.T) {
 	if _, err := whoami(foreign.Status.Token); !apierrors.IsUnauthorized(err) {
 		t.Errorf("a token for another audience: %v", err)
 	}
-	review, err := c.AuthenticationV1().TokenReviews().Create(ctx, &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: foreign.Status.Token, Audiences: []string{"vault", "else"}}}, metav1.CreateOptions{})
+	review, err := c.AuthenticationV1().TokenReviews().Create(ctx,
+		&authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{
+			Token:     foreign.Status.Token,
+			Audiences: []string{"vault", "else"},
+		}}, metav1.CreateOptions{})
 	if err != nil || !review.Status.Authenticated || !slices.Equal(review.Status.Audiences, []string{"vault"}) {
 		t.Errorf("reviewed by its audience: %v %+v", err, review.Status)
 	}
-	review, err = c.AuthenticationV1().TokenReviews().Create(ctx, &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: foreign.Status.Token}}, metav1.CreateOptions{})
+	review, err = c.AuthenticationV1().TokenReviews().Create(ctx,
+		&authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: foreign.Status.Token}},
+		metav1.CreateOptions{})
 	if err != nil || review.Status.Authenticated || review.Status.Error == "" || review.Status.User.Username != "" {
 		t.Errorf("reviewed by another: %v %+v", err, review.Status)
 	}
@@ -333,17 +499,45 @@ func TestTokens(t *testing.T) {
 		spec authenticationv1.TokenRequestSpec
 		text string
 	}{
-		{"short", authenticationv1.TokenRequestSpec{ExpirationSeconds: new(int64(599))}, "spec.expirationSeconds: Invalid value: 599: may not specify a duration less than 10 minutes"},
-		{"long", authenticationv1.TokenRequestSpec{ExpirationSeconds: new(int64(1)<<32 + 1)}, "may not specify a duration larger than 2^32 seconds"},
-		{"bound to a map", authenticationv1.TokenRequestSpec{BoundObjectRef: &authenticationv1.BoundObjectReference{Kind: "ConfigMap", APIVersion: "v1", Name: "x"}}, `cannot bind token to object of type`},
-		{"bound to nothing", authenticationv1.TokenRequestSpec{BoundObjectRef: &authenticationv1.BoundObjectReference{Kind: "Pod", APIVersion: "v1", Name: "none"}}, `pods "none" not found`},
-		{"bound to an older pod", authenticationv1.TokenRequestSpec{BoundObjectRef: &authenticationv1.BoundObjectReference{Kind: "Pod", APIVersion: "v1", Name: "runner", UID: "old"}}, "the UID in the bound object reference (old) does not match the UID in record"},
+		{
+			"short",
+			authenticationv1.TokenRequestSpec{ExpirationSeconds: new(int64(599))},
+			"spec.expirationSeconds: Invalid value: 599: may not specify a duration less than 10 minutes",
+		},
+		{
+			"long",
+			authenticationv1.TokenRequestSpec{ExpirationSeconds: new(int64(1)<<32 + 1)},
+			"may not specify a duration larger than 2^32 seconds",
+		},
+		{
+			"bound to a map", authenticationv1.TokenRequestSpec{BoundObjectRef: &authenticationv1.BoundObjectReference{
+				Kind:       "ConfigMap",
+				APIVersion: "v1",
+				Name:       "x",
+			}}, `cannot bind token to object of type`,
+		},
+		{
+			"bound to nothing", authenticationv1.TokenRequestSpec{
+				BoundObjectRef: &authenticationv1.BoundObjectReference{Kind: "Pod", APIVersion: "v1", Name: "none"},
+			}, `pods "none" not found`,
+		},
+		{
+			"bound to an older pod", authenticationv1.TokenRequestSpec{
+				BoundObjectRef: &authenticationv1.BoundObjectReference{
+					Kind:       "Pod",
+					APIVersion: "v1",
+					Name:       "runner",
+					UID:        "old",
+				},
+			}, "the UID in the bound object reference (old) does not match the UID in record",
+		},
 	} {
 		if _, err := issue(c.spec); err == nil || !strings.Contains(err.Error(), c.text) {
 			t.Errorf("%s: %v, want %s", c.what, err, c.text)
 		}
 	}
-	if err := c.CoreV1().Pods("default").Delete(ctx, "runner", metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))}); err != nil {
+	if err := c.CoreV1().Pods("default").Delete(ctx, "runner",
+		metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))}); err != nil {
 		t.Fatal(err)
 	}
 	waittest.Until(t, "the token ends with its pod", func() bool {
@@ -357,8 +551,16 @@ func TestAnonymous(t *testing.T) {
 	r := startSecured(t, nil)
 	stranger := r.withToken("")
 	for path, code := range map[string]int{
-		"/healthz": 200, "/livez": 200, "/readyz": 200, "/version": 200, "/api": 403, "/apis": 403, "/metrics": 403, "/openapi/v3": 403,
-		"/api/v1/pods": 403, "/nobody": 403,
+		"/healthz":     200,
+		"/livez":       200,
+		"/readyz":      200,
+		"/version":     200,
+		"/api":         403,
+		"/apis":        403,
+		"/metrics":     403,
+		"/openapi/v3":  403,
+		"/api/v1/pods": 403,
+		"/nobody":      403,
 	} {
 		if got := callAs(t, stranger, "GET", path, ""); got.Code != code {
 			t.Errorf("%s: %d, want %d: %s", path, got.Code, code, short(got.Body))
@@ -366,10 +568,12 @@ func TestAnonymous(t *testing.T) {
 	}
 	callAs(t, stranger, "GET", "/api/v1/namespaces/default/pods/x", "").wants(t, "a pod", 403,
 		`pods "x" is forbidden: User "system:anonymous" cannot get resource "pods" in API group "" in the namespace "default"`)
-	callAs(t, stranger, "GET", "/api", "").wants(t, "a path", 403, `forbidden: User "system:anonymous" cannot get path "/api"`)
+	callAs(t, stranger, "GET", "/api", "").wants(t, "a path", 403,
+		`forbidden: User "system:anonymous" cannot get path "/api"`)
 	for _, token := range []string{"nonsense", "a.b.c", strings.Repeat("x", 10000)} {
 		got := callAs(t, r.withToken(token), "GET", "/version", "")
-		if s := got.status(t); got.Code != 401 || s.Reason != metav1.StatusReasonUnauthorized || s.Message != "Unauthorized" {
+		if s := got.status(t); got.Code != 401 || s.Reason != metav1.StatusReasonUnauthorized ||
+			s.Message != "Unauthorized" {
 			t.Errorf("a wrong token: %d %+v", got.Code, s)
 		}
 	}
@@ -378,13 +582,19 @@ func TestAnonymous(t *testing.T) {
 // TestNodeAuthorizer: a kubelet sees its own node and pods.
 func TestNodeAuthorizer(t *testing.T) {
 	r := startSecured(t, nil)
-	ctx, c := t.Context(), r.clients(t)
-	if _, err := c.CoreV1().Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}, metav1.CreateOptions{}); err != nil {
+	ctx := t.Context()
+	c := r.clients(t)
+	if _, err := c.CoreV1().Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}},
+		metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	mine, other := pod("mine"), pod("other")
-	mine.Spec.NodeName, other.Spec.NodeName = "n1", "n2"
-	mine.Spec.Containers[0].EnvFrom = []corev1.EnvFromSource{{SecretRef: &corev1.SecretEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: "s1"}}}}
+	mine := pod("mine")
+	other := pod("other")
+	mine.Spec.NodeName = "n1"
+	other.Spec.NodeName = "n2"
+	mine.Spec.Containers[0].EnvFrom = []corev1.EnvFromSource{
+		{SecretRef: &corev1.SecretEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: "s1"}}},
+	}
 	for _, p := range []*corev1.Pod{mine, other} {
 		if _, err := c.CoreV1().Pods("default").Create(ctx, p, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
@@ -392,24 +602,38 @@ func TestNodeAuthorizer(t *testing.T) {
 	}
 	node := r.as("system:node:n1", "system:nodes")
 	for path, code := range map[string]int{
-		"/api/v1/nodes/n1": 200, "/api/v1/nodes/n2": 403, "/api/v1/nodes": 403, "/api/v1/nodes?fieldSelector=metadata.name%3Dn1": 200,
-		"/api/v1/pods": 403, "/api/v1/pods?fieldSelector=spec.nodeName%3Dn1": 200, "/api/v1/pods?fieldSelector=spec.nodeName%3Dn2": 403,
-		"/api/v1/namespaces/default/pods/mine": 200, "/api/v1/namespaces/default/pods/other": 403,
-		"/api/v1/namespaces/default/secrets/s1": 404, "/api/v1/namespaces/default/secrets/s2": 403, "/api/v1/namespaces/default/secrets": 403,
+		"/api/v1/nodes/n1": 200,
+		"/api/v1/nodes/n2": 403,
+		"/api/v1/nodes":    403,
+		"/api/v1/nodes?fieldSelector=metadata.name%3Dn1": 200,
+		"/api/v1/pods": 403,
+		"/api/v1/pods?fieldSelector=spec.nodeName%3Dn1": 200,
+		"/api/v1/pods?fieldSelector=spec.nodeName%3Dn2": 403,
+		"/api/v1/namespaces/default/pods/mine":          200,
+		"/api/v1/namespaces/default/pods/other":         403,
+		"/api/v1/namespaces/default/secrets/s1":         404,
+		"/api/v1/namespaces/default/secrets/s2":         403,
+		"/api/v1/namespaces/default/secrets":            403,
 	} {
 		if got := callAs(t, node, "GET", path, ""); got.Code != code {
 			t.Errorf("%s: %d, want %d: %s", path, got.Code, code, short(got.Body))
 		}
 	}
-	callAs(t, node, "GET", "/api/v1/nodes/n2", "").wants(t, "another node", 403, "node: node 'n1' cannot read 'n2', only its own Node object")
+	callAs(t, node, "GET", "/api/v1/nodes/n2", "").wants(t, "another node", 403,
+		"node: node 'n1' cannot read 'n2', only its own Node object")
 	for path, text := range map[string]string{
-		"/apis/coordination.k8s.io/v1/namespaces/default/leases/n1":         `node: can only access leases in the "kube-node-lease" system namespace`,
-		"/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/n2": "node: can only access node lease with the same name as the requesting node",
-		"/apis/storage.k8s.io/v1/csinodes/n2":                               "node: can only access CSINode with the same name as the requesting node",
-		"/apis/resource.k8s.io/v1/resourceslices":                           "node: can only list/watch/deletecollection resourceslices with nodeName field selector",
-		"/apis/resource.k8s.io/v1/namespaces/default/resourceclaims/c":      "node: no relationship found between node 'n1' and this object",
-		"/api/v1/namespaces/default/secrets":                                "node: No Object name found",
-		"/api/v1/namespaces/default/persistentvolumeclaims":                 "node: can only get individual resources of this type",
+		"/apis/coordination.k8s.io/v1/namespaces/default/leases/n1": `node: can only access leases in the "kube-node-lease" system namespace`,
+		"/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/n2": "node: can only access node lease with " +
+			"the same name as the requesting node",
+		"/apis/storage.k8s.io/v1/csinodes/n2": "node: can only access CSINode with the " +
+			"same name as the requesting node",
+		"/apis/resource.k8s.io/v1/resourceslices": "node: can only list/watch/deletecollection resourceslices with " +
+			"nodeName field selector",
+		"/apis/resource.k8s.io/v1/namespaces/default/resourceclaims/c": "node: no relationship found between " +
+			"node 'n1' and this object",
+		"/api/v1/namespaces/default/secrets": "node: No Object name found",
+		"/api/v1/namespaces/default/persistentvolumeclaims": "node: can only get individual " +
+			"resources of this type",
 	} {
 		callAs(t, node, "GET", path, "").wants(t, path, 403, text)
 	}

@@ -21,8 +21,8 @@ import (
 	"keelson/apiserver/registry"
 )
 
-// Reader reads the server's own objects without the pipeline, for admission, authorization and token verification. The results are shared
-// and never modified (P4). It is safe for concurrent use.
+// Reader reads the server's own objects without the pipeline, for admission, authorization and token verification. The
+// results are shared and never modified (P4). It is safe for concurrent use.
 type Reader struct {
 	resources map[schema.GroupVersionResource]*registry.Resource
 	custom    func(schema.GroupVersionResource) *registry.Resource // finds custom resources
@@ -51,7 +51,9 @@ func (r *Reader) storage(gvr schema.GroupVersionResource) (objects.Storage, erro
 }
 
 // Get returns an object from the cache, which may be slightly old. An object missing there is read consistently.
-func (r *Reader) Get(ctx context.Context, gvr schema.GroupVersionResource, namespace, name string) (runtime.Object, error) {
+func (r *Reader) Get(
+	ctx context.Context, gvr schema.GroupVersionResource, namespace, name string,
+) (runtime.Object, error) {
 	s, err := r.storage(gvr)
 	if err != nil {
 		return nil, err
@@ -67,7 +69,9 @@ func (r *Reader) Get(ctx context.Context, gvr schema.GroupVersionResource, names
 }
 
 // GetLatest returns the stored state of an object.
-func (r *Reader) GetLatest(ctx context.Context, gvr schema.GroupVersionResource, namespace, name string) (runtime.Object, error) {
+func (r *Reader) GetLatest(
+	ctx context.Context, gvr schema.GroupVersionResource, namespace, name string,
+) (runtime.Object, error) {
 	s, err := r.storage(gvr)
 	if err != nil {
 		return nil, err
@@ -80,7 +84,9 @@ func (r *Reader) GetLatest(ctx context.Context, gvr schema.GroupVersionResource,
 }
 
 // List returns the objects of the namespace ("": all) from the cache.
-func (r *Reader) List(ctx context.Context, gvr schema.GroupVersionResource, namespace string) ([]runtime.Object, error) {
+func (r *Reader) List(
+	ctx context.Context, gvr schema.GroupVersionResource, namespace string,
+) ([]runtime.Object, error) {
 	s, err := r.storage(gvr)
 	if err != nil {
 		return nil, err
@@ -107,7 +113,12 @@ func (r *Reader) Select(
 	if f == nil {
 		f = fields.Everything()
 	}
-	page, err := s.List(ctx, objects.ListQuery{Namespace: namespace, Labels: l, Fields: f, ResourceVersion: "0"})
+	page, err := s.List(ctx, objects.ListQuery{
+		Namespace:       namespace,
+		Labels:          l,
+		Fields:          f,
+		ResourceVersion: "0",
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -124,16 +135,19 @@ func (r *Reader) Create(ctx context.Context, gvr schema.GroupVersionResource, ob
 	return r.create(ctx, gvr, o)
 }
 
-// GuaranteedUpdate updates an object without the pipeline: f gets its current state, which is shared, and returns the new one; the same one means no
-// write. f is called again after a conflict.
+// GuaranteedUpdate updates an object without the pipeline: f gets its current state, which is shared, and returns the
+// new one; the same one means no write. f is called again after a conflict.
 func (r *Reader) GuaranteedUpdate(
-	ctx context.Context, gvr schema.GroupVersionResource, namespace, name string, f func(current runtime.Object) (runtime.Object, error),
+	ctx context.Context, gvr schema.GroupVersionResource, namespace, name string,
+	f func(current runtime.Object) (runtime.Object, error),
 ) error {
 	s, err := r.storage(gvr)
 	if err != nil {
 		return err
 	}
-	_, _, _, err = s.Update(ctx, namespace, name, false, func(_ context.Context, current kind.Object) (kind.Object, error) {
+	_, _, _, err = s.Update(ctx, namespace, name, false, func(
+		_ context.Context, current kind.Object,
+	) (kind.Object, error) {
 		next, err := f(current)
 		if err != nil {
 			return nil, err
@@ -167,8 +181,13 @@ var podsGVR = corev1.SchemeGroupVersion.WithResource("pods")
 // listOptions converts client options to a query, for Source.
 func listOptions(namespace string, opts metav1.ListOptions) (objects.ListQuery, error) {
 	q := objects.ListQuery{
-		Namespace: namespace, ResourceVersion: opts.ResourceVersion, Match: string(opts.ResourceVersionMatch), Limit: opts.Limit,
-		Continue: opts.Continue, SendInitialEvents: opts.SendInitialEvents, Bookmarks: opts.AllowWatchBookmarks,
+		Namespace:         namespace,
+		ResourceVersion:   opts.ResourceVersion,
+		Match:             string(opts.ResourceVersionMatch),
+		Limit:             opts.Limit,
+		Continue:          opts.Continue,
+		SendInitialEvents: opts.SendInitialEvents,
+		Bookmarks:         opts.AllowWatchBookmarks,
 	}
 	var err error
 	if q.Labels, err = labels.Parse(opts.LabelSelector); err != nil {

@@ -11,8 +11,10 @@ import (
 func TestRoutes(t *testing.T) {
 	s := start(t, nil)
 	const base = "/api/v1/namespaces/default/"
-	const notFound, notAllowed = "the server could not find the requested resource", "the server does not allow this method on the requested resource"
-	one := "406: Not Acceptable\n\nAvailable representations: application/json, application/yaml, application/vnd.kubernetes.protobuf"
+	const notFound, notAllowed = "the server could not find the requested resource",
+		"the server does not allow this method on the requested resource"
+	one := "406: Not Acceptable\n\nAvailable representations: application/json, application/yaml, " +
+		"application/vnd.kubernetes.protobuf"
 	many := one + ", application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch"
 	for _, tc := range []struct {
 		method, path string
@@ -26,16 +28,32 @@ func TestRoutes(t *testing.T) {
 		{"GET", base + "pods/x", "Accept: garbage", 406, one},
 		{"GET", base + "pods/x/status", "Accept: text/*", 406, one},
 		{"POST", base + "configmaps", "Accept: application/xml", 406, one},
-		{"GET", base + "pods/x/log", "Accept: application/xml", 406, strings.Replace(one, ": app", ": text/plain, app", 1)},
+		{
+			"GET", base + "pods/x/log", "Accept: application/xml", 406,
+			strings.Replace(one, ": app", ": text/plain, app", 1),
+		},
 		{"GET", base + "pods/x", "Accept: text/html, */*", 404, `pods "x" not found`},
-		{"GET", base + "pods", "Accept: application/json;as=Foo;g=x;v=v1", 406, "only the following media types are accepted: application/json, application/yaml, application/vnd.kubernetes.protobuf"},
+		{
+			"GET", base + "pods", "Accept: application/json;as=Foo;g=x;v=v1", 406,
+			"only the following media types are accepted: application/json, application/yaml, " +
+				"application/vnd.kubernetes.protobuf",
+		},
 		{"PATCH", base + "configmaps/a", "Content-Type: application/json", 415, "415: Unsupported Media Type"},
-		{"PATCH", base + "configmaps/a", "Content-Type: application/apply-patch+cbor", 415, "415: Unsupported Media Type"},
+		{
+			"PATCH", base + "configmaps/a", "Content-Type: application/apply-patch+cbor", 415,
+			"415: Unsupported Media Type",
+		},
 		{"GET", base + "configmaps/a%25b", "", 400, `Name parameter invalid: "a%b": may not contain '%'`},
 		{"GET", base + "configmaps/%2e%2e", "", 400, `Name parameter invalid: "..": may not be '..'`},
 		{"DELETE", base + "configmaps/a%25b", "", 400, `Name parameter invalid: "a%b": may not contain '%'`},
-		{"GET", base + "configmaps?resourceVersion=x", "", 400, `invalid resource version: resourceVersion: Invalid value: "x": strconv.ParseUint: parsing "x": invalid syntax`},
-		{"GET", base + "configmaps?limit=1&continue=x&resourceVersion=1", "", 400, "invalid continue token: continue key is not valid: illegal base64 data at input byte 0"},
+		{
+			"GET", base + "configmaps?resourceVersion=x", "", 400,
+			`invalid resource version: resourceVersion: Invalid value: "x": strconv.ParseUint: parsing "x": invalid syntax`,
+		},
+		{
+			"GET", base + "configmaps?limit=1&continue=x&resourceVersion=1", "", 400,
+			"invalid continue token: continue key is not valid: illegal base64 data at input byte 0",
+		},
 		{"GET", "/api/v1/bindings", "", 404, notFound},
 		{"POST", "/apis/authorization.k8s.io/v1/localsubjectaccessreviews", "", 404, notFound},
 		{"GET", "/api/v1/namespaces/default/finalize", "", 405, notAllowed},
@@ -51,7 +69,13 @@ func TestRoutes(t *testing.T) {
 		t.Errorf("who takes nothing that there is gets it in a form to be read: %s", b)
 	}
 	for path, want := range map[string]int{
-		base + "pods": 405, base + "pods/x": 405, "/version": 405, "/api": 405, "/apis/apps/v1": 405, "/healthz": 200, "/metrics": 200,
+		base + "pods":   405,
+		base + "pods/x": 405,
+		"/version":      405,
+		"/api":          405,
+		"/apis/apps/v1": 405,
+		"/healthz":      200,
+		"/metrics":      200,
 	} {
 		if got := s.call(t, "HEAD", path, "").Code; got != want {
 			t.Errorf("HEAD %s: %d, want %d", path, got, want)

@@ -27,8 +27,8 @@ import (
 	"keelson/lib/h2"
 )
 
-// Run serves until ctx is done. It calls ready when the caches are filled, the bootstrap objects exist and requests are accepted. At
-// shutdown readiness fails first, then watches end, then running requests finish.
+// Run serves until ctx is done. It calls ready when the caches are filled, the bootstrap objects exist and requests are
+// accepted. At shutdown readiness fails first, then watches end, then running requests finish.
 func (s *Server) Run(ctx context.Context, ready func()) error {
 	// What running requests need outlives ctx until they are done.
 	inner, cancel := context.WithCancel(context.WithoutCancel(ctx))
@@ -121,13 +121,14 @@ func (s *Server) serve(ctx, inner context.Context, g *errgroup.Group, ready func
 	return s.shutdown(hs)
 }
 
-// listen accepts connections until the returned server is shut down; failed then receives the error, or nil. Both are nil without a
-// listener.
+// listen accepts connections until the returned server is shut down; failed then receives the error, or nil. Both are
+// nil without a listener.
 func (s *Server) listen(inner context.Context, g *errgroup.Group) (hs *http.Server, failed chan error) {
 	if s.config.Listener == nil {
 		return nil, nil
 	}
-	hs, failed = s.httpServer(inner), make(chan error, 1)
+	hs = s.httpServer(inner)
+	failed = make(chan error, 1)
 	l := net.Listener(s.listener)
 	if s.config.TLS != nil {
 		l = tls.NewListener(l, hs.TLSConfig)
@@ -159,7 +160,8 @@ func (s *Server) shutdown(hs *http.Server) error {
 // maxConcurrentStreams limits the concurrent requests of a connection.
 const maxConcurrentStreams = 1000
 
-// httpServer serves HTTP/2 with enough streams per connection for a client with many informers, and HTTP/1.1 for upgrades.
+// httpServer serves HTTP/2 with enough streams per connection for a client with many informers, and HTTP/1.1 for
+// upgrades.
 func (s *Server) httpServer(inner context.Context) *http.Server {
 	hs := &http.Server{
 		Handler:           s.root,
@@ -179,7 +181,11 @@ func (s *Server) httpServer(inner context.Context) *http.Server {
 		hs.HTTP2 = &http.HTTP2Config{MaxConcurrentStreams: maxConcurrentStreams, WriteByteTimeout: time.Minute}
 		return hs
 	}
-	h2.Configure(hs, h2.Options{MaxStreams: maxConcurrentStreams, IdleTimeout: 90 * time.Second, WriteTimeout: time.Minute})
+	h2.Configure(hs, h2.Options{
+		MaxStreams:   maxConcurrentStreams,
+		IdleTimeout:  90 * time.Second,
+		WriteTimeout: time.Minute,
+	})
 	return hs
 }
 
@@ -219,7 +225,11 @@ func (s *Server) startHandler(inner context.Context, g *errgroup.Group, f EventH
 // relist updates known, and the event handler, to the current state.
 func (f EventHandler) relist(ctx context.Context, st objects.Storage, known map[string]kind.Object) (string, error) {
 	// resourceVersion=0 reads the cache and skips unreadable objects.
-	page, err := st.List(ctx, objects.ListQuery{Labels: labels.Everything(), Fields: fields.Everything(), ResourceVersion: "0"})
+	page, err := st.List(ctx, objects.ListQuery{
+		Labels:          labels.Everything(),
+		Fields:          fields.Everything(),
+		ResourceVersion: "0",
+	})
 	if err != nil {
 		return "", fmt.Errorf("list %s: %w", f.Resource.Resource, err)
 	}
@@ -237,10 +247,17 @@ func (f EventHandler) relist(ctx context.Context, st objects.Storage, known map[
 }
 
 // watch passes on changes after rv; lost means that the history is gone.
-func (f EventHandler) watch(ctx context.Context, st objects.Storage, known map[string]kind.Object, rv *string, seen *atomic.Int64) (lost bool, err error) {
-	w, err := st.Watch(ctx, objects.ListQuery{Labels: labels.Everything(), Fields: fields.Everything(), ResourceVersion: *rv})
+func (f EventHandler) watch(
+	ctx context.Context, st objects.Storage, known map[string]kind.Object, rv *string, seen *atomic.Int64,
+) (lost bool, err error) {
+	w, err := st.Watch(ctx, objects.ListQuery{
+		Labels:          labels.Everything(),
+		Fields:          fields.Everything(),
+		ResourceVersion: *rv,
+	})
 	if err != nil {
-		return apierrors.IsResourceExpired(err) || apierrors.IsGone(err), fmt.Errorf("watch %s: %w", f.Resource.Resource, err)
+		return apierrors.IsResourceExpired(err) || apierrors.IsGone(err),
+			fmt.Errorf("watch %s: %w", f.Resource.Resource, err)
 	}
 	for ev := range w.Events() {
 		*rv = ev.Entry.Object.GetResourceVersion()
@@ -264,7 +281,8 @@ type handlerState struct {
 	seen    atomic.Int64 // the revision of the last object, or list, that it received
 }
 
-// waitForHandlers waits until all event handlers have received the bootstrap objects, so that all rules apply to the first request.
+// waitForHandlers waits until all event handlers have received the bootstrap objects, so that all rules apply to the
+// first request.
 func (s *Server) waitForHandlers(ctx, inner context.Context) error {
 	for _, f := range s.handlerProgress {
 		page, err := f.storage.List(inner, objects.ListQuery{Labels: labels.Everything(), Fields: fields.Everything()})

@@ -27,8 +27,8 @@ import (
 
 const testIssuer = "https://kubernetes.default.svc.cluster.local"
 
-// startSecured is start with the judges of a real cluster: tokens, bootstrap tokens, the Node authorizer and RBAC with its policy.
-// edit may change the parts.
+// startSecured is start with the judges of a real cluster: tokens, bootstrap tokens, the Node authorizer and RBAC with
+// its policy. edit may change the parts.
 func startSecured(t testing.TB, edit func(*apiserver.Reader, *apiserver.Parts)) *running {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -45,18 +45,26 @@ func startSecured(t testing.TB, edit func(*apiserver.Reader, *apiserver.Parts)) 
 			if err != nil {
 				return parts, err
 			}
-			tokens, err := authn.NewTokens(authn.TokenConfig{Key: key, Issuers: []string{testIssuer}, Extend: true}, lookup{r})
+			tokens, err := authn.NewTokens(authn.TokenConfig{Key: key, Issuers: []string{testIssuer}, Extend: true},
+				lookup{r})
 			if err != nil {
 				return parts, err
 			}
-			parts.Authenticators = append([]auth.Authenticator{tokens, authn.BootstrapTokens{Secret: lookup{r}.bootstrapSecret}}, parts.Authenticators...)
-			parts.Authorizer = authz.Union{authz.Node{Pods: r.PodsOn, Objects: r, Rules: bootstrap.NodeRules()}, rbac, authz.Masters{}}
+			parts.Authenticators = append([]auth.Authenticator{tokens, authn.BootstrapTokens{Secret: lookup{
+				r,
+			}.bootstrapSecret}}, parts.Authenticators...)
+			parts.Authorizer = authz.Union{
+				authz.Node{Pods: r.PodsOn, Objects: r, Rules: bootstrap.NodeRules()}, rbac, authz.Masters{},
+			}
 			parts.Tokens = tokens
 			parts.Rules = authz.Rules{Of: []interface {
 				RulesFor(*auth.User, string) []rbacv1.PolicyRule
 			}{authz.Masters{}, rbac}}
 			for _, resource := range []string{"clusterroles", "roles", "clusterrolebindings", "rolebindings"} {
-				guarded[schema.GroupResource{Group: rbacv1.GroupName, Resource: resource}] = authz.Escalation{Rules: rbac, Authorizer: parts.Authorizer}.Check
+				guarded[schema.GroupResource{Group: rbacv1.GroupName, Resource: resource}] = authz.Escalation{
+					Rules:      rbac,
+					Authorizer: parts.Authorizer,
+				}.Check
 			}
 			parts.Guards = guarded
 			if edit != nil {
@@ -66,7 +74,9 @@ func startSecured(t testing.TB, edit func(*apiserver.Reader, *apiserver.Parts)) 
 		}
 		for _, resource := range []string{"clusterroles", "roles", "clusterrolebindings", "rolebindings"} {
 			c.EventHandlers = append(c.EventHandlers, apiserver.EventHandler{
-				Resource: rbacv1.SchemeGroupVersion.WithResource(resource), Set: func(o runtime.Object) { rbac.Set(o) }, Remove: rbac.Remove,
+				Resource: rbacv1.SchemeGroupVersion.WithResource(resource),
+				Set:      func(o runtime.Object) { rbac.Set(o) },
+				Remove:   rbac.Remove,
 			})
 		}
 	})
@@ -116,12 +126,18 @@ func (l lookup) bootstrapSecret(ctx context.Context, name string) *corev1.Secret
 func (r *running) withToken(token string) *rest.Config {
 	c := rest.AnonymousClientConfig(r.rest)
 	c.BearerToken = token
-	c.QPS, c.UserAgent = -1, "tester/1"
+	c.QPS = -1
+	c.UserAgent = "tester/1"
 	return c
 }
 
 func on(verbs, group, resources []string, names ...string) rbacv1.PolicyRule {
-	return rbacv1.PolicyRule{Verbs: verbs, APIGroups: group, Resources: resources, ResourceNames: names}
+	return rbacv1.PolicyRule{
+		Verbs:         verbs,
+		APIGroups:     group,
+		Resources:     resources,
+		ResourceNames: names,
+	}
 }
 
 func (l lookup) SecretToken(ctx context.Context, namespace, name string) (authn.SecretToken, bool) {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package apiserver is the Kubernetes API server: it assembles the registry's resources, their storage, the handlers and the pipeline, and
-// serves them on a listener and inside the process. cluster creates one and runs it. It never starts an agent and knows none.
+// Package apiserver is the Kubernetes API server: it assembles the registry's resources, their storage, the handlers
+// and the pipeline, and serves them on a listener and inside the process. cluster creates one and runs it. It never
+// starts an agent and knows none.
 package apiserver
 
 import (
@@ -61,8 +62,8 @@ type Config struct {
 	Store store.Store
 	// Listener serves HTTPS; nil: only in-process clients. The server closes it.
 	Listener net.Listener
-	// Connections limits the open client connections (default 20,000), Streams the running requests that are proxied to another server
-	// (default 1,000).
+	// Connections limits the open client connections (default 20,000), Streams the running requests that are proxied to
+	// another server (default 1,000).
 	Connections, Streams int
 	// TLS holds the server's certificate and the client CAs. nil: plain HTTP, for tests.
 	TLS *tls.Config
@@ -70,27 +71,29 @@ type Config struct {
 	StandardHTTP2 bool
 	// Parts builds the components that read objects. New calls it once.
 	Parts func(*Reader) (Parts, error)
-	// EventHandlers lists the event handlers of resources; they have the current state before the server is ready (RBAC rules, for example).
+	// EventHandlers lists the event handlers of resources; they have the current state before the server is ready (RBAC
+	// rules, for example).
 	EventHandlers []EventHandler
 	// Bootstrap are objects that must exist: missing ones are created, cluster roles and bindings updated.
 	Bootstrap []runtime.Object
 	// RemovedBindings are bindings of earlier versions: their subjects are removed from the bindings with these names.
 	RemovedBindings []*rbacv1.ClusterRoleBinding
-	// Kubelet holds the client certificate for kubelets and the CA of their certificates; nil: kubelets cannot be called.
+	// Kubelet holds the client certificate for kubelets and the CA of their certificates; nil: kubelets cannot be
+	// called.
 	Kubelet *tls.Config
 	// Outbound has the server's own addresses, in addition to its Listener and the address of the Service "kubernetes".
 	Outbound outbound.Config
 	// Extra are further paths, below /keelson/ or elsewhere; a path that ends in "/" matches all paths below it.
 	Extra map[string]http.Handler
-	// ServiceCIDRs are the service CIDRs, one or one per IP family, that of the default one first; default 10.96.0.0/16. NodePorts is the
-	// node port range; zero: servicealloc.DefaultPorts.
+	// ServiceCIDRs are the service CIDRs, one or one per IP family, that of the default one first; default
+	// 10.96.0.0/16. NodePorts is the node port range; zero: servicealloc.DefaultPorts.
 	ServiceCIDRs []netip.Prefix
 	NodePorts    servicealloc.PortRange
-	// Advertise is the server's address for other machines, the endpoint of the Service "kubernetes". Empty: the listener's, none without a
-	// listener.
+	// Advertise is the server's address for other machines, the endpoint of the Service "kubernetes". Empty: the
+	// listener's, none without a listener.
 	Advertise string
-	// SharedStore means that other servers may use Store: each renews a key in it, and the endpoints of the Service "kubernetes" are the running
-	// servers.
+	// SharedStore means that other servers may use Store: each renews a key in it, and the endpoints of the Service
+	// "kubernetes" are the running servers.
 	SharedStore bool
 	// InProcess are the components that live as long as this server, by the names of their leader election leases.
 	InProcess map[string]bool
@@ -160,21 +163,22 @@ type Server struct {
 	resources []*registry.Resource
 	handler   *handlers.Handler
 	// definitions serve custom resources; documents are the discovery documents.
-	definitions       *crd.Definitions
-	services          *aggregate.Services
-	flowSchemaStatus  *flowSchemaStatus
-	documents         *discovery.Documents
-	schemas           *openapi.Documents
-	publishMu         sync.Mutex // serializes republish, so that the last state is published
-	authorizer        auth.Authorizer
-	metrics           *pipeline.Metrics
-	listener          *connlimit.Listener // nil without Config.Listener
-	eventHandlers     []EventHandler
-	handlerProgress   []*handlerState
-	addresses         *servicealloc.Allocator
-	usage             *usage.Collector
-	tunnels           *tunnels.Tunnels
-	peers             *peers                        // used by one goroutine at a time: bootstrap, then runEndpoints or newSystemObjectsLoop, then removeOwnEndpoint
+	definitions      *crd.Definitions
+	services         *aggregate.Services
+	flowSchemaStatus *flowSchemaStatus
+	documents        *discovery.Documents
+	schemas          *openapi.Documents
+	publishMu        sync.Mutex // serializes republish, so that the last state is published
+	authorizer       auth.Authorizer
+	metrics          *pipeline.Metrics
+	listener         *connlimit.Listener // nil without Config.Listener
+	eventHandlers    []EventHandler
+	handlerProgress  []*handlerState
+	addresses        *servicealloc.Allocator
+	usage            *usage.Collector
+	tunnels          *tunnels.Tunnels
+	// used by one goroutine at a time: bootstrap, then runEndpoints or newSystemObjectsLoop, then removeOwnEndpoint
+	peers             *peers
 	systemObjectsLoop *keyed.Loop[systemObjectsKey] // woken when one of the server's own objects was deleted
 	root              http.Handler
 
@@ -185,11 +189,21 @@ type Server struct {
 }
 
 // serverUser is the user of the server's own writes.
-var serverUser = &auth.User{Name: "system:apiserver", Groups: []string{auth.Masters, auth.Authenticated}, How: auth.InProcess}
+var serverUser = &auth.User{
+	Name:   "system:apiserver",
+	Groups: []string{auth.Masters, auth.Authenticated},
+	How:    auth.InProcess,
+}
 
 // New assembles a server from c. Nothing runs yet.
 func New(c Config) (*Server, error) {
-	s := &Server{config: c, log: c.Log, stopping: make(chan struct{}), metrics: pipeline.NewMetrics(), peers: newPeers()}
+	s := &Server{
+		config:   c,
+		log:      c.Log,
+		stopping: make(chan struct{}),
+		metrics:  pipeline.NewMetrics(),
+		peers:    newPeers(),
+	}
 	s.systemObjectsLoop = s.newSystemObjectsLoop()
 	patch.LimitCopies()
 	s.metrics.Registry.MustRegister(c.Collectors...)
@@ -229,8 +243,20 @@ func New(c Config) (*Server, error) {
 		res.Guard = s.guardDevices(res.GroupResource(), parts.Guards[res.GroupResource()])
 	}
 	s.handler = handlers.New(handlers.Config{
-		Resources: s.resources, Custom: s.definitions.Resource, Admission: parts.Admission, Tokens: parts.Tokens, Authorizer: parts.Authorizer, Rules: parts.Rules,
-		Kubelet: c.Kubelet, Outbound: s.reader.outbound, TunnelDialer: s.tunnels.Dial, Stopping: s.stopping, Metrics: s.metrics, WatchWriteTimeout: c.WatchWriteTimeout, Marks: c.Marks, Log: s.log,
+		Resources:         s.resources,
+		Custom:            s.definitions.Resource,
+		Admission:         parts.Admission,
+		Tokens:            parts.Tokens,
+		Authorizer:        parts.Authorizer,
+		Rules:             parts.Rules,
+		Kubelet:           c.Kubelet,
+		Outbound:          s.reader.outbound,
+		TunnelDialer:      s.tunnels.Dial,
+		Stopping:          s.stopping,
+		Metrics:           s.metrics,
+		WatchWriteTimeout: c.WatchWriteTimeout,
+		Marks:             c.Marks,
+		Log:               s.log,
 	})
 	s.reader.create = func(ctx context.Context, gvr schema.GroupVersionResource, obj kind.Object) error {
 		return s.handler.Create(ctx, serverUser, gvr, obj)
@@ -243,15 +269,25 @@ func New(c Config) (*Server, error) {
 	return s, nil
 }
 
-// pipeline is the path of a request: through the filters, then to an aggregated server, to the resources or to the other paths.
+// pipeline is the path of a request: through the filters, then to an aggregated server, to the resources or to the
+// other paths.
 func (s *Server) pipeline(parts *Parts, fair *fairness.Controller, paths http.Handler) http.Handler {
 	c := &s.config
 	return pipeline.New(pipeline.Config{
-		Authenticators: parts.Authenticators, Authorizer: parts.Authorizer, Metrics: s.metrics, Marks: c.Marks, Log: s.log,
-		MaxStreams: c.Streams, Fairness: fair, Cost: s.cost, Audit: c.Audit, Tracing: c.Tracing,
+		Authenticators: parts.Authenticators,
+		Authorizer:     parts.Authorizer,
+		Metrics:        s.metrics,
+		Marks:          c.Marks,
+		Log:            s.log,
+		MaxStreams:     c.Streams,
+		Fairness:       fair,
+		Cost:           s.cost,
+		Audit:          c.Audit,
+		Tracing:        c.Tracing,
 	}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		rq := pipeline.From(r.Context())
-		if other := s.services.Handler(schema.GroupVersion{Group: rq.Group, Version: rq.Version}, r.URL.Path); other != nil {
+		if other := s.services.Handler(schema.GroupVersion{Group: rq.Group, Version: rq.Version},
+			r.URL.Path); other != nil {
 			rq.InitialEventsSent() // the other server limits its watches itself
 			other.ServeHTTP(w, r)
 			return
@@ -316,19 +352,31 @@ func (s *Server) setUpCustomResources() {
 	row := s.reader.resources[gvr]
 	hooks := crd.NewHookMetrics(s.metrics.Registry)
 	s.definitions = crd.New(crd.Config{
-		Cache: s.storage.cache, Stored: row.Storage, Owners: row.FieldManagers["status"], Log: s.log,
+		Cache:   s.storage.cache,
+		Stored:  row.Storage,
+		Owners:  row.FieldManagers["status"],
+		Log:     s.log,
 		BuiltIn: func(gvr schema.GroupVersionResource) bool { return s.reader.resources[gvr] != nil },
-		Hooks: &crd.Hooks{Outbound: s.reader.outbound, Resolve: func(ctx context.Context, namespace, name string, port int32) (string, error) {
-			return backend.Resolve(ctx, s.reader, namespace, name, port)
-		}, Metrics: hooks},
+		Hooks: &crd.Hooks{
+			Outbound: s.reader.outbound,
+			Resolve: func(ctx context.Context, namespace, name string, port int32) (string, error) {
+				return backend.Resolve(ctx, s.reader, namespace, name, port)
+			},
+			Metrics: hooks,
+		},
 		Checks: s.config.Checks,
 		Changed: func() {
 			s.republish()
 			s.services.Trigger()
 		},
 	})
-	s.reader.custom, s.reader.customs = s.definitions.Resource, s.definitions.Resources
-	s.eventHandlers = append(s.eventHandlers, EventHandler{Resource: gvr, Set: s.definitions.Set, Remove: s.definitions.Remove})
+	s.reader.custom = s.definitions.Resource
+	s.reader.customs = s.definitions.Resources
+	s.eventHandlers = append(s.eventHandlers, EventHandler{
+		Resource: gvr,
+		Set:      s.definitions.Set,
+		Remove:   s.definitions.Remove,
+	})
 }
 
 // setUpAggregation sets up the aggregation layer.
@@ -336,11 +384,17 @@ func (s *Server) setUpAggregation() {
 	gvr := apiregistrationv1.SchemeGroupVersion.WithResource("apiservices")
 	row := s.reader.resources[gvr]
 	s.services = aggregate.New(aggregate.Config{
-		Stored: row.Storage, Owners: row.FieldManagers["status"], Reader: s.reader, Outbound: s.reader.outbound, Certificate: s.config.FrontProxy, Log: s.log,
+		Stored:      row.Storage,
+		Owners:      row.FieldManagers["status"],
+		Reader:      s.reader,
+		Outbound:    s.reader.outbound,
+		Certificate: s.config.FrontProxy,
+		Log:         s.log,
 		Create: func(ctx context.Context, obj *apiregistrationv1.APIService) error {
 			return s.handler.Create(ctx, serverUser, gvr, obj)
 		},
-		Local: s.localGroupVersions, Changed: s.republish,
+		Local:   s.localGroupVersions,
+		Changed: s.republish,
 	})
 	s.metrics.Registry.MustRegister(s.services)
 	look := func(obj runtime.Object) {
@@ -348,7 +402,8 @@ func (s *Server) setUpAggregation() {
 			s.services.Trigger()
 		}
 	}
-	s.eventHandlers = append(s.eventHandlers, EventHandler{Resource: gvr, Set: s.services.Set, Remove: s.services.Remove},
+	s.eventHandlers = append(s.eventHandlers,
+		EventHandler{Resource: gvr, Set: s.services.Set, Remove: s.services.Remove},
 		EventHandler{Resource: corev1.SchemeGroupVersion.WithResource("services"), Set: look, Remove: look},
 		EventHandler{Resource: discoveryv1.SchemeGroupVersion.WithResource("endpointslices"), Set: look, Remove: look})
 }

@@ -93,20 +93,25 @@ func TestSlowBody(t *testing.T) {
 			media = mergePatch
 			r.call(t, "POST", mapsPath, `{"metadata":{"name":"x"}}`).wants(t, "another client's create", 201, "")
 		}
-		says(t, c, method+"?timeout=500ms HTTP/1.1\r\nHost: k\r\nContent-Type: "+media+"\r\nContent-Length: 1000\r\n\r\n{\"apiVer")
+		says(t, c, method+"?timeout=500ms HTTP/1.1\r\nHost: k\r\nContent-Type: "+media+
+			"\r\nContent-Length: 1000\r\n\r\n{\"apiVer")
 		resp, err := http.ReadResponse(bufio.NewReader(c), nil)
 		if err != nil {
 			t.Fatalf("%s: %v", method, err)
 		}
 		b, err := io.ReadAll(resp.Body)
 		_ = resp.Body.Close()
-		reply{resp.StatusCode, resp.Header, b}.wants(t, method+" without its body", 504, "request did not complete within the allotted timeout")
+		reply{
+			resp.StatusCode, resp.Header, b,
+		}.wants(t, method+" without its body", 504, "request did not complete within the allotted timeout")
 		if err != nil {
 			t.Errorf("%s: %v", method, err)
 		}
 		_ = c.Close()
 	}
-	waittest.Until(t, "no write is in flight", func() bool { return r.gauge(t, `apiserver_current_inflight_requests{request_kind="mutating"}`) == "0" })
+	waittest.Until(t, "no write is in flight", func() bool {
+		return r.gauge(t, `apiserver_current_inflight_requests{request_kind="mutating"}`) == "0"
+	})
 }
 
 // TestClientThatDoesNotRead: an answer that nobody takes ends when the request's time is up; others do not notice.
@@ -144,7 +149,8 @@ func TestSlowWatcher(t *testing.T) {
 	if n, _ := io.Copy(io.Discard, c); n >= many*900<<10 {
 		t.Errorf("%d bytes came: it was not slow", n)
 	}
-	if _, err := r.clients(t).CoreV1().ConfigMaps("default").Create(t.Context(), configMap("after"), metav1.CreateOptions{}); err != nil {
+	if _, err := r.clients(t).CoreV1().ConfigMaps("default").Create(t.Context(), configMap("after"),
+		metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	next(t, frames, "ADDED", "after")
@@ -164,7 +170,9 @@ func TestHeaderLimit(t *testing.T) {
 		_ = resp.Body.Close()
 		answered <- resp.StatusCode
 	}()
-	_, _ = io.WriteString(c, "GET "+mapsPath+" HTTP/1.1\r\nHost: k\r\nX-Long: "+strings.Repeat("x", 1<<20+16<<10)+"\r\n\r\n") // the server may hang up before the end
+	// the server may hang up before the end
+	_, _ = io.WriteString(c, "GET "+mapsPath+" HTTP/1.1\r\nHost: k\r\nX-Long: "+strings.Repeat("x", 1<<20+16<<10)+
+		"\r\n\r\n")
 	if code := <-answered; code != http.StatusRequestHeaderFieldsTooLarge && code != 0 {
 		t.Errorf("a header of more than a megabyte: %d, want 431 or the end of the connection", code)
 	}
@@ -182,7 +190,8 @@ func TestBomb(t *testing.T) {
 	if err := z.Close(); err != nil {
 		t.Fatal(err)
 	}
-	r.call(t, "POST", mapsPath, bomb.String(), "Content-Encoding", "gzip").wants(t, "a bomb", 400, "couldn't get version/kind; json parse error")
+	r.call(t, "POST", mapsPath, bomb.String(), "Content-Encoding", "gzip").wants(t, "a bomb", 400,
+		"couldn't get version/kind; json parse error")
 }
 
 type zeros struct{}

@@ -23,8 +23,8 @@ import (
 	"keelson/auth"
 )
 
-// Source passes the cache's objects to an in-process client without encoding them. It calls the authorizer like a request. It implements
-// client.Source.
+// Source passes the cache's objects to an in-process client without encoding them. It calls the authorizer like a
+// request. It implements client.Source.
 type Source struct {
 	server *Server
 	user   *auth.User
@@ -33,9 +33,17 @@ type Source struct {
 // Source returns the cached objects as seen by u.
 func (s *Server) Source(u *auth.User) *Source { return &Source{server: s, user: u} }
 
-func (s *Source) allowed(ctx context.Context, verb string, gvr schema.GroupVersionResource, namespace string, opts metav1.ListOptions) error {
+func (s *Source) allowed(
+	ctx context.Context, verb string, gvr schema.GroupVersionResource, namespace string, opts metav1.ListOptions,
+) error {
 	a := &auth.Attributes{
-		User: s.user, Verb: verb, Group: gvr.Group, Version: gvr.Version, Resource: gvr.Resource, Namespace: namespace, ResourceRequest: true,
+		User:            s.user,
+		Verb:            verb,
+		Group:           gvr.Group,
+		Version:         gvr.Version,
+		Resource:        gvr.Resource,
+		Namespace:       namespace,
+		ResourceRequest: true,
 	}
 	// As in the pipeline, the authorizer sees the selectors; an invalid one is rejected later.
 	if sel, err := fields.ParseSelector(opts.FieldSelector); err == nil {
@@ -74,7 +82,9 @@ func (s *Source) List(
 	return out, rv, nil
 }
 
-func (s *Source) query(gvr schema.GroupVersionResource, namespace string, opts metav1.ListOptions) (objects.Storage, objects.ListQuery, error) {
+func (s *Source) query(
+	gvr schema.GroupVersionResource, namespace string, opts metav1.ListOptions,
+) (objects.Storage, objects.ListQuery, error) {
 	q, err := listOptions(namespace, opts)
 	if err != nil {
 		return nil, q, apierrors.NewBadRequest(err.Error())
@@ -86,7 +96,8 @@ func (s *Source) query(gvr schema.GroupVersionResource, namespace string, opts m
 	return res.Storage, q, nil
 }
 
-// Watch delivers changes until Stop, the end of ctx or of the server, an Error event, or the time-out opts.TimeoutSeconds (0: none).
+// Watch delivers changes until Stop, the end of ctx or of the server, an Error event, or the time-out
+// opts.TimeoutSeconds (0: none).
 func (s *Source) Watch(
 	ctx context.Context, gvr schema.GroupVersionResource, namespace string, opts metav1.ListOptions,
 ) (watch.Interface, error) {
@@ -108,7 +119,9 @@ func (s *Source) Watch(
 		return nil, err
 	}
 	w := &sourceWatch{
-		out: make(chan watch.Event, 64), cancel: cancel, deliveries: delivery.New(s.server.config.Marks, s.user, gvr.GroupResource(), &q),
+		out:        make(chan watch.Event, 64),
+		cancel:     cancel,
+		deliveries: delivery.New(s.server.config.Marks, s.user, gvr.GroupResource(), &q),
 	}
 	s.server.watches.Go(func() { w.run(ctx, events, s.server.stopping) })
 	return w, nil
@@ -141,7 +154,8 @@ func (w *sourceWatch) run(ctx context.Context, events objects.Watch, stopping <-
 			return
 		case ev, ok := <-events.Events():
 			if ok {
-				given, out = ev, watch.Event{Type: ev.Type, Object: ev.Entry.Object}
+				given = ev
+				out = watch.Event{Type: ev.Type, Object: ev.Entry.Object}
 				break
 			}
 			err := events.Err()

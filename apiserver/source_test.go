@@ -25,18 +25,25 @@ import (
 	"keelson/client"
 )
 
-// TestSourceTellsSelectors: an agent in this process has the same rights as over HTTPS: a kubelet watches its own node and pods, and
-// no other.
+// TestSourceTellsSelectors: an agent in this process has the same rights as over HTTPS: a kubelet watches its own node
+// and pods, and no other.
 func TestSourceTellsSelectors(t *testing.T) {
 	r := start(t, func(c *apiserver.Config) {
 		c.Parts = func(r *apiserver.Reader) (apiserver.Parts, error) {
 			return apiserver.Parts{
 				Authenticators: []auth.Authenticator{authn.Anonymous{}},
-				Authorizer:     authz.Union{authz.Node{Pods: r.PodsOn, Objects: r, Rules: bootstrap.NodeRules()}, authz.Masters{}},
+				Authorizer: authz.Union{
+					authz.Node{Pods: r.PodsOn, Objects: r, Rules: bootstrap.NodeRules()},
+					authz.Masters{},
+				},
 			}, nil
 		}
 	})
-	src := r.Source(&auth.User{Name: "system:node:n1", Groups: []string{auth.Nodes, auth.Authenticated}, How: auth.InProcess})
+	src := r.Source(&auth.User{
+		Name:   "system:node:n1",
+		Groups: []string{auth.Nodes, auth.Authenticated},
+		How:    auth.InProcess,
+	})
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	for _, c := range []struct {
@@ -82,13 +89,16 @@ func TestSource(t *testing.T) {
 	if err != nil || len(items) != 1 || items[0].(*corev1.ConfigMap).UID != made.UID {
 		t.Fatalf("list: got %v, %v", items, err)
 	}
-	if _, _, err := src.List(ctx, maps, "default", metav1.ListOptions{LabelSelector: "app in"}); !apierrors.IsBadRequest(err) {
+	if _, _, err := src.List(ctx, maps, "default",
+		metav1.ListOptions{LabelSelector: "app in"}); !apierrors.IsBadRequest(err) {
 		t.Errorf("bad selector: got %v", err)
 	}
-	if _, err := src.Watch(ctx, corev1.SchemeGroupVersion.WithResource("nothings"), "", metav1.ListOptions{}); !apierrors.IsNotFound(err) {
+	if _, err := src.Watch(ctx, corev1.SchemeGroupVersion.WithResource("nothings"), "",
+		metav1.ListOptions{}); !apierrors.IsNotFound(err) {
 		t.Errorf("watch of a resource that is not served: got %v", err)
 	}
-	byName.ResourceVersion, byName.TimeoutSeconds = rv, new(int64(1))
+	byName.ResourceVersion = rv
+	byName.TimeoutSeconds = new(int64(1))
 	w, err := src.Watch(ctx, maps, "default", byName)
 	if err != nil {
 		t.Fatal(err)
@@ -96,7 +106,8 @@ func TestSource(t *testing.T) {
 	if ev, ok := <-w.ResultChan(); ok || ctx.Err() != nil {
 		t.Errorf("a watch for one second: got %v, want its end", ev)
 	}
-	byName.ResourceVersion, byName.TimeoutSeconds = "", new(int64(0))
+	byName.ResourceVersion = ""
+	byName.TimeoutSeconds = new(int64(0))
 	if w, err = src.Watch(ctx, maps, "default", byName); err != nil {
 		t.Fatal(err)
 	}
@@ -133,7 +144,9 @@ func TestInformersShareCache(t *testing.T) {
 		}
 	}
 	if _, err := informer.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: func(obj any) { note("add", obj) }, UpdateFunc: func(_, obj any) { note("update ", obj) }, DeleteFunc: func(obj any) { note("delete ", obj) },
+		AddFunc:    func(obj any) { note("add", obj) },
+		UpdateFunc: func(_, obj any) { note("update ", obj) },
+		DeleteFunc: func(obj any) { note("delete ", obj) },
 	}); err != nil {
 		t.Fatal(err)
 	}
@@ -144,7 +157,9 @@ func TestInformersShareCache(t *testing.T) {
 	if !f.WaitForCacheSync(ctx) {
 		t.Fatal("the informer has not listed")
 	}
-	items, _, err := src.List(ctx, corev1.SchemeGroupVersion.WithResource("configmaps"), "default", metav1.ListOptions{FieldSelector: "metadata.name=a"})
+	items, _, err := src.List(ctx, corev1.SchemeGroupVersion.WithResource("configmaps"), "default", metav1.ListOptions{
+		FieldSelector: "metadata.name=a",
+	})
 	if err != nil || len(items) != 1 {
 		t.Fatalf("list: %v, %v", items, err)
 	}
@@ -171,7 +186,8 @@ func TestInformersShareCache(t *testing.T) {
 	}
 }
 
-// TestHandedOver: what a client in this process gets for a pod that it creates is what it gets when it reads it, and warnings are told.
+// TestHandedOver: what a client in this process gets for a pod that it creates is what it gets when it reads it, and
+// warnings are told.
 func TestHandedOver(t *testing.T) {
 	r := start(t, nil)
 	cl, err := client.InProcess(r.As(admin), nil, "test")
@@ -181,11 +197,15 @@ func TestHandedOver(t *testing.T) {
 	for name, change := range map[string]func(*corev1.Pod){
 		"plain":  func(*corev1.Pod) {},
 		"warned": func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{"beta.kubernetes.io/os": "linux"} },
-		"empty":  func(p *corev1.Pod) { p.Labels, p.Spec.NodeSelector = map[string]string{}, map[string]string{} },
+		"empty": func(p *corev1.Pod) {
+			p.Labels = map[string]string{}
+			p.Spec.NodeSelector = map[string]string{}
+		},
 	} {
 		p := pod(name)
 		change(p)
-		p.Kind, p.APIVersion = "", ""
+		p.Kind = ""
+		p.APIVersion = ""
 		made, err := cl.CoreV1().Pods("default").Create(t.Context(), p, metav1.CreateOptions{})
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
@@ -198,11 +218,18 @@ func TestHandedOver(t *testing.T) {
 			t.Errorf("%s: (-read +made):\n%s", name, diff)
 		}
 		made.Spec.Containers[0].Image = "changed"
-		if again, err := cl.CoreV1().Pods("default").Get(t.Context(), name, metav1.GetOptions{}); err != nil || again.Spec.Containers[0].Image == "changed" {
+		if again, err := cl.CoreV1().Pods("default").Get(t.Context(), name, metav1.GetOptions{}); err != nil ||
+			again.Spec.Containers[0].Image == "changed" {
 			t.Errorf("%s: the caller's change reaches the server: %v", name, err)
 		}
 	}
-	b := &corev1.Binding{ObjectMeta: metav1.ObjectMeta{Name: "plain"}, Target: corev1.ObjectReference{Kind: "Node", Name: "n1"}}
+	b := &corev1.Binding{
+		ObjectMeta: metav1.ObjectMeta{Name: "plain"},
+		Target: corev1.ObjectReference{
+			Kind: "Node",
+			Name: "n1",
+		},
+	}
 	if err := cl.CoreV1().Pods("default").Bind(t.Context(), b, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}

@@ -52,8 +52,8 @@ func start(t testing.TB, edit func(*apiserver.Config)) *running {
 	return r
 }
 
-// newSite is what servers are started on: a store, which is closed when the test ends, after the cleanups that are registered later, and an
-// authority.
+// newSite is what servers are started on: a store, which is closed when the test ends, after the cleanups that are
+// registered later, and an authority.
 func newSite(t testing.TB) (store.Store, *pki.Authority) {
 	t.Helper()
 	st, err := embed.Open(embed.Options{Dir: t.TempDir()})
@@ -91,16 +91,26 @@ func startOn(t testing.TB, st store.Store, ca *pki.Authority, edit func(*apiserv
 	recorder, marks := record()
 	r.marks = marks
 	c := apiserver.Config{
-		Store: st, Listener: l, Marks: recorder,
-		TLS: &tls.Config{Certificates: []tls.Certificate{cert}, ClientCAs: ca.Pool(), ClientAuth: tls.RequestClientCert, MinVersion: tls.VersionTLS12},
+		Store:    st,
+		Listener: l,
+		Marks:    recorder,
+		TLS: &tls.Config{
+			Certificates: []tls.Certificate{cert},
+			ClientCAs:    ca.Pool(),
+			ClientAuth:   tls.RequestClientCert,
+			MinVersion:   tls.VersionTLS12,
+		},
 		Parts: func(*apiserver.Reader) (apiserver.Parts, error) {
 			return apiserver.Parts{
 				Authenticators: []auth.Authenticator{authn.NewCertificates(ca.Pool()), authn.Anonymous{}},
 				Authorizer:     authz.Masters{},
 			}, nil
 		},
-		Outbound: outbound.Config{AllowedPrefixes: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}}, // where tests listen
-		Version:  apiversion.Info{Major: "1", Minor: "37", GitVersion: "v1.37.2+keelson"},
+		// where tests listen
+		Outbound: outbound.Config{
+			AllowedPrefixes: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")},
+		},
+		Version: apiversion.Info{Major: "1", Minor: "37", GitVersion: "v1.37.2+keelson"},
 	}
 	if edit != nil {
 		edit(&c)
@@ -110,18 +120,24 @@ func startOn(t testing.TB, st store.Store, ca *pki.Authority, edit func(*apiserv
 	}
 	r.as = func(name string, groups ...string) *rest.Config {
 		t.Helper()
-		pair, err := ca.Client(strings.NewReplacer(":", "-", "/", "-").Replace(name), pki.Subject{Name: name, Groups: groups})
+		pair, err := ca.Client(strings.NewReplacer(":", "-", "/", "-").Replace(name), pki.Subject{
+			Name:   name,
+			Groups: groups,
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
 		return &rest.Config{
-			Host: "https://" + l.Addr().String(), QPS: -1, UserAgent: "tester/1",
+			Host:            "https://" + l.Addr().String(),
+			QPS:             -1,
+			UserAgent:       "tester/1",
 			TLSClientConfig: rest.TLSClientConfig{CAData: ca.CertPEM(), CertData: pair.CertPEM, KeyData: pair.KeyPEM},
 		}
 	}
 	r.rest = r.as("admin", auth.Masters)
 	ctx, cancel := context.WithCancel(context.Background())
-	ready, done := make(chan struct{}), make(chan error, 1)
+	ready := make(chan struct{})
+	done := make(chan error, 1)
 	go func() { done <- r.Run(ctx, func() { close(ready) }) }() // ends with ctx, which stop waits for
 	stop = sync.OnceFunc(func() {
 		cancel()
@@ -203,8 +219,10 @@ func pod(name string) *corev1.Pod {
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", Labels: map[string]string{"app": "web"}},
 		Spec: corev1.PodSpec{Containers: []corev1.Container{{
-			Name: "main", Image: "keelson.local/hello", Ports: []corev1.ContainerPort{{ContainerPort: 80}},
-			Env: []corev1.EnvVar{{Name: "A", Value: "1"}, {Name: "B", Value: "2"}},
+			Name:  "main",
+			Image: "keelson.local/hello",
+			Ports: []corev1.ContainerPort{{ContainerPort: 80}},
+			Env:   []corev1.EnvVar{{Name: "A", Value: "1"}, {Name: "B", Value: "2"}},
 		}}},
 	}
 }

@@ -28,9 +28,15 @@ func newStorage(st store.Store, log *slog.Logger) *storage {
 func (s *storage) open(row registry.Row) objects.Storage {
 	k := row.Kind
 	c := objects.Config{
-		Resource: k.GVR().GroupResource(), GVK: k.GVK(), New: k.New, Prefix: row.StorePrefix(),
-		Namespaced: k.Namespaced, Fields: k.Fields, Index: row.Indexed,
-		StoredVersions: k.StoredVersions, Default: k.Default,
+		Resource:       k.GVR().GroupResource(),
+		GVK:            k.GVK(),
+		New:            k.New,
+		Prefix:         row.StorePrefix(),
+		Namespaced:     k.Namespaced,
+		Fields:         k.Fields,
+		Index:          row.Indexed,
+		StoredVersions: k.StoredVersions,
+		Default:        k.Default,
 	}
 	return s.cache.Resource(c)
 }
@@ -49,8 +55,8 @@ var builtin = sync.OnceValue(func() map[string]schema.GroupResource {
 	return out
 })
 
-// ResourceOf returns the resource of a store key: a built-in one by its prefix, else a custom one, whose keys begin with group and
-// resource.
+// ResourceOf returns the resource of a store key: a built-in one by its prefix, else a custom one, whose keys begin
+// with group and resource.
 func ResourceOf(key string) schema.GroupResource {
 	one, rest, _ := strings.Cut(strings.TrimPrefix(key, objects.Root), "/")
 	two, _, _ := strings.Cut(rest, "/")

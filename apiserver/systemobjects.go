@@ -21,8 +21,9 @@ import (
 // systemObjectsRetry is the pause after a failed creation of a system object.
 const systemObjectsRetry = 10 * time.Second
 
-// systemObjects are the objects that are created again after a deletion, as in Kubernetes: the Service "kubernetes" with its endpoints, and
-// FlowSchemas and PriorityLevelConfigurations. Roles, for example, are only created again at the next start.
+// systemObjects are the objects that are created again after a deletion, as in Kubernetes: the Service "kubernetes"
+// with its endpoints, and FlowSchemas and PriorityLevelConfigurations. Roles, for example, are only created again at
+// the next start.
 func (s *Server) systemObjects() ([]runtime.Object, error) {
 	out, err := s.ownService()
 	for _, obj := range s.config.Bootstrap {
@@ -61,10 +62,15 @@ func (s *Server) watchSystemObjects() {
 	for gvr, own := range names {
 		i := slices.IndexFunc(s.eventHandlers, func(f EventHandler) bool { return f.Resource == gvr })
 		if i < 0 {
-			s.eventHandlers = append(s.eventHandlers, EventHandler{Resource: gvr, Set: func(runtime.Object) {}, Remove: func(runtime.Object) {}})
+			s.eventHandlers = append(s.eventHandlers, EventHandler{
+				Resource: gvr,
+				Set:      func(runtime.Object) {},
+				Remove:   func(runtime.Object) {},
+			})
 			i = len(s.eventHandlers) - 1
 		}
-		remove, set := s.eventHandlers[i].Remove, s.eventHandlers[i].Set
+		remove := s.eventHandlers[i].Remove
+		set := s.eventHandlers[i].Set
 		s.eventHandlers[i].Set = func(obj runtime.Object) {
 			set(obj)
 			if s.endpointsDiffer(obj) {
@@ -73,7 +79,8 @@ func (s *Server) watchSystemObjects() {
 		}
 		s.eventHandlers[i].Remove = func(obj runtime.Object) {
 			remove(obj)
-			if o, ok := obj.(kind.Object); ok && own[types.NamespacedName{Namespace: o.GetNamespace(), Name: o.GetName()}] {
+			if o, ok := obj.(kind.Object); ok &&
+				own[types.NamespacedName{Namespace: o.GetNamespace(), Name: o.GetName()}] {
 				s.systemObjectsLoop.Add(systemObjectsKey{})
 			}
 		}

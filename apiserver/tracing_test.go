@@ -49,7 +49,9 @@ func collector(t *testing.T) (addr string, got func() []byte) {
 	}
 	var mu sync.Mutex
 	var all []byte
-	s := grpc.NewServer(grpc.ForceServerCodec(asIs{}), grpc.UnknownServiceHandler(func(_ any, stream grpc.ServerStream) error {
+	s := grpc.NewServer(grpc.ForceServerCodec(asIs{}), grpc.UnknownServiceHandler(func(
+		_ any, stream grpc.ServerStream,
+	) error {
 		method, _ := grpc.MethodFromServerStream(stream)
 		if method != "/opentelemetry.proto.collector.trace.v1.TraceService/Export" {
 			return fmt.Errorf("no such method: %s", method)
@@ -80,7 +82,8 @@ func collector(t *testing.T) (addr string, got func() []byte) {
 func TestTracingExport(t *testing.T) {
 	addr, got := collector(t)
 	file := filepath.Join(t.TempDir(), "tracing.yaml")
-	text := "apiVersion: apiserver.config.k8s.io/v1\nkind: TracingConfiguration\nendpoint: " + addr + "\nsamplingRatePerMillion: 0\n"
+	text := "apiVersion: apiserver.config.k8s.io/v1\nkind: TracingConfiguration\nendpoint: " + addr +
+		"\nsamplingRatePerMillion: 0\n"
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -91,7 +94,8 @@ func TestTracingExport(t *testing.T) {
 		}
 	})
 	const trace = "0af7651916cd43dd8448eb211c80319c"
-	r.call(t, "POST", mapsPath, `{"metadata":{"name":"traced"}}`, "Traceparent", "00-"+trace+"-b7ad6b7169203331-01").wants(t, "sampled by the client", 201, "")
+	r.call(t, "POST", mapsPath, `{"metadata":{"name":"traced"}}`, "Traceparent", "00-"+trace+"-b7ad6b7169203331-01").
+		wants(t, "sampled by the client", 201, "")
 	r.call(t, "GET", "/api/v1/secrets", "").wants(t, "not sampled", 200, "")
 	id, err := hex.DecodeString(trace)
 	if err != nil {
@@ -100,8 +104,11 @@ func TestTracingExport(t *testing.T) {
 	waittest.Until(t, "the span comes", func() bool { return bytes.Contains(got(), []byte("create configmaps")) })
 	spans := got()
 	for what, want := range map[string][]byte{
-		"the trace of the client": id, "the service": []byte("apiserver"), "the path": []byte(mapsPath), "the time in the store": []byte("store_ns"),
-		"the agent": []byte("tester/1"),
+		"the trace of the client": id,
+		"the service":             []byte("apiserver"),
+		"the path":                []byte(mapsPath),
+		"the time in the store":   []byte("store_ns"),
+		"the agent":               []byte("tester/1"),
 	} {
 		if !bytes.Contains(spans, want) {
 			t.Errorf("the span lacks %s: %q", what, spans)

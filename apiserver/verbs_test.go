@@ -21,7 +21,8 @@ func TestLifeOfAPod(t *testing.T) {
 	for _, media := range []string{"application/json", "application/vnd.kubernetes.protobuf"} {
 		t.Run(media, func(t *testing.T) {
 			cfg := rest.CopyConfig(r.rest)
-			cfg.ContentType, cfg.AcceptContentTypes = media, media
+			cfg.ContentType = media
+			cfg.AcceptContentTypes = media
 			c, err := kubernetes.NewForConfig(cfg)
 			if err != nil {
 				t.Fatal(err)
@@ -33,7 +34,8 @@ func TestLifeOfAPod(t *testing.T) {
 
 func lifeOfAPod(t *testing.T, c kubernetes.Interface) {
 	t.Helper()
-	ctx, pods := t.Context(), c.CoreV1().Pods("default")
+	ctx := t.Context()
+	pods := c.CoreV1().Pods("default")
 	before, err := pods.List(ctx, metav1.ListOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -47,15 +49,18 @@ func lifeOfAPod(t *testing.T, c kubernetes.Interface) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if made.UID == "" || made.ResourceVersion == "" || made.CreationTimestamp.IsZero() || made.Status.Phase != corev1.PodPending {
+	if made.UID == "" || made.ResourceVersion == "" || made.CreationTimestamp.IsZero() ||
+		made.Status.Phase != corev1.PodPending {
 		t.Errorf("created pod lacks what the server sets: %+v", made.ObjectMeta)
 	}
-	if len(made.ManagedFields) != 1 || made.ManagedFields[0].Manager != "tester" || made.ManagedFields[0].Operation != "Update" {
+	if len(made.ManagedFields) != 1 || made.ManagedFields[0].Manager != "tester" ||
+		made.ManagedFields[0].Operation != "Update" {
 		t.Errorf("managedFields of a created pod: %v", made.ManagedFields)
 	}
 	expect(t, w, watch.Added, made.ResourceVersion)
 
-	if _, err := pods.Create(ctx, pod("web"), metav1.CreateOptions{}); !apierrors.IsAlreadyExists(err) || err.Error() != `pods "web" already exists` {
+	if _, err := pods.Create(ctx, pod("web"), metav1.CreateOptions{}); !apierrors.IsAlreadyExists(err) ||
+		err.Error() != `pods "web" already exists` {
 		t.Errorf("second create: %v", err)
 	}
 	got, err := pods.Get(ctx, "web", metav1.GetOptions{})
@@ -104,7 +109,8 @@ func lifeOfAPod(t *testing.T, c kubernetes.Interface) {
 		t.Fatal(err)
 	}
 	expect(t, w, watch.Deleted, "")
-	if _, err := pods.Get(ctx, "web", metav1.GetOptions{}); !apierrors.IsNotFound(err) || err.Error() != `pods "web" not found` {
+	if _, err := pods.Get(ctx, "web", metav1.GetOptions{}); !apierrors.IsNotFound(err) ||
+		err.Error() != `pods "web" not found` {
 		t.Errorf("get after delete: %v", err)
 	}
 }

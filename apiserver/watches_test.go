@@ -103,7 +103,8 @@ func next(t testing.TB, frames <-chan frame, kind, name string) frame {
 // TestWatchStarts is about where a watch begins.
 func TestWatchStarts(t *testing.T) {
 	r := start(t, nil)
-	ctx, maps := t.Context(), r.clients(t).CoreV1().ConfigMaps("default")
+	ctx := t.Context()
+	maps := r.clients(t).CoreV1().ConfigMaps("default")
 	var versions []string
 	for i := range 3 {
 		m, err := maps.Create(ctx, configMap(fmt.Sprintf("m%d", i)), metav1.CreateOptions{})
@@ -128,18 +129,21 @@ func TestWatchStarts(t *testing.T) {
 		next(t, frames, "ADDED", "m2")
 	})
 	t.Run("initial events", func(t *testing.T) {
-		frames, stop := r.watching(t, mapsPath+"?watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true")
+		frames, stop := r.watching(t,
+			mapsPath+"?watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true")
 		defer stop()
 		for i := range 3 {
 			next(t, frames, "ADDED", fmt.Sprintf("m%d", i))
 		}
 		mark := next(t, frames, "BOOKMARK", "").meta(t)
-		if mark.Annotations[metav1.InitialEventsAnnotationKey] != "true" || mark.ResourceVersion == "" || mark.Kind != "ConfigMap" {
+		if mark.Annotations[metav1.InitialEventsAnnotationKey] != "true" || mark.ResourceVersion == "" ||
+			mark.Kind != "ConfigMap" {
 			t.Errorf("end of the initial events: %+v", mark)
 		}
 	})
 	t.Run("no initial events", func(t *testing.T) {
-		frames, stop := r.watching(t, mapsPath+"?watch=true&sendInitialEvents=false&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true")
+		frames, stop := r.watching(t,
+			mapsPath+"?watch=true&sendInitialEvents=false&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true")
 		defer stop()
 		if _, err := maps.Create(ctx, configMap("later"), metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
@@ -160,8 +164,14 @@ func TestWatchStarts(t *testing.T) {
 		code  int
 		text  string
 	}{
-		{"watch=true&resourceVersionMatch=NotOlderThan&resourceVersion=5", 422, "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"},
-		{"watch=true&sendInitialEvents=true", 422, "resourceVersionMatch: Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"},
+		{
+			"watch=true&resourceVersionMatch=NotOlderThan&resourceVersion=5", 422,
+			"resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
+		},
+		{
+			"watch=true&sendInitialEvents=true", 422, "resourceVersionMatch: Forbidden: sendInitialEvents requires " +
+				"setting resourceVersionMatch to NotOlderThan",
+		},
 		{"watch=true&sendInitialEvents=true&resourceVersionMatch=Exact", 422, "sendInitialEvents"},
 		{"watch=true&resourceVersion=abc", 500, `Invalid value: "abc"`},
 		{"watch=true&fieldSelector=spec.color%3Dred", 400, "is not a known field selector"},
@@ -177,7 +187,8 @@ func TestWatchStarts(t *testing.T) {
 // TestWatchSelects is about what a watcher with selectors sees.
 func TestWatchSelects(t *testing.T) {
 	r := start(t, nil)
-	ctx, maps := t.Context(), r.clients(t).CoreV1().ConfigMaps("default")
+	ctx := t.Context()
+	maps := r.clients(t).CoreV1().ConfigMaps("default")
 	byLabel, _ := r.watching(t, mapsPath+"?watch=true&labelSelector=color%3Dred")
 	byName, _ := r.watching(t, mapsPath+"?watch=true&fieldSelector=metadata.name%3Da")
 	oneName, _ := r.watching(t, "/api/v1/watch/namespaces/default/configmaps/a")
@@ -210,7 +221,8 @@ func TestWatchSelects(t *testing.T) {
 	added := next(t, byLabel, "ADDED", "a").meta(t)
 	gone := next(t, byLabel, "DELETED", "a").meta(t)
 	if gone.Labels["color"] != "red" || gone.ResourceVersion == added.ResourceVersion {
-		t.Errorf("an object that stops matching: labels %v at version %s, added at %s", gone.Labels, gone.ResourceVersion, added.ResourceVersion)
+		t.Errorf("an object that stops matching: labels %v at version %s, added at %s", gone.Labels,
+			gone.ResourceVersion, added.ResourceVersion)
 	}
 	next(t, byLabel, "ADDED", "b")
 	next(t, byLabel, "DELETED", "b")
@@ -224,27 +236,34 @@ func TestWatchSelects(t *testing.T) {
 // TestWatchShapes streams metadata and tables.
 func TestWatchShapes(t *testing.T) {
 	r := start(t, nil)
-	ctx, maps := t.Context(), r.clients(t).CoreV1().ConfigMaps("default")
+	ctx := t.Context()
+	maps := r.clients(t).CoreV1().ConfigMaps("default")
 	m := configMap("a")
 	m.Data = map[string]string{"x": "secret text"}
 	if _, err := maps.Create(ctx, m, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	partial, _ := r.watching(t, mapsPath+"?watch=true&allowWatchBookmarks=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan", "Accept", "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1")
+	partial, _ := r.watching(t,
+		mapsPath+"?watch=true&allowWatchBookmarks=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan",
+		"Accept", "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1")
 	f := next(t, partial, "ADDED", "a")
-	if p := f.meta(t); p.Kind != "PartialObjectMetadata" || p.APIVersion != "meta.k8s.io/v1" || strings.Contains(string(f.Object), "secret") {
+	if p := f.meta(t); p.Kind != "PartialObjectMetadata" || p.APIVersion != "meta.k8s.io/v1" ||
+		strings.Contains(string(f.Object), "secret") {
 		t.Errorf("metadata: %s", f.Object)
 	}
 	mark := next(t, partial, "BOOKMARK", "").meta(t)
 	if mark.Kind != "PartialObjectMetadata" || mark.Annotations[metav1.InitialEventsAnnotationKey] != "true" {
 		t.Errorf("bookmark as metadata: %+v", mark)
 	}
-	tables, _ := r.watching(t, mapsPath+"?watch=true&allowWatchBookmarks=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan", "Accept", "application/json;as=Table;g=meta.k8s.io;v=v1")
+	tables, _ := r.watching(t,
+		mapsPath+"?watch=true&allowWatchBookmarks=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan",
+		"Accept", "application/json;as=Table;g=meta.k8s.io;v=v1")
 	var first, second metav1.Table
 	if err := json.Unmarshal(next(t, tables, "ADDED", "").Object, &first); err != nil {
 		t.Fatal(err)
 	}
-	if first.Kind != "Table" || len(first.ColumnDefinitions) == 0 || len(first.Rows) != 1 || first.Rows[0].Cells[0] != "a" {
+	if first.Kind != "Table" || len(first.ColumnDefinitions) == 0 || len(first.Rows) != 1 ||
+		first.Rows[0].Cells[0] != "a" {
 		t.Errorf("first event as a table: %+v", first)
 	}
 	next(t, tables, "BOOKMARK", "")
@@ -263,8 +282,12 @@ func TestWatchShapes(t *testing.T) {
 func TestWatchEnds(t *testing.T) {
 	noLeaks(t)
 	r := start(t, nil)
-	ctx, c := t.Context(), r.clients(t)
-	w, err := c.CoreV1().ConfigMaps("default").Watch(ctx, metav1.ListOptions{TimeoutSeconds: new(int64(1)), AllowWatchBookmarks: true})
+	ctx := t.Context()
+	c := r.clients(t)
+	w, err := c.CoreV1().ConfigMaps("default").Watch(ctx, metav1.ListOptions{
+		TimeoutSeconds:      new(int64(1)),
+		AllowWatchBookmarks: true,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -297,7 +320,8 @@ func TestWatchEnds(t *testing.T) {
 // TestWatchesAgree: watchers that begin at different versions see the same changes in the same order.
 func TestWatchesAgree(t *testing.T) {
 	r := start(t, nil)
-	ctx, maps := t.Context(), r.clients(t).CoreV1().ConfigMaps("default")
+	ctx := t.Context()
+	maps := r.clients(t).CoreV1().ConfigMaps("default")
 	begin, err := maps.List(ctx, metav1.ListOptions{})
 	if err != nil {
 		t.Fatal(err)

@@ -16,7 +16,8 @@ import (
 	"keelson/lib/waittest"
 )
 
-// TestWebhookConfigurations: configurations can be listed, patched, updated and deleted by collection, and what they say holds at once.
+// TestWebhookConfigurations: configurations can be listed, patched, updated and deleted by collection, and what they
+// say holds at once.
 func TestWebhookConfigurations(t *testing.T) {
 	_, c, _ := hooked(t)
 	h := hookAt(t, func(path string, q *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
@@ -28,22 +29,33 @@ func TestWebhookConfigurations(t *testing.T) {
 		}
 		return allow()
 	})
-	ctx, reg := t.Context(), c.AdmissionregistrationV1()
+	ctx := t.Context()
+	reg := c.AdmissionregistrationV1()
 	kind := metav1.ObjectMeta{Labels: map[string]string{"set": "mine"}}
-	named := func(name string) metav1.ObjectMeta { m := *kind.DeepCopy(); m.Name = name; return m }
+	named := func(name string) metav1.ObjectMeta {
+		m := *kind.DeepCopy()
+		m.Name = name
+		return m
+	}
 	if _, err := reg.MutatingWebhookConfigurations().Create(ctx, &registrationv1.MutatingWebhookConfiguration{
-		ObjectMeta: named("m"), Webhooks: []registrationv1.MutatingWebhook{mutating("m.example.com", h.client("/mutate"), rule("CREATE", "configmaps"))},
+		ObjectMeta: named("m"),
+		Webhooks: []registrationv1.MutatingWebhook{mutating("m.example.com", h.client("/mutate"),
+			rule("CREATE", "configmaps"))},
 	}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := reg.ValidatingWebhookConfigurations().Create(ctx, &registrationv1.ValidatingWebhookConfiguration{
-		ObjectMeta: named("v"), Webhooks: []registrationv1.ValidatingWebhook{validating("v.example.com", h.client("/judge"), rule("CREATE", "configmaps"))},
+		ObjectMeta: named("v"),
+		Webhooks: []registrationv1.ValidatingWebhook{validating("v.example.com", h.client("/judge"),
+			rule("CREATE", "configmaps"))},
 	}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	try := func(name string) (mutated, denied bool) {
 		t.Helper()
-		m, err := c.CoreV1().ConfigMaps("hooked").Create(ctx, config(name, nil), metav1.CreateOptions{DryRun: []string{"All"}})
+		m, err := c.CoreV1().ConfigMaps("hooked").Create(ctx, config(name, nil), metav1.CreateOptions{
+			DryRun: []string{"All"},
+		})
 		if err != nil && !strings.Contains(err.Error(), "denied the request") {
 			t.Fatal(err)
 		}
@@ -71,10 +83,12 @@ func TestWebhookConfigurations(t *testing.T) {
 	}
 	until("after the update", false, true)
 	patch := []byte(`[{"op":"replace","path":"/webhooks/0/rules/0/operations","value":["CREATE"]}]`)
-	if _, err := reg.MutatingWebhookConfigurations().Patch(ctx, "m", types.JSONPatchType, patch, metav1.PatchOptions{}); err != nil {
+	if _, err := reg.MutatingWebhookConfigurations().Patch(ctx, "m", types.JSONPatchType, patch,
+		metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := reg.ValidatingWebhookConfigurations().Patch(ctx, "v", types.JSONPatchType, []byte(strings.ReplaceAll(string(patch), "CREATE", "UPDATE")), metav1.PatchOptions{}); err != nil {
+	if _, err := reg.ValidatingWebhookConfigurations().Patch(ctx, "v", types.JSONPatchType,
+		[]byte(strings.ReplaceAll(string(patch), "CREATE", "UPDATE")), metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	until("after the patches", true, false)
@@ -106,29 +120,46 @@ func TestWebhooksLeaveTheirOwnAlone(t *testing.T) {
 	})
 	everything := []registrationv1.RuleWithOperations{{
 		Operations: []registrationv1.OperationType{"*"},
-		Rule:       registrationv1.Rule{APIGroups: []string{"admissionregistration.k8s.io"}, APIVersions: []string{"*"}, Resources: []string{"*"}},
+		Rule: registrationv1.Rule{
+			APIGroups: []string{"admissionregistration.k8s.io"},
+			APIVersions: []string{
+				"*",
+			},
+			Resources: []string{"*"},
+		},
 	}}
-	deny, touch := validating("deny.example.com", h.client("/deny"), everything), mutating("touch.example.com", h.client("/touch"), everything)
-	deny.NamespaceSelector, touch.NamespaceSelector = nil, nil
+	deny := validating("deny.example.com", h.client("/deny"), everything)
+	touch := mutating("touch.example.com", h.client("/touch"), everything)
+	deny.NamespaceSelector = nil
+	touch.NamespaceSelector = nil
 	validate(t, c, "deny", deny)
 	mutate(t, c, "touch", touch)
-	ctx, reg := t.Context(), c.AdmissionregistrationV1()
+	ctx := t.Context()
+	reg := c.AdmissionregistrationV1()
 	h.take()
 	made, err := reg.ValidatingWebhookConfigurations().Create(ctx, &registrationv1.ValidatingWebhookConfiguration{
-		ObjectMeta: metav1.ObjectMeta{Name: "dummy"}, Webhooks: []registrationv1.ValidatingWebhook{validating("d.example.com", h.client("/"), rule("CREATE", "nothings"))},
+		ObjectMeta: metav1.ObjectMeta{Name: "dummy"},
+		Webhooks: []registrationv1.ValidatingWebhook{
+			validating("d.example.com", h.client("/"), rule("CREATE", "nothings")),
+		},
 	}, metav1.CreateOptions{})
 	if err != nil || len(made.Labels) != 0 {
 		t.Errorf("validating: labels %v, %v", made.Labels, err)
 	}
 	also, err := reg.MutatingWebhookConfigurations().Create(ctx, &registrationv1.MutatingWebhookConfiguration{
-		ObjectMeta: metav1.ObjectMeta{Name: "dummy"}, Webhooks: []registrationv1.MutatingWebhook{mutating("d.example.com", h.client("/"), rule("CREATE", "nothings"))},
+		ObjectMeta: metav1.ObjectMeta{Name: "dummy"},
+		Webhooks: []registrationv1.MutatingWebhook{
+			mutating("d.example.com", h.client("/"), rule("CREATE", "nothings")),
+		},
 	}, metav1.CreateOptions{})
 	if err != nil || len(also.Labels) != 0 {
 		t.Errorf("mutating: labels %v, %v", also.Labels, err)
 	}
 	policy, err := reg.ValidatingAdmissionPolicies().Create(ctx, &registrationv1.ValidatingAdmissionPolicy{
-		ObjectMeta: metav1.ObjectMeta{Name: "dummy"}, Spec: registrationv1.ValidatingAdmissionPolicySpec{
-			MatchConstraints: matchRules("CREATE", "secrets"), Validations: []registrationv1.Validation{{Expression: "true"}},
+		ObjectMeta: metav1.ObjectMeta{Name: "dummy"},
+		Spec: registrationv1.ValidatingAdmissionPolicySpec{
+			MatchConstraints: matchRules("CREATE", "secrets"),
+			Validations:      []registrationv1.Validation{{Expression: "true"}},
 		},
 	}, metav1.CreateOptions{})
 	if err != nil || len(policy.Labels) != 0 {
@@ -151,46 +182,80 @@ func TestWebhooksLeaveTheirOwnAlone(t *testing.T) {
 // TestMatchConditions: they are kept as written, and those that are no expressions are refused.
 func TestMatchConditions(t *testing.T) {
 	_, c, _ := hooked(t)
-	ctx, reg := t.Context(), c.AdmissionregistrationV1()
+	ctx := t.Context()
+	reg := c.AdmissionregistrationV1()
 	h := hookAt(t, func(_ string, q *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
 		if strings.Contains(string(q.Object.Raw), `"start"`) { // not the probe, which has no data
 			return patchOf(`[{"op":"add","path":"/data/mutated","value":"yes"}]`)
 		}
 		return allow()
 	})
-	first, second := registrationv1.MatchCondition{Name: "expression-1", Expression: "object.metadata.namespace == 'production'"}, registrationv1.MatchCondition{Name: "expression-2", Expression: "object.metadata.namespace == 'staging'"}
+	first := registrationv1.MatchCondition{
+		Name:       "expression-1",
+		Expression: "object.metadata.namespace == 'production'",
+	}
+	second := registrationv1.MatchCondition{Name: "expression-2", Expression: "object.metadata.namespace == 'staging'"}
 	v := validating("v.example.com", h.client("/"), rule("CREATE", "secrets"))
 	v.MatchConditions = []registrationv1.MatchCondition{first}
-	made, err := reg.ValidatingWebhookConfigurations().Create(ctx, &registrationv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "v"}, Webhooks: []registrationv1.ValidatingWebhook{v}}, metav1.CreateOptions{})
+	made, err := reg.ValidatingWebhookConfigurations().Create(ctx,
+		&registrationv1.ValidatingWebhookConfiguration{
+			ObjectMeta: metav1.ObjectMeta{
+				Name: "v",
+			},
+			Webhooks: []registrationv1.ValidatingWebhook{v},
+		}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	made.Webhooks[0].MatchConditions = append(made.Webhooks[0].MatchConditions, second)
-	if made, err = reg.ValidatingWebhookConfigurations().Update(ctx, made, metav1.UpdateOptions{}); err != nil || !slices.Equal(made.Webhooks[0].MatchConditions, []registrationv1.MatchCondition{first, second}) {
+	if made, err = reg.ValidatingWebhookConfigurations().Update(ctx, made, metav1.UpdateOptions{}); err != nil ||
+		!slices.Equal(made.Webhooks[0].MatchConditions, []registrationv1.MatchCondition{first, second}) {
 		t.Errorf("validating: %v, %v", made, err)
 	}
 	m := mutating("m.example.com", h.client("/"), rule("CREATE", "secrets"))
 	m.MatchConditions = []registrationv1.MatchCondition{first}
-	also, err := reg.MutatingWebhookConfigurations().Create(ctx, &registrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "m"}, Webhooks: []registrationv1.MutatingWebhook{m}}, metav1.CreateOptions{})
+	also, err := reg.MutatingWebhookConfigurations().Create(ctx,
+		&registrationv1.MutatingWebhookConfiguration{
+			ObjectMeta: metav1.ObjectMeta{
+				Name: "m",
+			},
+			Webhooks: []registrationv1.MutatingWebhook{m},
+		}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	also.Webhooks[0].MatchConditions = append(also.Webhooks[0].MatchConditions, second)
-	if also, err = reg.MutatingWebhookConfigurations().Update(ctx, also, metav1.UpdateOptions{}); err != nil || !slices.Equal(also.Webhooks[0].MatchConditions, []registrationv1.MatchCondition{first, second}) {
+	if also, err = reg.MutatingWebhookConfigurations().Update(ctx, also, metav1.UpdateOptions{}); err != nil ||
+		!slices.Equal(also.Webhooks[0].MatchConditions, []registrationv1.MatchCondition{first, second}) {
 		t.Errorf("mutating: %v, %v", also, err)
 	}
 	broken := []registrationv1.MatchCondition{{Name: "broken", Expression: "... [] bad expression"}}
-	v.MatchConditions, m.MatchConditions = broken, broken
-	_, err = reg.ValidatingWebhookConfigurations().Create(ctx, &registrationv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "bad"}, Webhooks: []registrationv1.ValidatingWebhook{v}}, metav1.CreateOptions{})
+	v.MatchConditions = broken
+	m.MatchConditions = broken
+	_, err = reg.ValidatingWebhookConfigurations().Create(ctx,
+		&registrationv1.ValidatingWebhookConfiguration{
+			ObjectMeta: metav1.ObjectMeta{
+				Name: "bad",
+			},
+			Webhooks: []registrationv1.ValidatingWebhook{v},
+		}, metav1.CreateOptions{})
 	if !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "compilation failed") {
 		t.Errorf("validating with a bad condition: got %v", err)
 	}
-	_, err = reg.MutatingWebhookConfigurations().Create(ctx, &registrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "bad"}, Webhooks: []registrationv1.MutatingWebhook{m}}, metav1.CreateOptions{})
+	_, err = reg.MutatingWebhookConfigurations().Create(ctx,
+		&registrationv1.MutatingWebhookConfiguration{
+			ObjectMeta: metav1.ObjectMeta{
+				Name: "bad",
+			},
+			Webhooks: []registrationv1.MutatingWebhook{m},
+		}, metav1.CreateOptions{})
 	if !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "compilation failed") {
 		t.Errorf("mutating with a bad condition: got %v", err)
 	}
 	all := mutating("all.example.com", h.client("/"), rule("CREATE", "configmaps"))
-	all.MatchConditions = []registrationv1.MatchCondition{{Name: "skip-me", Expression: "!has(object.metadata.name) || object.metadata.name != 'skip-me'"}}
+	all.MatchConditions = []registrationv1.MatchCondition{
+		{Name: "skip-me", Expression: "!has(object.metadata.name) || object.metadata.name != 'skip-me'"},
+	}
 	mutate(t, c, "all", all)
 	for name, want := range map[string]string{"skip-me": "", "other": "yes"} {
 		got, err := c.CoreV1().ConfigMaps("hooked").Create(ctx, config(name, nil), metav1.CreateOptions{})

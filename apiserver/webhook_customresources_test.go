@@ -22,17 +22,24 @@ func TestWebhookGuardsCustomResources(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := &custom{r, t, dyn}
-	c.define(definition("widgets", "Widget", "{type: object, properties: {data: {type: object, additionalProperties: {type: string}}}}"))
+	c.define(definition("widgets", "Widget",
+		"{type: object, properties: {data: {type: object, additionalProperties: {type: string}}}}"))
 	h := hookAt(t, func(_ string, q *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
 		raw := string(q.Object.Raw) + string(q.OldObject.Raw)
-		if q.Resource.Resource == "customresourcedefinitions" && strings.Contains(raw, `"webhook-e2e-test":"webhook-disallow"`) {
+		if q.Resource.Resource == "customresourcedefinitions" &&
+			strings.Contains(raw, `"webhook-e2e-test":"webhook-disallow"`) {
 			return &admissionv1.AdmissionResponse{Result: &metav1.Status{Message: "the crd contains unwanted label"}}
 		}
 		switch {
 		case q.Operation == admissionv1.Delete && !strings.Contains(raw, `"allow-delete":"yes"`):
-			return &admissionv1.AdmissionResponse{Result: &metav1.Status{Message: "the custom resource cannot be deleted"}}
-		case q.Operation != admissionv1.Delete && strings.Contains(string(q.Object.Raw), `"webhook-e2e-test":"webhook-disallow"`):
-			return &admissionv1.AdmissionResponse{Result: &metav1.Status{Message: "the custom resource contains unwanted data"}}
+			return &admissionv1.AdmissionResponse{
+				Result: &metav1.Status{Message: "the custom resource cannot be deleted"},
+			}
+		case q.Operation != admissionv1.Delete && strings.Contains(string(q.Object.Raw),
+			`"webhook-e2e-test":"webhook-disallow"`):
+			return &admissionv1.AdmissionResponse{
+				Result: &metav1.Status{Message: "the custom resource contains unwanted data"},
+			}
 		}
 		return allow()
 	})
@@ -41,12 +48,18 @@ func TestWebhookGuardsCustomResources(t *testing.T) {
 		rules[0].APIGroups = []string{group}
 		return rules
 	}
-	crds := validating("crds.example.com", h.client("/"), of("apiextensions.k8s.io", "CREATE", "customresourcedefinitions"))
+	crds := validating("crds.example.com", h.client("/"),
+		of("apiextensions.k8s.io", "CREATE", "customresourcedefinitions"))
 	crds.NamespaceSelector = nil
-	validate(t, cs, "v", validating("widgets.example.com", h.client("/"), of("example.com", "CREATE,UPDATE,DELETE", "widgets")), crds)
-	ctx, in := t.Context(), c.Resource(schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "widgets"}).Namespace("hooked")
+	validate(t, cs, "v",
+		validating("widgets.example.com", h.client("/"), of("example.com", "CREATE,UPDATE,DELETE", "widgets")), crds)
+	ctx := t.Context()
+	in := c.Resource(schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "widgets"}).Namespace(
+		"hooked")
 	const unwanted = "the custom resource contains unwanted data"
-	bad := object("example.com/v1", "Widget", "hooked", "bad", map[string]any{"data": map[string]any{"webhook-e2e-test": "webhook-disallow"}})
+	bad := object("example.com/v1", "Widget", "hooked", "bad", map[string]any{
+		"data": map[string]any{"webhook-e2e-test": "webhook-disallow"},
+	})
 	if _, err := in.Create(ctx, bad, metav1.CreateOptions{}); err == nil || !strings.Contains(err.Error(), unwanted) {
 		t.Errorf("create: got %v", err)
 	}
@@ -54,13 +67,17 @@ func TestWebhookGuardsCustomResources(t *testing.T) {
 	if _, err := in.Create(ctx, good, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := in.Patch(ctx, "good", types.MergePatchType, []byte(`{"data":{"webhook-e2e-test":"webhook-disallow"}}`), metav1.PatchOptions{}); err == nil || !strings.Contains(err.Error(), unwanted) {
+	if _, err := in.Patch(ctx, "good", types.MergePatchType,
+		[]byte(`{"data":{"webhook-e2e-test":"webhook-disallow"}}`), metav1.PatchOptions{}); err == nil ||
+		!strings.Contains(err.Error(), unwanted) {
 		t.Errorf("update: got %v", err)
 	}
-	if err := in.Delete(ctx, "good", metav1.DeleteOptions{}); err == nil || !strings.Contains(err.Error(), "the custom resource cannot be deleted") {
+	if err := in.Delete(ctx, "good", metav1.DeleteOptions{}); err == nil ||
+		!strings.Contains(err.Error(), "the custom resource cannot be deleted") {
 		t.Errorf("delete: got %v", err)
 	}
-	if _, err := in.Patch(ctx, "good", types.MergePatchType, []byte(`{"data":{"allow-delete":"yes"}}`), metav1.PatchOptions{}); err != nil {
+	if _, err := in.Patch(ctx, "good", types.MergePatchType, []byte(`{"data":{"allow-delete":"yes"}}`),
+		metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if err := in.Delete(ctx, "good", metav1.DeleteOptions{}); err != nil {
@@ -68,7 +85,8 @@ func TestWebhookGuardsCustomResources(t *testing.T) {
 	}
 	crd := definition("gadgets", "Gadget", "{type: object}")
 	crd.Labels = map[string]string{"webhook-e2e-test": "webhook-disallow"}
-	if _, err := c.Resource(crdGVR).Create(ctx, toUnstructured(t, crd), metav1.CreateOptions{}); err == nil || !strings.Contains(err.Error(), "the crd contains unwanted label") {
+	if _, err := c.Resource(crdGVR).Create(ctx, toUnstructured(t, crd), metav1.CreateOptions{}); err == nil ||
+		!strings.Contains(err.Error(), "the crd contains unwanted label") {
 		t.Errorf("definition: got %v", err)
 	}
 }

@@ -18,7 +18,10 @@ import (
 func TestOldReviews(t *testing.T) {
 	_, c, _ := hooked(t)
 	h := hookAt(t, func(string, *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
-		return &admissionv1.AdmissionResponse{Allowed: true, Patch: []byte(`[{"op":"add","path":"/metadata/annotations","value":{"old":"yes"}}]`)}
+		return &admissionv1.AdmissionResponse{
+			Allowed: true,
+			Patch:   []byte(`[{"op":"add","path":"/metadata/annotations","value":{"old":"yes"}}]`),
+		}
 	})
 	old := mutating("old.example.com", h.client("/"), rule("CREATE", "configmaps"))
 	old.AdmissionReviewVersions = []string{"v9", "v1beta1", "v1"}
@@ -39,20 +42,24 @@ func TestOldReviews(t *testing.T) {
 func TestUnreadableOwners(t *testing.T) {
 	_, c, warned := hooked(t)
 	h := hookAt(t, func(string, *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
-		return patchOf(`[{"op":"remove","path":"/metadata/managedFields/0/fieldsType"},{"op":"add","path":"/metadata/annotations","value":{"touched":"yes"}}]`)
+		return patchOf(
+			`[{"op":"remove","path":"/metadata/managedFields/0/fieldsType"},{"op":"add","path":"/metadata/annotations","value":{"touched":"yes"}}]`)
 	})
 	mutate(t, c, "m", mutating("m.example.com", h.client("/"), rule("CREATE,UPDATE", "configmaps")))
 	warned.take()
-	ctx, maps := t.Context(), c.CoreV1().ConfigMaps("hooked")
+	ctx := t.Context()
+	maps := c.CoreV1().ConfigMaps("hooked")
 	obj, err := maps.Create(ctx, config("c", nil), metav1.CreateOptions{FieldManager: "me"})
 	for _, what := range []string{"create", "update"} {
 		if err != nil {
 			t.Fatalf("%s: %v", what, err)
 		}
-		if err := managedfields.ValidateManagedFields(obj.ManagedFields); err != nil || len(obj.ManagedFields) == 0 || obj.ManagedFields[0].Manager != "me" || obj.Annotations["touched"] != "yes" {
+		if err := managedfields.ValidateManagedFields(obj.ManagedFields); err != nil || len(obj.ManagedFields) == 0 ||
+			obj.ManagedFields[0].Manager != "me" || obj.Annotations["touched"] != "yes" {
 			t.Errorf("%s: owners %v, %v, annotations %v", what, obj.ManagedFields, err, obj.Annotations)
 		}
-		const want = ".metadata.managedFields was in an invalid state after admission; this could be caused by an outdated mutating admission controller; please fix your requests: "
+		const want = ".metadata.managedFields was in an invalid state after admission; this could be caused by an " +
+			"outdated mutating admission controller; please fix your requests: "
 		if got := warned.take(); !slices.ContainsFunc(got, func(w string) bool { return strings.HasPrefix(w, want) }) {
 			t.Errorf("%s: warnings %q, want %s...", what, got, want)
 		}
@@ -61,8 +68,8 @@ func TestUnreadableOwners(t *testing.T) {
 	}
 }
 
-// TestRulesWithoutEffect: a configuration whose rules name what no webhook is asked about is warned of, and names that are kept for
-// what comes from files are refused.
+// TestRulesWithoutEffect: a configuration whose rules name what no webhook is asked about is warned of, and names that
+// are kept for what comes from files are refused.
 func TestRulesWithoutEffect(t *testing.T) {
 	r := start(t, nil)
 	c, warned := r.warned(t)
@@ -78,20 +85,30 @@ func TestRulesWithoutEffect(t *testing.T) {
 		rules []registrationv1.RuleWithOperations
 		want  []string
 	}{
-		{"one", rules("authentication.k8s.io", "tokenreviews", "tokenreviews"), []string{"webhooks[0].rules[0]: tokenreviews.authentication.k8s.io" + suffix}},
-		{"second", append(rules("", "pods"), rules("authorization.k8s.io", "subjectaccessreviews", "others")...), []string{"webhooks[0].rules[1]: subjectaccessreviews.authorization.k8s.io" + suffix}},
+		{
+			"one", rules("authentication.k8s.io", "tokenreviews", "tokenreviews"),
+			[]string{"webhooks[0].rules[0]: tokenreviews.authentication.k8s.io" + suffix},
+		},
+		{
+			"second", append(rules("", "pods"), rules("authorization.k8s.io", "subjectaccessreviews", "others")...),
+			[]string{"webhooks[0].rules[1]: subjectaccessreviews.authorization.k8s.io" + suffix},
+		},
 		{"wild", append(rules("*", "tokenreviews"), rules("authentication.k8s.io", "*")...), nil},
 	} {
 		warned.take()
-		_, err := c.AdmissionregistrationV1().ValidatingWebhookConfigurations().Create(t.Context(), &registrationv1.ValidatingWebhookConfiguration{
-			ObjectMeta: metav1.ObjectMeta{Name: tt.name}, Webhooks: []registrationv1.ValidatingWebhook{validating("w.example.com", h.client("/"), tt.rules)},
-		}, metav1.CreateOptions{})
+		_, err := c.AdmissionregistrationV1().ValidatingWebhookConfigurations().Create(
+			t.Context(), &registrationv1.ValidatingWebhookConfiguration{
+				ObjectMeta: metav1.ObjectMeta{Name: tt.name},
+				Webhooks:   []registrationv1.ValidatingWebhook{validating("w.example.com", h.client("/"), tt.rules)},
+			}, metav1.CreateOptions{})
 		if got := warned.take(); err != nil || !slices.Equal(got, tt.want) {
 			t.Errorf("validating, %s: warnings %q, %v, want %q", tt.name, got, err, tt.want)
 		}
-		_, err = c.AdmissionregistrationV1().MutatingWebhookConfigurations().Create(t.Context(), &registrationv1.MutatingWebhookConfiguration{
-			ObjectMeta: metav1.ObjectMeta{Name: tt.name}, Webhooks: []registrationv1.MutatingWebhook{mutating("w.example.com", h.client("/"), tt.rules)},
-		}, metav1.CreateOptions{})
+		_, err = c.AdmissionregistrationV1().MutatingWebhookConfigurations().Create(
+			t.Context(), &registrationv1.MutatingWebhookConfiguration{
+				ObjectMeta: metav1.ObjectMeta{Name: tt.name},
+				Webhooks:   []registrationv1.MutatingWebhook{mutating("w.example.com", h.client("/"), tt.rules)},
+			}, metav1.CreateOptions{})
 		if got := warned.take(); err != nil || !slices.Equal(got, tt.want) {
 			t.Errorf("mutating, %s: warnings %q, %v, want %q", tt.name, got, err, tt.want)
 		}
@@ -102,20 +119,24 @@ func TestRulesWithoutEffect(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r.call(t, "POST", "/apis/admissionregistration.k8s.io/v1/"+resource, string(body), "Content-Type", "application/json").wants(t, resource, 422,
+		r.call(t, "POST", "/apis/admissionregistration.k8s.io/v1/"+resource, string(body), "Content-Type",
+			"application/json").wants(t, resource, 422,
 			`metadata.name: Invalid value: "mine.static.k8s.io": names ending with ".static.k8s.io" are reserved for static manifest-based configurations and cannot be managed via the API`)
 	}
 }
 
-// TestConnectionsAreJudgedFirst: admission hears of a connection before anything is asked of it, whatever its method and whether there is
-// something to connect to; and of a binding under the name by which it was made.
+// TestConnectionsAreJudgedFirst: admission hears of a connection before anything is asked of it, whatever its method
+// and whether there is something to connect to; and of a binding under the name by which it was made.
 func TestConnectionsAreJudgedFirst(t *testing.T) {
 	r, c, _ := hooked(t)
 	h := hookAt(t, func(_ string, q *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
-		return &admissionv1.AdmissionResponse{Result: &metav1.Status{Message: string(q.Operation) + " " + q.Resource.Resource + " " + q.SubResource + " " + q.Name}}
+		return &admissionv1.AdmissionResponse{Result: &metav1.Status{
+			Message: string(q.Operation) + " " + q.Resource.Resource + " " + q.SubResource + " " + q.Name,
+		}}
 	})
 	streams := rule("CONNECT", "pods/*", "services/*", "nodes/*")
-	all := validating("all.example.com", h.client("/"), append(streams, rule("CREATE", "bindings", "pods/binding", "pods/eviction")...))
+	all := validating("all.example.com", h.client("/"),
+		append(streams, rule("CREATE", "bindings", "pods/binding", "pods/eviction")...))
 	all.NamespaceSelector = nil
 	validate(t, c, "v", all)
 	const ns = "/api/v1/namespaces/hooked/"
@@ -126,15 +147,27 @@ func TestConnectionsAreJudgedFirst(t *testing.T) {
 		{"PATCH", ns + "pods/none/proxy", "", "CONNECT pods proxy none"},
 		{"PATCH", ns + "services/none/proxy", "", "CONNECT services proxy none"},
 		{"PATCH", "/api/v1/nodes/none/proxy", "", "CONNECT nodes proxy none"},
-		{"POST", ns + "bindings", `{"apiVersion":"v1","kind":"Binding","metadata":{"name":"none"},"target":{"kind":"Node","name":"n"}}`, "CREATE bindings  none"},
-		{"POST", ns + "pods/none/binding", `{"apiVersion":"v1","kind":"Binding","metadata":{"name":"none"},"target":{"kind":"Node","name":"n"}}`, "CREATE pods binding none"},
-		{"POST", ns + "pods/none/eviction", `{"apiVersion":"policy/v1","kind":"Eviction","metadata":{"name":"none"}}`, "CREATE pods eviction none"},
+		{
+			"POST", ns + "bindings",
+			`{"apiVersion":"v1","kind":"Binding","metadata":{"name":"none"},"target":{"kind":"Node","name":"n"}}`,
+			"CREATE bindings  none",
+		},
+		{
+			"POST", ns + "pods/none/binding",
+			`{"apiVersion":"v1","kind":"Binding","metadata":{"name":"none"},"target":{"kind":"Node","name":"n"}}`,
+			"CREATE pods binding none",
+		},
+		{
+			"POST", ns + "pods/none/eviction",
+			`{"apiVersion":"policy/v1","kind":"Eviction","metadata":{"name":"none"}}`, "CREATE pods eviction none",
+		},
 	} {
 		head := []string{}
 		if tt.body != "" {
 			head = append(head, "Content-Type", "application/json")
 		}
-		r.call(t, tt.method, tt.path, tt.body, head...).wants(t, tt.method+" "+tt.path, 400, "denied the request: "+tt.want)
+		r.call(t, tt.method, tt.path, tt.body, head...).wants(t, tt.method+" "+tt.path, 400,
+			"denied the request: "+tt.want)
 	}
 	h.take()
 	for _, method := range []string{"HEAD", "OPTIONS"} {
@@ -143,9 +176,11 @@ func TestConnectionsAreJudgedFirst(t *testing.T) {
 			t.Errorf("%s: asked %d times, want once, of a connection", method, len(asked))
 		}
 	}
-	r.call(t, "GET", ns+"bindings/none", "").wants(t, "a named binding", 404, "the server could not find the requested resource")
+	r.call(t, "GET", ns+"bindings/none", "").wants(t, "a named binding", 404,
+		"the server could not find the requested resource")
 	for _, stream := range []string{"exec", "attach", "portforward"} {
-		r.call(t, "PUT", ns+"pods/none/"+stream, "").wants(t, "PUT "+stream, 405, "the server does not allow this method on the requested resource")
+		r.call(t, "PUT", ns+"pods/none/"+stream, "").wants(t, "PUT "+stream, 405,
+			"the server does not allow this method on the requested resource")
 	}
 }
 
@@ -155,12 +190,22 @@ func TestPoliciesSeeWebhooks(t *testing.T) {
 	m := matchRules("CREATE", "validatingwebhookconfigurations")
 	m.ResourceRules[0].APIGroups = []string{"admissionregistration.k8s.io"}
 	enforce(t, c, "none", registrationv1.ValidatingAdmissionPolicySpec{
-		MatchConstraints: m, Validations: []registrationv1.Validation{{Expression: "request.resource.resource == 'configmaps' || object.metadata.name.startsWith('good')", Message: "not good"}},
-	}, registrationv1.ValidatingAdmissionPolicyBindingSpec{ValidationActions: []registrationv1.ValidationAction{registrationv1.Deny}})
+		MatchConstraints: m,
+		Validations: []registrationv1.Validation{
+			{
+				Expression: "request.resource.resource == 'configmaps' || object.metadata.name.startsWith('good')",
+				Message:    "not good",
+			},
+		},
+	}, registrationv1.ValidatingAdmissionPolicyBindingSpec{ValidationActions: []registrationv1.ValidationAction{
+		registrationv1.Deny,
+	}})
 	for name, refused := range map[string]bool{"good": false, "bad": true} {
-		_, err := c.AdmissionregistrationV1().ValidatingWebhookConfigurations().Create(t.Context(), &registrationv1.ValidatingWebhookConfiguration{
-			ObjectMeta: metav1.ObjectMeta{Name: name}, Webhooks: []registrationv1.ValidatingWebhook{},
-		}, metav1.CreateOptions{})
+		_, err := c.AdmissionregistrationV1().ValidatingWebhookConfigurations().Create(
+			t.Context(), &registrationv1.ValidatingWebhookConfiguration{
+				ObjectMeta: metav1.ObjectMeta{Name: name},
+				Webhooks:   []registrationv1.ValidatingWebhook{},
+			}, metav1.CreateOptions{})
 		if apierrors.IsInvalid(err) != refused || !refused && err != nil {
 			t.Errorf("%s: %v", name, err)
 		}

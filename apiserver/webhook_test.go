@@ -41,7 +41,9 @@ type hookServer struct {
 }
 
 // hookAt starts a webhook server whose answers come from judge.
-func hookAt(t *testing.T, judge func(path string, q *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse) *hookServer {
+func hookAt(
+	t *testing.T, judge func(path string, q *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse,
+) *hookServer {
 	t.Helper()
 	h := &hookServer{}
 	h.Server = httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -79,7 +81,10 @@ func (h *hookServer) take() []*admissionv1.AdmissionRequest {
 
 func (h *hookServer) client(path string) registrationv1.WebhookClientConfig {
 	u := h.URL + path
-	return registrationv1.WebhookClientConfig{URL: &u, CABundle: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: h.Certificate().Raw})}
+	return registrationv1.WebhookClientConfig{
+		URL:      &u,
+		CABundle: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: h.Certificate().Raw}),
+	}
 }
 
 var (
@@ -88,22 +93,38 @@ var (
 )
 
 func rule(ops string, resources ...string) []registrationv1.RuleWithOperations {
-	r := registrationv1.RuleWithOperations{Rule: registrationv1.Rule{APIGroups: []string{"*"}, APIVersions: []string{"*"}, Resources: resources}}
+	r := registrationv1.RuleWithOperations{
+		Rule: registrationv1.Rule{APIGroups: []string{"*"}, APIVersions: []string{"*"}, Resources: resources},
+	}
 	for op := range strings.SplitSeq(ops, ",") {
 		r.Operations = append(r.Operations, registrationv1.OperationType(op))
 	}
 	return []registrationv1.RuleWithOperations{r}
 }
 
-func validating(name string, client registrationv1.WebhookClientConfig, rules []registrationv1.RuleWithOperations) registrationv1.ValidatingWebhook {
+func validating(
+	name string, client registrationv1.WebhookClientConfig, rules []registrationv1.RuleWithOperations,
+) registrationv1.ValidatingWebhook {
 	return registrationv1.ValidatingWebhook{
-		Name: name, ClientConfig: client, Rules: rules, SideEffects: &noEffects, AdmissionReviewVersions: []string{"v1"}, NamespaceSelector: marked,
+		Name:                    name,
+		ClientConfig:            client,
+		Rules:                   rules,
+		SideEffects:             &noEffects,
+		AdmissionReviewVersions: []string{"v1"},
+		NamespaceSelector:       marked,
 	}
 }
 
-func mutating(name string, client registrationv1.WebhookClientConfig, rules []registrationv1.RuleWithOperations) registrationv1.MutatingWebhook {
+func mutating(
+	name string, client registrationv1.WebhookClientConfig, rules []registrationv1.RuleWithOperations,
+) registrationv1.MutatingWebhook {
 	return registrationv1.MutatingWebhook{
-		Name: name, ClientConfig: client, Rules: rules, SideEffects: &noEffects, AdmissionReviewVersions: []string{"v1"}, NamespaceSelector: marked,
+		Name:                    name,
+		ClientConfig:            client,
+		Rules:                   rules,
+		SideEffects:             &noEffects,
+		AdmissionReviewVersions: []string{"v1"},
+		NamespaceSelector:       marked,
 	}
 }
 
@@ -117,7 +138,8 @@ func validate(t *testing.T, c kubernetes.Interface, name string, hooks ...regist
 	p := validating("probe.example.com", probe.client("/"), rule("CREATE", "configmaps"))
 	p.ObjectSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"probe": name}}
 	conf.Webhooks = append(conf.Webhooks, p)
-	if _, err := c.AdmissionregistrationV1().ValidatingWebhookConfigurations().Create(t.Context(), conf, metav1.CreateOptions{}); err != nil {
+	if _, err := c.AdmissionregistrationV1().ValidatingWebhookConfigurations().Create(t.Context(), conf,
+		metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	awaitProbe(t, c, name)
@@ -130,8 +152,12 @@ func mutate(t *testing.T, c kubernetes.Interface, name string, hooks ...registra
 	})
 	p := mutating("probe.example.com", probe.client("/"), rule("CREATE", "configmaps"))
 	p.ObjectSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"probe": name}}
-	conf := &registrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: name}, Webhooks: append(hooks, p)}
-	if _, err := c.AdmissionregistrationV1().MutatingWebhookConfigurations().Create(t.Context(), conf, metav1.CreateOptions{}); err != nil {
+	conf := &registrationv1.MutatingWebhookConfiguration{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Webhooks:   append(hooks, p),
+	}
+	if _, err := c.AdmissionregistrationV1().MutatingWebhookConfigurations().Create(t.Context(), conf,
+		metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	awaitProbe(t, c, name)
@@ -151,7 +177,14 @@ func awaitProbe(t *testing.T, c kubernetes.Interface, name string) {
 }
 
 func config(name string, labels map[string]string) *corev1.ConfigMap {
-	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "hooked", Labels: labels}, Data: map[string]string{"start": "yes"}}
+	return &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{
+			Name:      name,
+			Namespace: "hooked",
+			Labels:    labels,
+		},
+		Data: map[string]string{"start": "yes"},
+	}
 }
 
 func hooked(t *testing.T) (*running, *kubernetes.Clientset, *warnings) {
@@ -177,26 +210,35 @@ func TestValidatingWebhook(t *testing.T) {
 	h := hookAt(t, func(_ string, q *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
 		switch {
 		case strings.HasPrefix(q.Name, "bad"):
-			return &admissionv1.AdmissionResponse{Result: &metav1.Status{Message: "bad names are not wanted", Reason: "Forbidden", Code: 403}}
+			return &admissionv1.AdmissionResponse{
+				Result: &metav1.Status{Message: "bad names are not wanted", Reason: "Forbidden", Code: 403},
+			}
 		case q.Name == "mute":
 			return &admissionv1.AdmissionResponse{}
 		}
 		return allow("looked at " + q.Name)
 	})
 	skipping := validating("judge.example.com", h.client("/validate"), rule("CREATE,UPDATE,DELETE", "configmaps"))
-	skipping.MatchConditions = []registrationv1.MatchCondition{{Name: "not-skipped", Expression: "!has(request.name) || !request.name.startsWith('skip')"}}
+	skipping.MatchConditions = []registrationv1.MatchCondition{
+		{Name: "not-skipped", Expression: "!has(request.name) || !request.name.startsWith('skip')"},
+	}
 	validate(t, c, "v", skipping)
-	ctx, maps := t.Context(), c.CoreV1().ConfigMaps("hooked")
+	ctx := t.Context()
+	maps := c.CoreV1().ConfigMaps("hooked")
 
 	_, err := maps.Create(ctx, config("bad", nil), metav1.CreateOptions{})
-	if want := `admission webhook "judge.example.com" denied the request: bad names are not wanted`; !apierrors.IsForbidden(err) || err.Error() != want {
+	if want := `admission webhook "judge.example.com" denied the request: bad names are not wanted`; !apierrors.IsForbidden(
+		err) ||
+		err.Error() != want {
 		t.Errorf("denied: got %v, want %s", err, want)
 	}
 	_, err = maps.Create(ctx, config("mute", nil), metav1.CreateOptions{})
-	if want := `admission webhook "judge.example.com" denied the request without explanation`; err == nil || err.Error() != want {
+	if want := `admission webhook "judge.example.com" denied the request without explanation`; err == nil ||
+		err.Error() != want {
 		t.Errorf("denied without a word: got %v, want %s", err, want)
 	}
-	if _, err := c.CoreV1().ConfigMaps("free").Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "bad"}}, metav1.CreateOptions{}); err != nil {
+	if _, err := c.CoreV1().ConfigMaps("free").Create(ctx,
+		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "bad"}}, metav1.CreateOptions{}); err != nil {
 		t.Errorf("in a namespace that is not selected: %v", err)
 	}
 	h.take()
@@ -222,25 +264,33 @@ func TestValidatingWebhook(t *testing.T) {
 	if len(asked) != 3 {
 		t.Fatalf("asked %d times, want 3", len(asked))
 	}
-	create, update, del := asked[0], asked[1], asked[2]
-	if create.Operation != "CREATE" || create.Namespace != "hooked" || create.UserInfo.Username != "admin" || *create.DryRun || create.RequestKind.Kind != "ConfigMap" ||
-		!strings.Contains(string(create.Object.Raw), `"apiVersion":"v1"`) || !strings.Contains(string(create.Options.Raw), `"fieldManager":"me"`) || len(create.OldObject.Raw) != 0 {
+	create := asked[0]
+	update := asked[1]
+	del := asked[2]
+	if create.Operation != "CREATE" || create.Namespace != "hooked" || create.UserInfo.Username != "admin" ||
+		*create.DryRun || create.RequestKind.Kind != "ConfigMap" ||
+		!strings.Contains(string(create.Object.Raw), `"apiVersion":"v1"`) ||
+		!strings.Contains(string(create.Options.Raw), `"fieldManager":"me"`) || len(create.OldObject.Raw) != 0 {
 		t.Errorf("create: got %+v", create)
 	}
-	if update.Operation != "UPDATE" || !strings.Contains(string(update.Object.Raw), `"more"`) || strings.Contains(string(update.OldObject.Raw), `"more"`) {
+	if update.Operation != "UPDATE" || !strings.Contains(string(update.Object.Raw), `"more"`) ||
+		strings.Contains(string(update.OldObject.Raw), `"more"`) {
 		t.Errorf("update: got %+v", update)
 	}
-	if del.Operation != "DELETE" || del.Name != "good" || len(del.Object.Raw) != 0 || !strings.Contains(string(del.OldObject.Raw), `"more"`) ||
+	if del.Operation != "DELETE" || del.Name != "good" || len(del.Object.Raw) != 0 ||
+		!strings.Contains(string(del.OldObject.Raw), `"more"`) ||
 		!strings.Contains(string(del.Options.Raw), "DeleteOptions") {
 		t.Errorf("delete: got %+v", del)
 	}
 	for _, name := range []string{"one", "two"} {
-		if _, err := maps.Create(ctx, config(name, map[string]string{"group": "x"}), metav1.CreateOptions{}); err != nil {
+		if _, err := maps.Create(ctx, config(name, map[string]string{"group": "x"}),
+			metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	h.take()
-	if err := maps.DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{LabelSelector: "group=x"}); err != nil {
+	if err := maps.DeleteCollection(ctx, metav1.DeleteOptions{},
+		metav1.ListOptions{LabelSelector: "group=x"}); err != nil {
 		t.Fatal(err)
 	}
 	if asked := h.take(); len(asked) != 2 || len(asked[0].OldObject.Raw) == 0 {
@@ -261,7 +311,8 @@ func TestWebhookFailures(t *testing.T) {
 		return nil
 	})
 	t.Cleanup(func() { close(release) })
-	ignore, second := registrationv1.Ignore, int32(1)
+	ignore := registrationv1.Ignore
+	second := int32(1)
 	hook := func(label, path string, edit func(*registrationv1.ValidatingWebhook)) registrationv1.ValidatingWebhook {
 		w := validating(label+".example.com", h.client(path), rule("*", "configmaps"))
 		w.ObjectSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"case": label}}
@@ -272,27 +323,47 @@ func TestWebhookFailures(t *testing.T) {
 	}
 	nowhere := "https://127.0.0.1:1/"
 	validate(t, c, "v",
-		hook("error", "/", nil), hook("patching", "/patch", nil), hook("ignored", "/", func(w *registrationv1.ValidatingWebhook) { w.FailurePolicy = &ignore }),
+		hook("error", "/", nil), hook("patching", "/patch", nil), hook("ignored", "/",
+			func(w *registrationv1.ValidatingWebhook) { w.FailurePolicy = &ignore }),
 		hook("slow", "/slow", func(w *registrationv1.ValidatingWebhook) { w.TimeoutSeconds = &second }),
 		hook("absent", "/", func(w *registrationv1.ValidatingWebhook) {
-			w.ClientConfig = registrationv1.WebhookClientConfig{Service: &registrationv1.ServiceReference{Namespace: "hooked", Name: "absent"}}
+			w.ClientConfig = registrationv1.WebhookClientConfig{Service: &registrationv1.ServiceReference{
+				Namespace: "hooked",
+				Name:      "absent",
+			}}
 		}),
 		hook("refused", "/", func(w *registrationv1.ValidatingWebhook) { w.ClientConfig.URL = &nowhere }),
 		hook("condition", "/", func(w *registrationv1.ValidatingWebhook) {
-			w.MatchConditions = []registrationv1.MatchCondition{{Name: "broken", Expression: "object.data.missing == 'x'"}}
+			w.MatchConditions = []registrationv1.MatchCondition{
+				{Name: "broken", Expression: "object.data.missing == 'x'"},
+			}
 		}))
 	for _, tt := range []struct {
 		label, want string
 	}{
-		{label: "error", want: `Internal error occurred: failed calling webhook "error.example.com": failed to call webhook: `},
+		{
+			label: "error",
+			want:  `Internal error occurred: failed calling webhook "error.example.com": failed to call webhook: `,
+		},
 		{label: "patching", want: `failed calling webhook "patching.example.com": received invalid webhook response: `},
 		{label: "ignored"},
-		{label: "slow", want: `failed calling webhook "slow.example.com": failed to call webhook: Post "` + h.URL + `/slow?timeout=1s": context deadline exceeded`},
-		{label: "absent", want: `failed calling webhook "absent.example.com": failed to call webhook: Post "https://absent.hooked.svc:443?timeout=10s": `},
+		{
+			label: "slow",
+			want: `failed calling webhook "slow.example.com": failed to call webhook: Post "` + h.URL +
+				`/slow?timeout=1s": context deadline exceeded`,
+		},
+		{
+			label: "absent",
+			want:  `failed calling webhook "absent.example.com": failed to call webhook: Post "https://absent.hooked.svc:443?timeout=10s": `,
+		},
 		{label: "refused", want: `connection refused`},
-		{label: "condition", want: `is forbidden: expression 'object.data.missing == 'x'' resulted in error: no such key: missing`},
+		{
+			label: "condition",
+			want:  `is forbidden: expression 'object.data.missing == 'x'' resulted in error: no such key: missing`,
+		},
 	} {
-		_, err := c.CoreV1().ConfigMaps("hooked").Create(t.Context(), config("c-"+tt.label, map[string]string{"case": tt.label}), metav1.CreateOptions{})
+		_, err := c.CoreV1().ConfigMaps("hooked").Create(t.Context(),
+			config("c-"+tt.label, map[string]string{"case": tt.label}), metav1.CreateOptions{})
 		switch {
 		case tt.want == "" && err != nil:
 			t.Errorf("%s: %v", tt.label, err)
@@ -303,23 +374,30 @@ func TestWebhookFailures(t *testing.T) {
 	// Whatever the webhooks say, their configuration can be changed and taken away.
 	lock := validating("lock.example.com", h.client("/"), rule("*", "*/*"))
 	lock.NamespaceSelector = nil
-	conf := &registrationv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "w"}, Webhooks: []registrationv1.ValidatingWebhook{lock}}
-	if _, err := c.AdmissionregistrationV1().ValidatingWebhookConfigurations().Create(t.Context(), conf, metav1.CreateOptions{}); err != nil {
+	conf := &registrationv1.ValidatingWebhookConfiguration{
+		ObjectMeta: metav1.ObjectMeta{Name: "w"},
+		Webhooks:   []registrationv1.ValidatingWebhook{lock},
+	}
+	if _, err := c.AdmissionregistrationV1().ValidatingWebhookConfigurations().Create(t.Context(), conf,
+		metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	waittest.Right(t, "the lock", func() string {
-		if _, err := c.CoreV1().ConfigMaps("free").Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "x"}}, metav1.CreateOptions{}); err == nil {
+		if _, err := c.CoreV1().ConfigMaps("free").Create(t.Context(),
+			&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "x"}}, metav1.CreateOptions{}); err == nil {
 			return "writes pass"
 		}
 		return ""
 	})
 	for _, name := range []string{"w", "v"} {
-		if err := c.AdmissionregistrationV1().ValidatingWebhookConfigurations().Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
+		if err := c.AdmissionregistrationV1().ValidatingWebhookConfigurations().Delete(t.Context(), name,
+			metav1.DeleteOptions{}); err != nil {
 			t.Errorf("delete %s: %v", name, err)
 		}
 	}
 	waittest.Right(t, "writes after the webhooks went", func() string {
-		if _, err := c.CoreV1().ConfigMaps("hooked").Create(t.Context(), config("free", map[string]string{"case": "error"}), metav1.CreateOptions{}); err != nil {
+		if _, err := c.CoreV1().ConfigMaps("hooked").Create(t.Context(),
+			config("free", map[string]string{"case": "error"}), metav1.CreateOptions{}); err != nil {
 			return err.Error()
 		}
 		return ""
@@ -339,7 +417,8 @@ func TestMutatingWebhook(t *testing.T) {
 		case path == "/two" && has("one") && !has("two"):
 			return patchOf(`[{"op":"add","path":"/data/two","value":"2"}]`)
 		case path == "/pods":
-			return patchOf(`[{"op":"add","path":"/spec/containers/-","value":{"name":"side","image":"side"}},{"op":"add","path":"/metadata/labels/side","value":"car"}]`)
+			return patchOf(
+				`[{"op":"add","path":"/spec/containers/-","value":{"name":"side","image":"side"}},{"op":"add","path":"/metadata/labels/side","value":"car"}]`)
 		case path == "/broken":
 			return patchOf(`[{"op":"replace","path":"/spec/nowhere/at/all","value":1}]`)
 		}
@@ -369,23 +448,26 @@ func TestMutatingWebhook(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n := len(p.Spec.Containers); n != 2 || p.Labels["side"] != "car" || p.Spec.Containers[1].TerminationMessagePath == "" {
+	if n := len(p.Spec.Containers); n != 2 || p.Labels["side"] != "car" ||
+		p.Spec.Containers[1].TerminationMessagePath == "" {
 		t.Errorf("a container added by a webhook gets defaults: got %+v", p.Spec.Containers)
 	}
-	_, err = c.CoreV1().Secrets("hooked").Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "s"}}, metav1.CreateOptions{})
+	_, err = c.CoreV1().Secrets("hooked").Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "s"}},
+		metav1.CreateOptions{})
 	if !apierrors.IsInternalError(err) {
 		t.Errorf("a patch that does not apply: got %v", err)
 	}
 }
 
-// elsewhere makes the server at to reachable under an address that endpoint slices may hold (they refuse 127.0.0.0/8): one that the
-// loopback interface has for the time of the test.
+// elsewhere makes the server at to reachable under an address that endpoint slices may hold (they refuse 127.0.0.0/8):
+// one that the loopback interface has for the time of the test.
 func elsewhere(t *testing.T, to string) (string, int32) {
 	t.Helper()
 	if os.Getuid() != 0 {
 		t.Skip("SKIPPED: needs root, to give the loopback interface an address")
 	}
-	address := fmt.Sprintf("198.51.100.%d", 1+os.Getpid()%250) // of the documentation's range; another run's is another one
+	// of the documentation's range; another run's is another one
+	address := fmt.Sprintf("198.51.100.%d", 1+os.Getpid()%250)
 	lo, err := netlink.LinkByName("lo")
 	if err != nil {
 		t.Fatal(err)
@@ -414,8 +496,14 @@ func elsewhere(t *testing.T, to string) (string, int32) {
 				_ = in.Close()
 				continue
 			}
-			go func() { _, _ = io.Copy(out, in); _ = out.Close() }() // ends with either side
-			go func() { _, _ = io.Copy(in, out); _ = in.Close() }()  // ends with either side
+			go func() {
+				_, _ = io.Copy(out, in)
+				_ = out.Close()
+			}() // ends with either side
+			go func() {
+				_, _ = io.Copy(in, out)
+				_ = in.Close()
+			}() // ends with either side
 		}
 	}()
 	return address, int32(l.Addr().(*net.TCPAddr).Port)
@@ -429,22 +517,33 @@ func TestWebhookBehindService(t *testing.T) {
 	})
 	ctx := t.Context()
 	address, port := elsewhere(t, h.Listener.Addr().String())
-	service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "hook"}, Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 443}}}}
+	service := &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Name: "hook"},
+		Spec: corev1.ServiceSpec{
+			Ports: []corev1.ServicePort{{Port: 443}},
+		},
+	}
 	if _, err := c.CoreV1().Services("free").Create(ctx, service, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	ready, name := true, ""
+	ready := true
+	name := ""
 	if _, err := c.DiscoveryV1().EndpointSlices("free").Create(ctx, &discoveryv1.EndpointSlice{
 		ObjectMeta:  metav1.ObjectMeta{Name: "hook-1", Labels: map[string]string{discoveryv1.LabelServiceName: "hook"}},
-		AddressType: discoveryv1.AddressTypeIPv4, Ports: []discoveryv1.EndpointPort{{Name: &name, Port: &port}},
-		Endpoints: []discoveryv1.Endpoint{{Addresses: []string{address}, Conditions: discoveryv1.EndpointConditions{Ready: &ready}}},
+		AddressType: discoveryv1.AddressTypeIPv4,
+		Ports:       []discoveryv1.EndpointPort{{Name: &name, Port: &port}},
+		Endpoints: []discoveryv1.Endpoint{
+			{Addresses: []string{address}, Conditions: discoveryv1.EndpointConditions{Ready: &ready}},
+		},
 	}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	client := h.client("/")
-	client.URL, client.Service = nil, &registrationv1.ServiceReference{Namespace: "free", Name: "hook"}
+	client.URL = nil
+	client.Service = &registrationv1.ServiceReference{Namespace: "free", Name: "hook"}
 	validate(t, c, "v", validating("s.example.com", client, rule("CREATE", "secrets")))
-	_, err := c.CoreV1().Secrets("hooked").Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "s"}}, metav1.CreateOptions{})
+	_, err := c.CoreV1().Secrets("hooked").Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "s"}},
+		metav1.CreateOptions{})
 	// The test server's certificate is not the service's: that it is asked for by the service's name is what shows.
 	if err == nil || !strings.Contains(err.Error(), "not hook.free.svc") {
 		t.Errorf("got %v, want a complaint that the certificate is not valid for hook.free.svc", err)
@@ -465,33 +564,41 @@ func TestWebhookSeesSubresources(t *testing.T) {
 		t.Fatal(err)
 	}
 	h.take()
-	res := c.CoreV1().RESTClient().Post().Namespace("hooked").Resource("pods").Name("p").SubResource("attach").Param("container", "main").Do(ctx)
-	if err := res.Error(); err == nil || !strings.Contains(err.Error(), `admission webhook "attach.example.com" denied the request: nobody attaches here`) {
+	res := c.CoreV1().RESTClient().Post().Namespace("hooked").Resource("pods").Name("p").SubResource("attach").Param(
+		"container", "main").Do(ctx)
+	if err := res.Error(); err == nil || !strings.Contains(err.Error(),
+		`admission webhook "attach.example.com" denied the request: nobody attaches here`) {
 		t.Errorf("attach: got %v", err)
 	}
-	if asked := h.take(); len(asked) != 1 || asked[0].Kind.Kind != "PodAttachOptions" || asked[0].SubResource != "attach" || asked[0].Name != "p" {
+	if asked := h.take(); len(asked) != 1 || asked[0].Kind.Kind != "PodAttachOptions" ||
+		asked[0].SubResource != "attach" || asked[0].Name != "p" {
 		t.Errorf("attach: asked %+v", asked)
 	}
-	_, err := c.CoreV1().Pods("hooked").Patch(ctx, "p", types.MergePatchType, []byte(`{"status":{"message":"x"}}`), metav1.PatchOptions{}, "status")
+	_, err := c.CoreV1().Pods("hooked").Patch(ctx, "p", types.MergePatchType, []byte(`{"status":{"message":"x"}}`),
+		metav1.PatchOptions{}, "status")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if asked := h.take(); len(asked) != 1 || asked[0].Operation != "UPDATE" || asked[0].SubResource != "status" || asked[0].Kind.Kind != "Pod" {
+	if asked := h.take(); len(asked) != 1 || asked[0].Operation != "UPDATE" || asked[0].SubResource != "status" ||
+		asked[0].Kind.Kind != "Pod" {
 		t.Errorf("status: asked %+v", asked)
 	}
 	d, err := c.AppsV1().ReplicaSets("hooked").Create(ctx, &appsv1.ReplicaSet{
-		ObjectMeta: metav1.ObjectMeta{Name: "r"}, Spec: appsv1.ReplicaSetSpec{Selector: replicated(1).Spec.Selector, Template: replicated(1).Spec.Template},
+		ObjectMeta: metav1.ObjectMeta{Name: "r"},
+		Spec:       appsv1.ReplicaSetSpec{Selector: replicated(1).Spec.Selector, Template: replicated(1).Spec.Template},
 	}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	h.take()
 	if _, err := c.AppsV1().ReplicaSets("hooked").UpdateScale(ctx, d.Name, &autoscalingv1.Scale{
-		ObjectMeta: metav1.ObjectMeta{Name: d.Name, Namespace: "hooked"}, Spec: autoscalingv1.ScaleSpec{Replicas: 3},
+		ObjectMeta: metav1.ObjectMeta{Name: d.Name, Namespace: "hooked"},
+		Spec:       autoscalingv1.ScaleSpec{Replicas: 3},
 	}, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if asked := h.take(); len(asked) != 1 || asked[0].Kind.Kind != "Scale" || !strings.Contains(string(asked[0].Object.Raw), `"replicas":3`) {
+	if asked := h.take(); len(asked) != 1 || asked[0].Kind.Kind != "Scale" ||
+		!strings.Contains(string(asked[0].Object.Raw), `"replicas":3`) {
 		t.Errorf("scale: asked %+v", asked)
 	}
 }

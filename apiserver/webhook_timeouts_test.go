@@ -16,7 +16,8 @@ import (
 	"keelson/lib/waittest"
 )
 
-// TestWebhookTimeouts: a webhook that takes longer than it may fails the request, or is passed over, as its policy says.
+// TestWebhookTimeouts: a webhook that takes longer than it may fails the request, or is passed over, as its policy
+// says.
 func TestWebhookTimeouts(t *testing.T) {
 	_, c, _ := hooked(t)
 	release := make(chan struct{})
@@ -27,19 +28,29 @@ func TestWebhookTimeouts(t *testing.T) {
 		return allow()
 	})
 	t.Cleanup(func() { close(release) })
-	second, most, ignore := int32(1), int32(30), registrationv1.Ignore
-	hook := func(label, path string, timeout *int32, policy *registrationv1.FailurePolicyType) registrationv1.MutatingWebhook {
+	second := int32(1)
+	most := int32(30)
+	ignore := registrationv1.Ignore
+	hook := func(
+		label, path string, timeout *int32, policy *registrationv1.FailurePolicyType,
+	) registrationv1.MutatingWebhook {
 		w := mutating(label+".example.com", h.client(path), rule("CREATE", "configmaps"))
 		w.ObjectSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"case": label}}
-		w.TimeoutSeconds, w.FailurePolicy = timeout, policy
+		w.TimeoutSeconds = timeout
+		w.FailurePolicy = policy
 		return w
 	}
-	mutate(t, c, "m", hook("fails", "/slow", &second, nil), hook("passes", "/slow", &second, &ignore), hook("waits", "/", &most, nil), hook("usual", "/", nil, nil))
+	mutate(t, c, "m", hook("fails", "/slow", &second, nil), hook("passes", "/slow", &second, &ignore),
+		hook("waits", "/", &most, nil), hook("usual", "/", nil, nil))
 	for label, want := range map[string]string{
-		"fails":  `failed calling webhook "fails.example.com": failed to call webhook: Post "` + h.URL + `/slow?timeout=1s": context deadline exceeded`,
-		"passes": "", "waits": "", "usual": "",
+		"fails": `failed calling webhook "fails.example.com": failed to call webhook: Post "` + h.URL +
+			`/slow?timeout=1s": context deadline exceeded`,
+		"passes": "",
+		"waits":  "",
+		"usual":  "",
 	} {
-		_, err := c.CoreV1().ConfigMaps("hooked").Create(t.Context(), config("c-"+label, map[string]string{"case": label}), metav1.CreateOptions{})
+		_, err := c.CoreV1().ConfigMaps("hooked").Create(t.Context(),
+			config("c-"+label, map[string]string{"case": label}), metav1.CreateOptions{})
 		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
 			t.Errorf("%s: got %v, want %q", label, err, want)
 		}
@@ -62,9 +73,18 @@ func TestWarningsOfEveryVerb(t *testing.T) {
 		m.ResourceRules[i].Operations = []registrationv1.OperationType{"CREATE", "UPDATE", "DELETE"}
 	}
 	enforce(t, c, "warns", registrationv1.ValidatingAdmissionPolicySpec{
-		MatchConstraints: m, Validations: []registrationv1.Validation{{Expression: "request.resource.resource != 'secrets'", MessageExpression: "'policy: ' + request.operation + ' ' + (has(request.name) ? request.name : '')"}},
-	}, registrationv1.ValidatingAdmissionPolicyBindingSpec{ValidationActions: []registrationv1.ValidationAction{registrationv1.Warn}})
-	ctx, secrets := t.Context(), c.CoreV1().Secrets("hooked")
+		MatchConstraints: m,
+		Validations: []registrationv1.Validation{
+			{
+				Expression:        "request.resource.resource != 'secrets'",
+				MessageExpression: "'policy: ' + request.operation + ' ' + (has(request.name) ? request.name : '')",
+			},
+		},
+	}, registrationv1.ValidatingAdmissionPolicyBindingSpec{ValidationActions: []registrationv1.ValidationAction{
+		registrationv1.Warn,
+	}})
+	ctx := t.Context()
+	secrets := c.CoreV1().Secrets("hooked")
 	expect := func(what string, want ...string) {
 		t.Helper()
 		// The rule that shows that the policy is in force fails where there is no object.
@@ -104,10 +124,14 @@ func TestWarningsOfEveryVerb(t *testing.T) {
 	_, err = secrets.Update(ctx, made, metav1.UpdateOptions{})
 	must(err)
 	expect("update", "webhook: UPDATE a", "policy: UPDATE a")
-	_, err = secrets.Patch(ctx, "a", types.MergePatchType, []byte(`{"metadata":{"labels":{"e":"f"}}}`), metav1.PatchOptions{})
+	_, err = secrets.Patch(ctx, "a", types.MergePatchType, []byte(`{"metadata":{"labels":{"e":"f"}}}`),
+		metav1.PatchOptions{})
 	must(err)
 	expect("patch", "webhook: UPDATE a", "policy: UPDATE a")
-	_, err = secrets.Patch(ctx, "b", types.ApplyPatchType, []byte(`{"apiVersion":"v1","kind":"Secret","metadata":{"name":"b","labels":{"a":"b"}}}`), metav1.PatchOptions{FieldManager: "me"})
+	_, err = secrets.Patch(ctx, "b", types.ApplyPatchType,
+		[]byte(`{"apiVersion":"v1","kind":"Secret","metadata":{"name":"b","labels":{"a":"b"}}}`), metav1.PatchOptions{
+			FieldManager: "me",
+		})
 	must(err)
 	expect("apply", "webhook: CREATE b", "policy: CREATE b")
 	_, err = secrets.Create(ctx, secret("c"), metav1.CreateOptions{})
@@ -123,6 +147,11 @@ func TestWarningsOfEveryVerb(t *testing.T) {
 	_, err = c.CoreV1().Pods("hooked").UpdateStatus(ctx, podIn("hooked", "p"), metav1.UpdateOptions{})
 	must(err)
 	expect("status", "webhook: UPDATE p")
-	must(c.CoreV1().Pods("hooked").Bind(ctx, &corev1.Binding{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Target: corev1.ObjectReference{Kind: "Node", Name: "n"}}, metav1.CreateOptions{}))
+	must(c.CoreV1().Pods("hooked").Bind(ctx, &corev1.Binding{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: "p",
+		},
+		Target: corev1.ObjectReference{Kind: "Node", Name: "n"},
+	}, metav1.CreateOptions{}))
 	expect("binding", "webhook: CREATE p")
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package auth defines the types shared by authentication and authorization: users, request attributes and decisions. The API server's
-// pipeline and the packages auth/authn and auth/authz use it. It makes no decision itself.
+// Package auth defines the types shared by authentication and authorization: users, request attributes and decisions.
+// The API server's pipeline and the packages auth/authn and auth/authz use it. It makes no decision itself.
 package auth
 
 import (
@@ -22,7 +22,8 @@ type User struct {
 	Extra  map[string][]string
 	// How the user authenticated, for the timeline: ClientCertificate, "service account token", InProcess, "anonymous".
 	How string
-	// Annotations are added to the audit event and Warnings to the response of each request with this credential; nil: none.
+	// Annotations are added to the audit event and Warnings to the response of each request with this credential; nil:
+	// none.
 	Annotations map[string]string
 	Warnings    []string
 }
@@ -52,8 +53,9 @@ const (
 
 // Attributes are the facts about a request that an authorizer needs.
 type Attributes struct {
-	User            *User
-	Verb            string // get list watch create update patch delete deletecollection; for paths the lower-case HTTP method
+	User *User
+	// get list watch create update patch delete deletecollection; for paths the lower-case HTTP method
+	Verb            string
 	Group           string
 	Version         string
 	Resource        string
@@ -77,8 +79,8 @@ const (
 	Deny
 )
 
-// Decision is a verdict with its reason, which users see in the response and in the timeline ("RBAC: allowed by ClusterRoleBinding
-// \"cluster-admin\" of ClusterRole ...").
+// Decision is a verdict with its reason, which users see in the response and in the timeline ("RBAC: allowed by
+// ClusterRoleBinding \"cluster-admin\" of ClusterRole ...").
 type Decision struct {
 	Verdict Verdict
 	Reason  string
@@ -90,16 +92,16 @@ type Authorizer interface {
 	Authorize(ctx context.Context, a *Attributes) (Decision, error)
 }
 
-// Authenticator finds the user of a request. ok is false when the request has no credential of this kind; an error means that its
-// credential is invalid (401).
+// Authenticator finds the user of a request. ok is false when the request has no credential of this kind; an error
+// means that its credential is invalid (401).
 type Authenticator interface {
 	Authenticate(r *http.Request) (u *User, ok bool, err error)
 }
 
 type userKey struct{}
 
-// WithUser returns a context whose requests are authenticated as u; the in-process transport uses it. Only code that assembles the server
-// may call it; a request from the network cannot carry it.
+// WithUser returns a context whose requests are authenticated as u; the in-process transport uses it. Only code that
+// assembles the server may call it; a request from the network cannot carry it.
 func WithUser(ctx context.Context, u *User) context.Context {
 	return context.WithValue(ctx, userKey{}, u)
 }

@@ -30,7 +30,8 @@ const (
 	nsWatch = "bench-watch"
 )
 
-// apiScenario measures the API server alone, through clients on the same machine. Each part needs the objects of the one before.
+// apiScenario measures the API server alone, through clients on the same machine. Each part needs the objects of the
+// one before.
 func apiScenario(ctx context.Context, e *env) ([]Result, error) {
 	if err := sleep(ctx, settling); err != nil {
 		return nil, err
@@ -39,13 +40,20 @@ func apiScenario(ctx context.Context, e *env) ([]Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := []Result{{Figure: "resident memory without objects", Value: mb(idle.rss), Unit: "MB", Limit: 100}}
+	out := []Result{{
+		Figure: "resident memory without objects",
+		Value:  mb(idle.rss),
+		Unit:   "MB",
+		Limit:  100,
+	}}
 	for _, ns := range []string{nsLoad, nsList, nsWatch} {
 		if err := e.namespace(ctx, ns); err != nil {
 			return nil, err
 		}
 	}
-	for _, part := range []func(context.Context, *env) ([]Result, error){manyPart, nodesPart, fanOutPart, createPart, getPart, listPart} {
+	for _, part := range []func(context.Context, *env) ([]Result, error){
+		manyPart, nodesPart, fanOutPart, createPart, getPart, listPart,
+	} {
 		rs, err := part(ctx, e)
 		if err != nil {
 			return nil, err
@@ -91,9 +99,25 @@ func createPart(ctx context.Context, e *env) ([]Result, error) {
 			goal = 3000
 		}
 		out = append(out,
-			Result{Figure: "create, 1 client, " + short(media) + ", p50", Value: ms(one.quantile(0.5)), Unit: "ms", Limit: 1.5},
-			Result{Figure: "create, 64 clients, " + short(media), Value: many.rate(), Unit: "/s", Limit: goal, Higher: true},
-			Result{Figure: "create, 64 clients, " + short(media) + ", p99", Value: ms(many.quantile(0.99)), Unit: "ms", Limit: 40})
+			Result{
+				Figure: "create, 1 client, " + short(media) + ", p50",
+				Value:  ms(one.quantile(0.5)),
+				Unit:   "ms",
+				Limit:  1.5,
+			},
+			Result{
+				Figure: "create, 64 clients, " + short(media),
+				Value:  many.rate(),
+				Unit:   "/s",
+				Limit:  goal,
+				Higher: true,
+			},
+			Result{
+				Figure: "create, 64 clients, " + short(media) + ", p99",
+				Value:  ms(many.quantile(0.99)),
+				Unit:   "ms",
+				Limit:  40,
+			})
 	}
 	return out, nil
 }
@@ -116,7 +140,13 @@ func getPart(ctx context.Context, e *env) ([]Result, error) {
 		return nil, err
 	}
 	return []Result{
-		{Figure: "GET, 64 clients", Value: t.rate(), Unit: "/s", Limit: 9000, Higher: true},
+		{
+			Figure: "GET, 64 clients",
+			Value:  t.rate(),
+			Unit:   "/s",
+			Limit:  9000,
+			Higher: true,
+		},
 		{Figure: "GET, 64 clients, p99", Value: ms(t.quantile(0.99)), Unit: "ms"},
 	}, nil
 }
@@ -144,7 +174,12 @@ func listPart(ctx context.Context, e *env) ([]Result, error) {
 		if media == jsonType {
 			goal = 60
 		}
-		out = append(out, Result{Figure: "LIST of 5,000 pods, " + short(media) + ", p50", Value: ms(t.quantile(0.5)), Unit: "ms", Limit: goal})
+		out = append(out, Result{
+			Figure: "LIST of 5,000 pods, " + short(media) + ", p50",
+			Value:  ms(t.quantile(0.5)),
+			Unit:   "ms",
+			Limit:  goal,
+		})
 		if media == protobufType {
 			out = append(out, Result{Figure: "a stored pod on the wire", Value: float64(size) / listed, Unit: "bytes"})
 		}
@@ -192,9 +227,24 @@ func storedPart(ctx context.Context, e *env, idle int64) ([]Result, error) {
 	pods := float64(max(have, storedPods))
 	return []Result{
 		{Figure: "resident right after making 100,000 pods", Value: mb(loaded.rss), Unit: "MB"},
-		{Figure: "memory for each of 100,000 pods, made", Value: float64(settled.rss-idle) / pods / 1e3, Unit: "kB", Limit: 12},
-		{Figure: "memory for each of 100,000 pods, after a start", Value: float64(again.rss-idle) / pods / 1e3, Unit: "kB", Limit: 12},
-		{Figure: "process start to /readyz with 100,000 pods", Value: took.Seconds(), Unit: "s", Limit: 3},
+		{
+			Figure: "memory for each of 100,000 pods, made",
+			Value:  float64(settled.rss-idle) / pods / 1e3,
+			Unit:   "kB",
+			Limit:  12,
+		},
+		{
+			Figure: "memory for each of 100,000 pods, after a start",
+			Value:  float64(again.rss-idle) / pods / 1e3,
+			Unit:   "kB",
+			Limit:  12,
+		},
+		{
+			Figure: "process start to /readyz with 100,000 pods",
+			Value:  took.Seconds(),
+			Unit:   "s",
+			Limit:  3,
+		},
 	}, nil
 }
 

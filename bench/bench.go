@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package bench measures the figures of docs/performance.md on this machine: each scenario starts the real program as a process of its own,
-// drives it like a client and reports numbers. cli runs it as `keelson bench`. It only compares results with the budgets of the plan, and
-// changes nothing outside its own directory.
+// Package bench measures the figures of docs/performance.md on this machine: each scenario starts the real program as a
+// process of its own, drives it like a client and reports numbers. cli runs it as `keelson bench`. It only compares
+// results with the budgets of the plan, and changes nothing outside its own directory.
 package bench
 
 import (
@@ -60,7 +60,11 @@ var scenarios = []scenario{
 	{name: "endpoints", args: []string{"--fake-nodes", "10"}, run: endpointsScenario},
 	{name: "network", run: networkScenario, root: true},
 	{name: "services", args: ownServices, run: servicesScenario, root: true},
-	{name: "heartbeats", args: []string{"--fake-nodes", "5000", "--fake-nodes-heartbeat", "10s"}, run: heartbeatsScenario},
+	{
+		name: "heartbeats",
+		args: []string{"--fake-nodes", "5000", "--fake-nodes-heartbeat", "10s"},
+		run:  heartbeatsScenario,
+	},
 	{name: "nodeloss", args: []string{"--fake-nodes", "5000", "--node-eviction-rate", "2"}, run: nodeLossScenario},
 	{name: "api", alone: true, run: apiScenario},
 }
@@ -84,8 +88,8 @@ type env struct {
 	server *exec.Cmd // the process of startServer
 }
 
-// Run runs the named scenarios (none: all) with the program at bin and prints one line per figure to out. It returns an error when a
-// scenario fails or a figure exceeds its budget.
+// Run runs the named scenarios (none: all) with the program at bin and prints one line per figure to out. It returns an
+// error when a scenario fails or a figure exceeds its budget.
 func Run(ctx context.Context, bin string, names []string, asJSON bool, out io.Writer) error {
 	var results []Result
 	var errs []error
@@ -108,7 +112,8 @@ func Run(ctx context.Context, bin string, names []string, asJSON bool, out io.Wr
 	}
 	for _, r := range results {
 		if !r.ok() {
-			errs = append(errs, fmt.Errorf("%s: %s is %.4g %s, promised %.4g", r.Scenario, r.Figure, r.Value, r.Unit, r.Limit))
+			errs = append(errs, fmt.Errorf("%s: %s is %.4g %s, promised %.4g", r.Scenario, r.Figure, r.Value, r.Unit,
+				r.Limit))
 		}
 	}
 	return errors.Join(errs...)

@@ -10,13 +10,12 @@ import (
 	"strconv"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
-
-	"golang.org/x/sync/errgroup"
 )
 
 // Parameters of the scenario "endpoints".
@@ -26,8 +25,8 @@ const (
 	readinesses   = 100
 )
 
-// endpointsScenario measures the time from a pod's status write (Ready) to the watch event of its EndpointSlice, in a cluster of 1,000 fake
-// pods: for Services of ten pods, and for one Service of all pods.
+// endpointsScenario measures the time from a pod's status write (Ready) to the watch event of its EndpointSlice, in a
+// cluster of 1,000 fake pods: for Services of ten pods, and for one Service of all pods.
 func endpointsScenario(ctx context.Context, e *env) ([]Result, error) {
 	var group errgroup.Group
 	group.SetLimit(16)
@@ -36,8 +35,17 @@ func endpointsScenario(ctx context.Context, e *env) ([]Result, error) {
 		group.Go(func() error { return e.service(ctx, name, map[string]string{"app": name}) })
 		for j := range podsOfService {
 			p := &corev1.Pod{
-				ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%s-%d", name, j), Labels: map[string]string{"app": name, "all": "yes"}},
-				Spec:       corev1.PodSpec{NodeName: "fake-" + strconv.Itoa(j), Containers: []corev1.Container{{Name: "main", Image: image}}},
+				ObjectMeta: metav1.ObjectMeta{
+					Name: fmt.Sprintf("%s-%d", name, j),
+					Labels: map[string]string{
+						"app": name,
+						"all": "yes",
+					},
+				},
+				Spec: corev1.PodSpec{
+					NodeName:   "fake-" + strconv.Itoa(j),
+					Containers: []corev1.Container{{Name: "main", Image: image}},
+				},
 			}
 			group.Go(func() error {
 				_, err := e.client.CoreV1().Pods(namespace).Create(ctx, p, metav1.CreateOptions{})
@@ -55,7 +63,11 @@ func endpointsScenario(ctx context.Context, e *env) ([]Result, error) {
 		before func() error
 	}{
 		{"ready to slice seen, 100 services of 10 pods", 50, func() error { return nil }},
-		{"the same, and one service of 1,000 pods", 100, func() error { return e.service(ctx, "all", map[string]string{"all": "yes"}) }},
+		{
+			"the same, and one service of 1,000 pods", 100, func() error {
+				return e.service(ctx, "all", map[string]string{"all": "yes"})
+			},
+		},
 	} {
 		if err := part.before(); err != nil {
 			return nil, err
@@ -65,21 +77,34 @@ func endpointsScenario(ctx context.Context, e *env) ([]Result, error) {
 			return nil, err
 		}
 		out = append(out,
-			Result{Scenario: "endpoints", Figure: part.figure + ", p50", Value: ms(took[len(took)/2]), Unit: "ms", Limit: part.limit},
-			Result{Scenario: "endpoints", Figure: part.figure + ", p99", Value: ms(took[len(took)*99/100]), Unit: "ms"})
+			Result{
+				Scenario: "endpoints",
+				Figure:   part.figure + ", p50",
+				Value:    ms(took[len(took)/2]),
+				Unit:     "ms",
+				Limit:    part.limit,
+			},
+			Result{
+				Scenario: "endpoints",
+				Figure:   part.figure + ", p99",
+				Value:    ms(took[len(took)*99/100]),
+				Unit:     "ms",
+			})
 	}
 	return out, nil
 }
 
 func (e *env) service(ctx context.Context, name string, selector map[string]string) error {
 	s := &corev1.Service{
-		ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.ServiceSpec{Selector: selector, Ports: []corev1.ServicePort{{Port: 80}}},
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec:       corev1.ServiceSpec{Selector: selector, Ports: []corev1.ServicePort{{Port: 80}}},
 	}
 	_, err := e.client.CoreV1().Services(namespace).Create(ctx, s, metav1.CreateOptions{})
 	return err
 }
 
-// readinesses makes pods unready and ready one after another. It returns the sorted times until all slices with the pod show it ready.
+// readinesses makes pods unready and ready one after another. It returns the sorted times until all slices with the pod
+// show it ready.
 func (e *env) readinesses(ctx context.Context) ([]time.Duration, error) {
 	w, err := e.client.DiscoveryV1().EndpointSlices(namespace).Watch(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -90,10 +115,11 @@ func (e *env) readinesses(ctx context.Context) ([]time.Duration, error) {
 	if err := seen.until(ctx, func() bool { return seen.count() >= smallServices*podsOfService }); err != nil {
 		return nil, err
 	}
-	// The simulated kubelet would set the pod ready again at once, so its node is silenced. A silent node is marked after 40 s; this takes
-	// less.
+	// The simulated kubelet would set the pod ready again at once, so its node is silenced. A silent node is marked
+	// after 40 s; this takes less.
 	for i := range podsOfService {
-		if err := e.patchNode(ctx, "fake-"+strconv.Itoa(i), `{"metadata":{"annotations":{"keelson.dev/silent":""}}}`); err != nil {
+		if err := e.patchNode(ctx, "fake-"+strconv.Itoa(i),
+			`{"metadata":{"annotations":{"keelson.dev/silent":""}}}`); err != nil {
 			return nil, err
 		}
 	}
@@ -126,7 +152,8 @@ func (e *env) setReady(ctx context.Context, pod string, ready bool) error {
 		status = corev1.ConditionTrue
 	}
 	patch := fmt.Sprintf(`{"status":{"conditions":[{"type":"Ready","status":%q}]}}`, status)
-	_, err := e.client.CoreV1().Pods(namespace).Patch(ctx, pod, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{}, "status")
+	_, err := e.client.CoreV1().Pods(namespace).Patch(ctx, pod, types.StrategicMergePatchType, []byte(patch),
+		metav1.PatchOptions{}, "status")
 	return err
 }
 

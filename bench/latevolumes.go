@@ -17,12 +17,14 @@ import (
 
 const localClass = "local"
 
-// setupLateVolumes creates local volumes on each node and a WaitForFirstConsumer claim per pod. The controller that binds claims runs
-// beside the scheduler.
+// setupLateVolumes creates local volumes on each node and a WaitForFirstConsumer claim per pod. The controller that
+// binds claims runs beside the scheduler.
 func setupLateVolumes(ctx context.Context, r *testbed, l *workload) error {
 	late := storagev1.VolumeBindingWaitForFirstConsumer
 	if _, err := r.StorageV1().StorageClasses().Create(ctx, &storagev1.StorageClass{
-		ObjectMeta: metav1.ObjectMeta{Name: localClass}, Provisioner: volume.NotSupportedProvisioner, VolumeBindingMode: &late,
+		ObjectMeta:        metav1.ObjectMeta{Name: localClass},
+		Provisioner:       volume.NotSupportedProvisioner,
+		VolumeBindingMode: &late,
 	}, metav1.CreateOptions{}); err != nil {
 		return err
 	}
@@ -41,13 +43,15 @@ func setupLateVolumes(ctx context.Context, r *testbed, l *workload) error {
 	}
 	for prefix, n := range map[string]int{"first": l.before, measuredPods: l.pods} {
 		if err := parallel(ctx, n, func(ctx context.Context, i int) error {
-			_, err := r.CoreV1().PersistentVolumeClaims(metav1.NamespaceDefault).Create(ctx, lateClaim(fmt.Sprintf("%s-%d", prefix, i)), metav1.CreateOptions{})
+			_, err := r.CoreV1().PersistentVolumeClaims(metav1.NamespaceDefault).Create(ctx,
+				lateClaim(fmt.Sprintf("%s-%d", prefix, i)), metav1.CreateOptions{})
 			return err
 		}); err != nil {
 			return err
 		}
 	}
-	return r.beside(ctx, r.mem.Controllers(cluster.ControllerOptions{Controllers: []string{"persistentvolume-binder-controller"}}, r.mem.Direct))
+	return r.beside(ctx, r.mem.Controllers(
+		cluster.ControllerOptions{Controllers: []string{"persistentvolume-binder-controller"}}, r.mem.Direct))
 }
 
 func storageOf(size string) corev1.ResourceList {
@@ -58,12 +62,24 @@ func localVolume(i, nodes int) *corev1.PersistentVolume {
 	return &corev1.PersistentVolume{
 		ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("local-%d", i)},
 		Spec: corev1.PersistentVolumeSpec{
-			AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, Capacity: storageOf("1Gi"), StorageClassName: localClass,
+			AccessModes:                   []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+			Capacity:                      storageOf("1Gi"),
+			StorageClassName:              localClass,
 			PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimRetain,
-			PersistentVolumeSource:        corev1.PersistentVolumeSource{Local: &corev1.LocalVolumeSource{Path: fmt.Sprintf("/mnt/disks/%d", i/nodes)}},
-			NodeAffinity: &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
-				MatchExpressions: []corev1.NodeSelectorRequirement{{Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpIn, Values: []string{nodeName(i % nodes)}}},
-			}}}},
+			PersistentVolumeSource: corev1.PersistentVolumeSource{
+				Local: &corev1.LocalVolumeSource{Path: fmt.Sprintf("/mnt/disks/%d", i/nodes)},
+			},
+			NodeAffinity: &corev1.VolumeNodeAffinity{
+				Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
+					MatchExpressions: []corev1.NodeSelectorRequirement{
+						{
+							Key:      corev1.LabelHostname,
+							Operator: corev1.NodeSelectorOpIn,
+							Values:   []string{nodeName(i % nodes)},
+						},
+					},
+				}}},
+			},
 		},
 	}
 }
@@ -72,8 +88,9 @@ func lateClaim(name string) *corev1.PersistentVolumeClaim {
 	return &corev1.PersistentVolumeClaim{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: corev1.PersistentVolumeClaimSpec{
-			AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, StorageClassName: new(localClass),
-			Resources: corev1.VolumeResourceRequirements{Requests: storageOf("1Gi")},
+			AccessModes:      []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+			StorageClassName: new(localClass),
+			Resources:        corev1.VolumeResourceRequirements{Requests: storageOf("1Gi")},
 		},
 	}
 }

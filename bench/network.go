@@ -23,8 +23,9 @@ const (
 	dnsService   = "kube-dns"
 )
 
-// networkScenario measures, pod by pod, the time from the watch event of a Ready pod to the first connection through its Service; then the
-// latency of queries to the cluster's DNS server, by its cluster IP, over one socket at a moderate rate.
+// networkScenario measures, pod by pod, the time from the watch event of a Ready pod to the first connection through
+// its Service; then the latency of queries to the cluster's DNS server, by its cluster IP, over one socket at a
+// moderate rate.
 func networkScenario(ctx context.Context, e *env) ([]Result, error) {
 	s, err := e.client.CoreV1().Services(metav1.NamespaceSystem).Get(ctx, dnsService, metav1.GetOptions{})
 	if err != nil {
@@ -44,15 +45,38 @@ func networkScenario(ctx context.Context, e *env) ([]Result, error) {
 	}
 	r := reached.take()
 	return []Result{
-		{Scenario: "network", Figure: "Ready to reachable through the Service, p50", Value: ms(r.quantile(0.5)), Unit: "ms", Limit: 15},
-		{Scenario: "network", Figure: "the same, p99", Value: ms(r.quantile(0.99)), Unit: "ms", Limit: 50},
-		{Scenario: "network", Figure: "DNS answer at 500 questions/s, p50", Value: ms(answered.quantile(0.5)), Unit: "ms"},
-		{Scenario: "network", Figure: "the same, p99", Value: ms(answered.quantile(0.99)), Unit: "ms", Limit: 1},
+		{
+			Scenario: "network",
+			Figure:   "Ready to reachable through the Service, p50",
+			Value:    ms(r.quantile(0.5)),
+			Unit:     "ms",
+			Limit:    15,
+		},
+		{
+			Scenario: "network",
+			Figure:   "the same, p99",
+			Value:    ms(r.quantile(0.99)),
+			Unit:     "ms",
+			Limit:    50,
+		},
+		{
+			Scenario: "network",
+			Figure:   "DNS answer at 500 questions/s, p50",
+			Value:    ms(answered.quantile(0.5)),
+			Unit:     "ms",
+		},
+		{
+			Scenario: "network",
+			Figure:   "the same, p99",
+			Value:    ms(answered.quantile(0.99)),
+			Unit:     "ms",
+			Limit:    1,
+		},
 	}, nil
 }
 
-// reach creates a Service with one pod. It returns the time from the pod's Ready event to the first successful connection. Without an
-// endpoint, connections are refused at once.
+// reach creates a Service with one pod. It returns the time from the pod's Ready event to the first successful
+// connection. Without an endpoint, connections are refused at once.
 func (e *env) reach(ctx context.Context, name string) (time.Duration, error) {
 	labels := map[string]string{"app": name}
 	if err := e.service(ctx, name, labels); err != nil {
@@ -67,10 +91,18 @@ func (e *env) reach(ctx context.Context, name string) (time.Duration, error) {
 		return 0, err
 	}
 	defer w.Stop()
-	listens := &corev1.Probe{ProbeHandler: corev1.ProbeHandler{TCPSocket: &corev1.TCPSocketAction{Port: intstr.FromInt32(80)}}, PeriodSeconds: 1} // without a probe, the start of the program would be measured too
+	// without a probe, the start of the program would be measured too
+	listens := &corev1.Probe{
+		ProbeHandler: corev1.ProbeHandler{
+			TCPSocket: &corev1.TCPSocketAction{Port: intstr.FromInt32(80)},
+		},
+		PeriodSeconds: 1,
+	}
 	p := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels},
-		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Image: image, ReadinessProbe: listens}}},
+		Spec: corev1.PodSpec{
+			Containers: []corev1.Container{{Name: "main", Image: image, ReadinessProbe: listens}},
+		},
 	}
 	if _, err := e.client.CoreV1().Pods(namespace).Create(ctx, p, metav1.CreateOptions{}); err != nil {
 		return 0, err

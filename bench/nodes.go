@@ -37,8 +37,19 @@ func heartbeatsScenario(ctx context.Context, e *env) ([]Result, error) {
 		return nil, err
 	}
 	return []Result{
-		{Scenario: "heartbeats", Figure: "processor, 5,000 nodes with leases of 10 s", Value: 100 * (after.cpu - before.cpu).Seconds() / span.Seconds(), Unit: "% of a core", Limit: 50},
-		{Scenario: "heartbeats", Figure: "resident memory, all processes", Value: float64(after.rss) / 1e6, Unit: "MB"},
+		{
+			Scenario: "heartbeats",
+			Figure:   "processor, 5,000 nodes with leases of 10 s",
+			Value:    100 * (after.cpu - before.cpu).Seconds() / span.Seconds(),
+			Unit:     "% of a core",
+			Limit:    50,
+		},
+		{
+			Scenario: "heartbeats",
+			Figure:   "resident memory, all processes",
+			Value:    float64(after.rss) / 1e6,
+			Unit:     "MB",
+		},
 	}, nil
 }
 
@@ -47,12 +58,14 @@ const (
 	lostNodes  = 100
 	podsOfEach = 30
 	lossLabel  = "bench.keelson.dev/lost"
-	// lossRate is the --node-eviction-rate of the scenario's cluster. With the default 0.1 it would take a quarter of an hour.
+	// lossRate is the --node-eviction-rate of the scenario's cluster. With the default 0.1 it would take a quarter of
+	// an hour.
 	lossRate = 2
 )
 
-// nodeLossScenario: 100 of 5,000 nodes with 30 pods each lose power at once. It measures the eviction rate of nodes (it must be the
-// configured one), the time until all pods run elsewhere, and meanwhile the time of other pods from creation to Running.
+// nodeLossScenario: 100 of 5,000 nodes with 30 pods each lose power at once. It measures the eviction rate of nodes (it
+// must be the configured one), the time until all pods run elsewhere, and meanwhile the time of other pods from
+// creation to Running.
 func nodeLossScenario(ctx context.Context, e *env) ([]Result, error) {
 	if err := waitNodes(ctx, e.client, 5000); err != nil {
 		return nil, err
@@ -94,11 +107,41 @@ func nodeLossScenario(ctx context.Context, e *env) ([]Result, error) {
 	}
 	rate := float64(lostNodes-1) / last.Sub(first).Seconds()
 	return []Result{
-		{Scenario: "nodeloss", Figure: "nodes evicted from per second, at --node-eviction-rate 2", Value: rate, Unit: "nodes/s", Limit: 1.05 * lossRate},
-		{Scenario: "nodeloss", Figure: "the same, not to be slower than", Value: rate, Unit: "nodes/s", Limit: 0.9 * lossRate, Higher: true},
-		{Scenario: "nodeloss", Figure: "last eviction to all 3,000 pods running elsewhere", Value: moved.Seconds(), Unit: "s", Limit: 10},
-		{Scenario: "nodeloss", Figure: "other pods, create to Running, median before", Value: ms(calm), Unit: "ms"},
-		{Scenario: "nodeloss", Figure: "other pods, create to Running, median meanwhile", Value: ms(busy), Unit: "ms", Limit: max(200, 3*ms(calm))},
+		{
+			Scenario: "nodeloss",
+			Figure:   "nodes evicted from per second, at --node-eviction-rate 2",
+			Value:    rate,
+			Unit:     "nodes/s",
+			Limit:    1.05 * lossRate,
+		},
+		{
+			Scenario: "nodeloss",
+			Figure:   "the same, not to be slower than",
+			Value:    rate,
+			Unit:     "nodes/s",
+			Limit:    0.9 * lossRate,
+			Higher:   true,
+		},
+		{
+			Scenario: "nodeloss",
+			Figure:   "last eviction to all 3,000 pods running elsewhere",
+			Value:    moved.Seconds(),
+			Unit:     "s",
+			Limit:    10,
+		},
+		{
+			Scenario: "nodeloss",
+			Figure:   "other pods, create to Running, median before",
+			Value:    ms(calm),
+			Unit:     "ms",
+		},
+		{
+			Scenario: "nodeloss",
+			Figure:   "other pods, create to Running, median meanwhile",
+			Value:    ms(busy),
+			Unit:     "ms",
+			Limit:    max(200, 3*ms(calm)),
+		},
 	}, nil
 }
 
@@ -127,17 +170,29 @@ func lossPod(prefer bool) corev1.PodSpec {
 		NodeSelector: map[string]string{"type": "keelson-fake"},
 		Tolerations: []corev1.Toleration{
 			{Key: "keelson.dev/fake", Operator: corev1.TolerationOpExists},
-			{Key: corev1.TaintNodeUnreachable, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute, TolerationSeconds: &second},
+			{
+				Key:               corev1.TaintNodeUnreachable,
+				Operator:          corev1.TolerationOpExists,
+				Effect:            corev1.TaintEffectNoExecute,
+				TolerationSeconds: &second,
+			},
 		},
 	}
 	if prefer {
-		s.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{PreferredDuringSchedulingIgnoredDuringExecution: []corev1.PreferredSchedulingTerm{{
-			Weight: 100, Preference: corev1.NodeSelectorTerm{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: lossLabel, Operator: corev1.NodeSelectorOpExists}}},
-		}}}}
+		s.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{
+			PreferredDuringSchedulingIgnoredDuringExecution: []corev1.PreferredSchedulingTerm{{
+				Weight: 100,
+				Preference: corev1.NodeSelectorTerm{MatchExpressions: []corev1.NodeSelectorRequirement{
+					{Key: lossLabel, Operator: corev1.NodeSelectorOpExists},
+				}},
+			}},
+		}}
 		// The same number on each.
 		s.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{
-			MaxSkew: podsOfEach, TopologyKey: corev1.LabelHostname, WhenUnsatisfiable: corev1.DoNotSchedule,
-			LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "lost"}},
+			MaxSkew:           podsOfEach,
+			TopologyKey:       corev1.LabelHostname,
+			WhenUnsatisfiable: corev1.DoNotSchedule,
+			LabelSelector:     &metav1.LabelSelector{MatchLabels: map[string]string{"app": "lost"}},
 		}}
 	}
 	return s
@@ -145,9 +200,13 @@ func lossPod(prefer bool) corev1.PodSpec {
 
 // fillLost creates the pods that will be lost.
 func (e *env) fillLost(ctx context.Context) error {
-	n, labels := int32(lostNodes*podsOfEach), map[string]string{"app": "lost"}
+	n := int32(lostNodes * podsOfEach)
+	labels := map[string]string{"app": "lost"}
 	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "lost"}}
-	d.Spec.Replicas, d.Spec.Selector, d.Spec.Template.Labels, d.Spec.Template.Spec = &n, &metav1.LabelSelector{MatchLabels: labels}, labels, lossPod(true)
+	d.Spec.Replicas = &n
+	d.Spec.Selector = &metav1.LabelSelector{MatchLabels: labels}
+	d.Spec.Template.Labels = labels
+	d.Spec.Template.Spec = lossPod(true)
 	w, err := e.client.CoreV1().Pods(namespace).Watch(ctx, metav1.ListOptions{LabelSelector: "app=lost"})
 	if err != nil {
 		return err
@@ -168,13 +227,21 @@ func (e *env) createToRunning(ctx context.Context, span time.Duration) (time.Dur
 	defer w.Stop()
 	var took []time.Duration
 	for end := time.Now().Add(span); time.Now().Before(end); {
-		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{GenerateName: "other-", Labels: map[string]string{"app": "other"}}, Spec: lossPod(false)}
+		p := &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{
+				GenerateName: "other-",
+				Labels:       map[string]string{"app": "other"},
+			},
+			Spec: lossPod(false),
+		}
 		begin := time.Now()
 		made, err := e.client.CoreV1().Pods(namespace).Create(ctx, p, metav1.CreateOptions{})
 		if err != nil {
 			return 0, err
 		}
-		if err := waitPods(ctx, w, 1, func(p *corev1.Pod) bool { return p.Name == made.Name && isReady(p) }); err != nil {
+		if err := waitPods(ctx, w, 1, func(p *corev1.Pod) bool {
+			return p.Name == made.Name && isReady(p)
+		}); err != nil {
 			return 0, err
 		}
 		took = append(took, time.Since(begin))

@@ -25,11 +25,17 @@ const (
 
 // startScenario: from the process start to node Ready, on an empty data directory (until `up --detach` returns).
 func startScenario(_ context.Context, e *env) ([]Result, error) {
-	return []Result{{Scenario: "start", Figure: "empty directory to Ready node", Value: ms(e.up), Unit: "ms", Limit: 1000}}, nil
+	return []Result{{
+		Scenario: "start",
+		Figure:   "empty directory to Ready node",
+		Value:    ms(e.up),
+		Unit:     "ms",
+		Limit:    1000,
+	}}, nil
 }
 
-// replicaSetScenario: a ReplicaSet of two pods, from its creation to both Ready, with the image present. It reports the best and all of
-// three runs.
+// replicaSetScenario: a ReplicaSet of two pods, from its creation to both Ready, with the image present. It reports the
+// best and all of three runs.
 func replicaSetScenario(ctx context.Context, e *env) ([]Result, error) {
 	var worst time.Duration
 	for i := range 3 {
@@ -39,7 +45,13 @@ func replicaSetScenario(ctx context.Context, e *env) ([]Result, error) {
 		}
 		worst = max(worst, d)
 	}
-	return []Result{{Scenario: "replicaset", Figure: "2 replicas created to Ready, worst of 3", Value: ms(worst), Unit: "ms", Limit: 400}}, nil
+	return []Result{{
+		Scenario: "replicaset",
+		Figure:   "2 replicas created to Ready, worst of 3",
+		Value:    ms(worst),
+		Unit:     "ms",
+		Limit:    400,
+	}}, nil
 }
 
 // podsScenario: 50 replicas at once, until the last one is Ready.
@@ -48,7 +60,13 @@ func podsScenario(ctx context.Context, e *env) ([]Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	return []Result{{Scenario: "pods50", Figure: "50 pods created to Ready", Value: d.Seconds(), Unit: "s", Limit: 5}}, nil
+	return []Result{{
+		Scenario: "pods50",
+		Figure:   "50 pods created to Ready",
+		Value:    d.Seconds(),
+		Unit:     "s",
+		Limit:    5,
+	}}, nil
 }
 
 func (e *env) timeReplicaSet(ctx context.Context, name string, replicas int32) (time.Duration, error) {
@@ -56,7 +74,8 @@ func (e *env) timeReplicaSet(ctx context.Context, name string, replicas int32) (
 	rs := &appsv1.ReplicaSet{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: appsv1.ReplicaSetSpec{
-			Replicas: &replicas, Selector: &metav1.LabelSelector{MatchLabels: labels},
+			Replicas: &replicas,
+			Selector: &metav1.LabelSelector{MatchLabels: labels},
 			Template: corev1.PodTemplateSpec{
 				ObjectMeta: metav1.ObjectMeta{Labels: labels},
 				Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Image: image}}},
@@ -129,9 +148,25 @@ func idleScenario(ctx context.Context, e *env) ([]Result, error) {
 	}
 	cpu := 100 * (after.cpu - before.cpu).Seconds() / span.Seconds()
 	return []Result{
-		{Scenario: "idle", Figure: "resident memory, all processes", Value: float64(after.rss) / 1e6, Unit: "MB", Limit: 150},
-		{Scenario: "idle", Figure: "written to disk in 60 s", Value: float64(after.written-before.written) / 1e3, Unit: "kB"},
-		{Scenario: "idle", Figure: "processor", Value: cpu, Unit: "% of a core"},
+		{
+			Scenario: "idle",
+			Figure:   "resident memory, all processes",
+			Value:    float64(after.rss) / 1e6,
+			Unit:     "MB",
+			Limit:    150,
+		},
+		{
+			Scenario: "idle",
+			Figure:   "written to disk in 60 s",
+			Value:    float64(after.written-before.written) / 1e3,
+			Unit:     "kB",
+		},
+		{
+			Scenario: "idle",
+			Figure:   "processor",
+			Value:    cpu,
+			Unit:     "% of a core",
+		},
 	}, nil
 }
 
@@ -212,7 +247,8 @@ func scheduleScenario(ctx context.Context, e *env) ([]Result, error) {
 	}
 	defer w.Stop()
 	begin := time.Now()
-	if _, err := e.client.AppsV1().Deployments(namespace).Create(ctx, fakeDeployment("many", replicas), metav1.CreateOptions{}); err != nil {
+	if _, err := e.client.AppsV1().Deployments(namespace).Create(ctx, fakeDeployment("many", replicas),
+		metav1.CreateOptions{}); err != nil {
 		return nil, err
 	}
 	if err := waitPods(ctx, w, replicas, func(p *corev1.Pod) bool { return p.Spec.NodeName != "" }); err != nil {
@@ -220,7 +256,12 @@ func scheduleScenario(ctx context.Context, e *env) ([]Result, error) {
 	}
 	took := time.Since(begin)
 	return []Result{{
-		Scenario: "schedule", Figure: "5,000 replicas on 1,000 nodes, created and bound", Value: replicas / took.Seconds(), Unit: "pods/s", Limit: 1500, Higher: true,
+		Scenario: "schedule",
+		Figure:   "5,000 replicas on 1,000 nodes, created and bound",
+		Value:    replicas / took.Seconds(),
+		Unit:     "pods/s",
+		Limit:    1500,
+		Higher:   true,
 	}}, nil
 }
 

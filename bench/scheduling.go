@@ -61,7 +61,8 @@ type Scheduled struct {
 	CPU    time.Duration `json:"cpuPerPod"`
 	// StateMB is the memory that is freed when the scheduler ends, with its informers.
 	StateMB float64 `json:"stateMB"`
-	// First is the time from the start of the scheduler to its first decision when all pods but one are bound; 0: not measured.
+	// First is the time from the start of the scheduler to its first decision when all pods but one are bound; 0: not
+	// measured.
 	First time.Duration `json:"firstDecision,omitempty"`
 }
 
@@ -71,15 +72,17 @@ const stallLimit = 2 * time.Minute
 // creators is the number of concurrent clients that create objects.
 const creators = 128
 
-// RunScheduling measures the scheduler against an API server with a durable store in this process, without kubelets and controllers. It
-// prints one line per workload.
+// RunScheduling measures the scheduler against an API server with a durable store in this process, without kubelets and
+// controllers. It prints one line per workload.
 func RunScheduling(ctx context.Context, cfg SchedulingConfig, out io.Writer) error {
-	defer memory.Pace()()                             // the same garbage collector settings as in cluster
-	klog.SetSlogLogger(slog.New(slog.DiscardHandler)) // client-go logs each event that is not written when a workload ends
+	defer memory.Pace()() // the same garbage collector settings as in cluster
+	// client-go logs each event that is not written when a workload ends
+	klog.SetSlogLogger(slog.New(slog.DiscardHandler))
 	var errs []error
 	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', tabwriter.AlignRight)
 	if !cfg.JSON {
-		_, _ = fmt.Fprintln(w, "workload\tnodes\tbefore\tpods\tpods/s\tfloor\ttarget\tattempts\tp50\tp99\tallocs/pod\tcpu/pod\tstate\t")
+		_, _ = fmt.Fprintln(w,
+			"workload\tnodes\tbefore\tpods\tpods/s\tfloor\ttarget\tattempts\tp50\tp99\tallocs/pod\tcpu/pod\tstate\t")
 	}
 	for _, l := range schedulingLoads {
 		if len(cfg.Workloads) > 0 && !slices.Contains(cfg.Workloads, l.name) {
@@ -97,11 +100,14 @@ func RunScheduling(ctx context.Context, cfg SchedulingConfig, out io.Writer) err
 			continue
 		}
 		if r.First > 0 {
-			_, _ = fmt.Fprintf(out, "%s: %d nodes and %d pods: first decision %s after the start, state %.0f MB\n", r.Workload, r.Nodes, r.Before, r.First.Round(time.Millisecond), r.StateMB)
+			_, _ = fmt.Fprintf(out, "%s: %d nodes and %d pods: first decision %s after the start, state %.0f MB\n",
+				r.Workload, r.Nodes, r.Before, r.First.Round(time.Millisecond), r.StateMB)
 			continue
 		}
-		_, _ = fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%.0f\t%.0f\t%.0f\t%.1f\t%s\t%s\t%.0f\t%s\t%.0f MB\t\n", r.Workload, r.Nodes, r.Before, r.Pods, r.Rate, r.Floor, r.Target,
-			r.Attempts, r.P50.Round(time.Microsecond), r.P99.Round(time.Microsecond), r.Allocs, r.CPU.Round(time.Microsecond), r.StateMB)
+		_, _ = fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%.0f\t%.0f\t%.0f\t%.1f\t%s\t%s\t%.0f\t%s\t%.0f MB\t\n", r.Workload,
+			r.Nodes, r.Before, r.Pods, r.Rate, r.Floor, r.Target,
+			r.Attempts, r.P50.Round(time.Microsecond), r.P99.Round(time.Microsecond), r.Allocs, r.CPU.Round(
+				time.Microsecond), r.StateMB)
 		if err := w.Flush(); err != nil {
 			return err
 		}
@@ -124,7 +130,8 @@ type testbed struct {
 	mem *cluster.InMemory
 	// Pods with a node, the measured ones among them, pods after a failed attempt, and the measured ones among those.
 	bound, measured, refused, measuredRefused atomic.Int64
-	last                                      atomic.Int64 // when the last measured pod was counted, in Unix nanoseconds
+	// when the last measured pod was counted, in Unix nanoseconds
+	last atomic.Int64
 
 	ends []func() error // stop the parts beside the scheduler
 
@@ -148,7 +155,8 @@ func (r *testbed) listen(m mark.Mark) {
 func (r *testbed) clear() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.attempts, r.first = nil, time.Time{}
+	r.attempts = nil
+	r.first = time.Time{}
 }
 
 // saw counts a pod once when it is bound, and once when an attempt has failed.
@@ -228,11 +236,15 @@ func (r *testbed) beside(ctx context.Context, f run.Func) error {
 // begin starts a part and returns when it is ready; end stops it.
 func begin(ctx context.Context, f run.Func) (end func() error, err error) {
 	ctx, cancel := context.WithCancel(ctx)
-	ready, ended := make(chan struct{}), make(chan error, 1)
+	ready := make(chan struct{})
+	ended := make(chan error, 1)
 	go func() { ended <- f(ctx, sync.OnceFunc(func() { close(ready) })) }() // ends with ctx; end waits for it
 	select {
 	case <-ready:
-		return func() error { cancel(); return <-ended }, nil
+		return func() error {
+			cancel()
+			return <-ended
+		}, nil
 	case err := <-ended:
 		cancel()
 		return nil, errors.Join(errors.New("a part ended before it was ready"), err)
@@ -257,7 +269,10 @@ func (r *testbed) follow() (stop func(), err error) {
 		},
 	})
 	f.Start(done)
-	return func() { close(done); f.Shutdown() }, err
+	return func() {
+		close(done)
+		f.Shutdown()
+	}, err
 }
 
 // parallel calls create for 0 to n-1 from several goroutines.
@@ -289,14 +304,16 @@ func (r *testbed) create(ctx context.Context, n int, prefix string, shape func(i
 
 // reach waits until a counter reaches want.
 func reach(ctx context.Context, what string, count *atomic.Int64, want int64) error {
-	last, at := int64(-1), time.Now()
+	last := int64(-1)
+	at := time.Now()
 	for {
 		n := count.Load()
 		if n >= want {
 			return nil
 		}
 		if n != last {
-			last, at = n, time.Now()
+			last = n
+			at = time.Now()
 		}
 		if time.Since(at) > stallLimit {
 			return fmt.Errorf("%d of %d pods are %s, and for %s there was no other", n, want, what, stallLimit)
@@ -309,7 +326,14 @@ func reach(ctx context.Context, what string, count *atomic.Int64, want int64) er
 
 // measureWorkload runs one workload on a server of its own.
 func measureWorkload(ctx context.Context, l workload, profile io.Writer) (out Scheduled, err error) {
-	out = Scheduled{Workload: l.name, Nodes: l.nodes, Before: l.before, Pods: l.pods, Floor: l.floor, Target: l.target}
+	out = Scheduled{
+		Workload: l.name,
+		Nodes:    l.nodes,
+		Before:   l.before,
+		Pods:     l.pods,
+		Floor:    l.floor,
+		Target:   l.target,
+	}
 	err = withTestbed(ctx, func(ctx context.Context, r *testbed) (err error) {
 		if err := l.prepare(ctx, r); err != nil {
 			return err
@@ -376,15 +400,18 @@ func (l *workload) measure(ctx context.Context, r *testbed, out *Scheduled) erro
 	r.clear()
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	cpu, begin := processorTime(), time.Now()
+	cpu := processorTime()
+	begin := time.Now()
 	churning, stop := context.WithCancel(ctx)
 	var wg sync.WaitGroup
 	if l.churn != nil {
 		wg.Go(func() { l.churnPods(churning, r) })
 	}
-	what, counted := "bound", &r.measured
+	what := "bound"
+	counted := &r.measured
 	if l.refusals {
-		what, counted = "tried", &r.measuredRefused
+		what = "tried"
+		counted = &r.measuredRefused
 	}
 	err := r.create(ctx, l.pods, measuredPods, l.pod)
 	if err == nil {
@@ -404,7 +431,9 @@ func (l *workload) measure(ctx context.Context, r *testbed, out *Scheduled) erro
 	defer r.mu.Unlock()
 	slices.Sort(r.attempts)
 	if n := len(r.attempts); n > 0 {
-		out.P50, out.P99, out.Attempts = r.attempts[n/2], r.attempts[n*99/100], float64(n)/float64(l.pods)
+		out.P50 = r.attempts[n/2]
+		out.P99 = r.attempts[n*99/100]
+		out.Attempts = float64(n) / float64(l.pods)
 	}
 	return nil
 }
@@ -420,7 +449,8 @@ func (l *workload) churnPods(ctx context.Context, r *testbed) {
 		case <-tick.C:
 			p := l.churn(i)
 			p.Name = fmt.Sprintf("churn-%d", i)
-			if _, err := r.CoreV1().Pods(p.Namespace).Create(ctx, p, metav1.CreateOptions{}); err != nil && ctx.Err() == nil {
+			if _, err := r.CoreV1().Pods(p.Namespace).Create(ctx, p, metav1.CreateOptions{}); err != nil &&
+				ctx.Err() == nil {
 				return
 			}
 		}

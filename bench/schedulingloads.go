@@ -38,49 +38,197 @@ var (
 
 // schedulingLoads are rows of docs/performance.md.
 var schedulingLoads = []workload{
-	{name: "plain", nodes: 5000, before: 1000, pods: 10000, floor: 680, target: 8000, first: plain, pod: plain},
-	{name: "node-affinity", nodes: 5000, before: 5000, pods: 10000, floor: 220, target: 4000, zones: oneZone, first: inZones, pod: inZones},
 	{
-		name: "pod-affinity", nodes: 5000, before: 5000, pods: 5000, floor: 35, target: 1500, zones: oneZone,
-		first: within("sched-0", near), pod: within("sched-1", near),
+		name:   "plain",
+		nodes:  5000,
+		before: 1000,
+		pods:   10000,
+		floor:  680,
+		target: 8000,
+		first:  plain,
+		pod:    plain,
 	},
 	{
-		name: "preferred-affinity", nodes: 5000, before: 5000, pods: 5000, floor: 90, target: 1500,
-		first: within("sched-0", preferring(false)), pod: within("sched-1", preferring(false)),
+		name:   "node-affinity",
+		nodes:  5000,
+		before: 5000,
+		pods:   10000,
+		floor:  220,
+		target: 4000,
+		zones:  oneZone,
+		first:  inZones,
+		pod:    inZones,
 	},
 	{
-		name: "preferred-anti-affinity", nodes: 5000, before: 5000, pods: 5000, floor: 90, target: 1500,
-		first: within("sched-0", preferring(true)), pod: within("sched-1", preferring(true)),
+		name:   "pod-affinity",
+		nodes:  5000,
+		before: 5000,
+		pods:   5000,
+		floor:  35,
+		target: 1500,
+		zones:  oneZone,
+		first:  within("sched-0", near),
+		pod:    within("sched-1", near),
 	},
 	{
-		name: "anti-affinity-nsselector", nodes: 6000, before: 4000, pods: 2000, floor: 24, target: 500,
-		first: func(i int) *corev1.Pod { return apart(fmt.Sprintf("init-ns-%d", i%teams), nil) },
-		pod:   func(int) *corev1.Pod { return apart("measure-ns-0", nil) }, setup: setupTeams,
+		name:   "preferred-affinity",
+		nodes:  5000,
+		before: 5000,
+		pods:   5000,
+		floor:  90,
+		target: 1500,
+		first:  within("sched-0", preferring(false)),
+		pod:    within("sched-1", preferring(false)),
 	},
 	{
-		name: "anti-affinity", nodes: 5000, before: 1000, pods: 2000, floor: 60, target: 1000,
-		first: func(int) *corev1.Pod { return apart("sched-0", both) }, pod: func(int) *corev1.Pod { return apart("sched-1", both) },
+		name:   "preferred-anti-affinity",
+		nodes:  5000,
+		before: 5000,
+		pods:   5000,
+		floor:  90,
+		target: 1500,
+		first:  within("sched-0", preferring(true)),
+		pod:    within("sched-1", preferring(true)),
 	},
-	{name: "spread-hard", nodes: 5000, before: 5000, pods: 5000, floor: 460, target: 3000, zones: threeZones, first: plain, pod: spread(corev1.DoNotSchedule)},
-	{name: "spread-soft", nodes: 5000, before: 5000, pods: 5000, floor: 340, target: 2500, zones: threeZones, first: plain, pod: spread(corev1.ScheduleAnyway)},
 	{
-		name: "spread-default", nodes: 5000, before: 5000, pods: 50000, floor: 160, target: 3000, zones: threeZones, first: plain, pod: ofService,
-		setup: setupService,
+		name:   "anti-affinity-nsselector",
+		nodes:  6000,
+		before: 4000,
+		pods:   2000,
+		floor:  24,
+		target: 500,
+		first:  func(i int) *corev1.Pod { return apart(fmt.Sprintf("init-ns-%d", i%teams), nil) },
+		pod:    func(int) *corev1.Pod { return apart("measure-ns-0", nil) },
+		setup:  setupTeams,
 	},
-	{name: "unschedulable-churn", nodes: 5000, before: 20000, pods: 10000, floor: 600, target: 6000, first: plain, pod: plain, churn: tooLarge},
 	{
-		name: "unschedulable-pending", nodes: 5000, before: 20000, pods: 10000, floor: 600, target: 6000, first: tooLarge, pod: plain, churn: tooLarge,
+		name:   "anti-affinity",
+		nodes:  5000,
+		before: 1000,
+		pods:   2000,
+		floor:  60,
+		target: 1000,
+		first:  func(int) *corev1.Pod { return apart("sched-0", both) },
+		pod:    func(int) *corev1.Pod { return apart("sched-1", both) },
+	},
+	{
+		name:   "spread-hard",
+		nodes:  5000,
+		before: 5000,
+		pods:   5000,
+		floor:  460,
+		target: 3000,
+		zones:  threeZones,
+		first:  plain,
+		pod:    spread(corev1.DoNotSchedule),
+	},
+	{
+		name:   "spread-soft",
+		nodes:  5000,
+		before: 5000,
+		pods:   5000,
+		floor:  340,
+		target: 2500,
+		zones:  threeZones,
+		first:  plain,
+		pod:    spread(corev1.ScheduleAnyway),
+	},
+	{
+		name:   "spread-default",
+		nodes:  5000,
+		before: 5000,
+		pods:   50000,
+		floor:  160,
+		target: 3000,
+		zones:  threeZones,
+		first:  plain,
+		pod:    ofService,
+		setup:  setupService,
+	},
+	{
+		name:   "unschedulable-churn",
+		nodes:  5000,
+		before: 20000,
+		pods:   10000,
+		floor:  600,
+		target: 6000,
+		first:  plain,
+		pod:    plain,
+		churn:  tooLarge,
+	},
+	{
+		name:    "unschedulable-pending",
+		nodes:   5000,
+		before:  20000,
+		pods:    10000,
+		floor:   600,
+		target:  6000,
+		first:   tooLarge,
+		pod:     plain,
+		churn:   tooLarge,
 		refused: true,
 	},
-	{name: "unschedulable", nodes: 5000, before: 20000, pods: 10000, target: 6000, first: plain, pod: tooLarge, refusals: true},
-	{name: "preemption", nodes: 5000, before: 20000, pods: 5000, floor: 570, target: 3000, first: low, pod: high},
-	{name: "preemption-async", nodes: 5000, before: 20000, pods: 5000, floor: 570, target: 3000, first: low, pod: plain, churn: high},
-	{name: "volumes", nodes: 5000, before: 5000, pods: 5000, floor: 100, target: 1000, first: claiming("first"), pod: claiming(measuredPods), setup: setupVolumes},
 	{
-		name: "volumes-late", nodes: 5000, before: 5000, pods: 5000, floor: 100, target: 1000, first: claiming("first"), pod: claiming(measuredPods),
-		setup: setupLateVolumes,
+		name:     "unschedulable",
+		nodes:    5000,
+		before:   20000,
+		pods:     10000,
+		target:   6000,
+		first:    plain,
+		pod:      tooLarge,
+		refusals: true,
 	},
-	{name: "restart", nodes: 5000, before: 100000, pods: 1, pod: plain, restart: true},
+	{
+		name:   "preemption",
+		nodes:  5000,
+		before: 20000,
+		pods:   5000,
+		floor:  570,
+		target: 3000,
+		first:  low,
+		pod:    high,
+	},
+	{
+		name:   "preemption-async",
+		nodes:  5000,
+		before: 20000,
+		pods:   5000,
+		floor:  570,
+		target: 3000,
+		first:  low,
+		pod:    plain,
+		churn:  high,
+	},
+	{
+		name:   "volumes",
+		nodes:  5000,
+		before: 5000,
+		pods:   5000,
+		floor:  100,
+		target: 1000,
+		first:  claiming("first"),
+		pod:    claiming(measuredPods),
+		setup:  setupVolumes,
+	},
+	{
+		name:   "volumes-late",
+		nodes:  5000,
+		before: 5000,
+		pods:   5000,
+		floor:  100,
+		target: 1000,
+		first:  claiming("first"),
+		pod:    claiming(measuredPods),
+		setup:  setupLateVolumes,
+	},
+	{
+		name:    "restart",
+		nodes:   5000,
+		before:  100000,
+		pods:    1,
+		pod:     plain,
+		restart: true,
+	},
 }
 
 // scaled returns l with the numbers of nodes and pods multiplied; they stay at least 10.
@@ -133,7 +281,10 @@ func (l *workload) initial(ctx context.Context, r *testbed) error {
 }
 
 func (r *testbed) namespace(ctx context.Context, name string, labels map[string]string) error {
-	_, err := r.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}}, metav1.CreateOptions{})
+	_, err := r.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+		Name:   name,
+		Labels: labels,
+	}}, metav1.CreateOptions{})
 	return err
 }
 
@@ -145,8 +296,11 @@ func (l *workload) node(i int) *corev1.Node {
 	n := &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: nodeName(i), Labels: map[string]string{corev1.LabelHostname: nodeName(i)}},
 		Status: corev1.NodeStatus{
-			Capacity: list, Allocatable: list,
-			Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "KubeletReady"}},
+			Capacity:    list,
+			Allocatable: list,
+			Conditions: []corev1.NodeCondition{
+				{Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "KubeletReady"},
+			},
 		},
 	}
 	if len(l.zones) > 0 {
@@ -156,7 +310,10 @@ func (l *workload) node(i int) *corev1.Node {
 }
 
 func resources(cpu, memory string) corev1.ResourceList {
-	return corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu), corev1.ResourceMemory: resource.MustParse(memory)}
+	return corev1.ResourceList{
+		corev1.ResourceCPU:    resource.MustParse(cpu),
+		corev1.ResourceMemory: resource.MustParse(memory),
+	}
 }
 
 // sized is a pod with these resource requests.
@@ -165,7 +322,9 @@ func sized(cpu, memory string) *corev1.Pod {
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault},
 		Spec: corev1.PodSpec{Containers: []corev1.Container{{
-			Name: "pause", Image: "registry.k8s.io/pause:3.10.2", Ports: []corev1.ContainerPort{{ContainerPort: 80}},
+			Name:      "pause",
+			Image:     "registry.k8s.io/pause:3.10.2",
+			Ports:     []corev1.ContainerPort{{ContainerPort: 80}},
 			Resources: corev1.ResourceRequirements{Requests: list, Limits: list},
 		}}},
 	}
@@ -183,7 +342,8 @@ func placed(n int) shape {
 }
 
 func withPriority(p *corev1.Pod, priority int32) *corev1.Pod {
-	p.Spec.Priority, p.Spec.TerminationGracePeriodSeconds = &priority, new(int64)
+	p.Spec.Priority = &priority
+	p.Spec.TerminationGracePeriodSeconds = new(int64)
 	return p
 }
 
@@ -193,7 +353,8 @@ func tooLarge(int) *corev1.Pod { return withPriority(sized("9", "500Mi"), 10) }
 
 func colored(namespace, color string) *corev1.Pod {
 	p := plain(0)
-	p.Namespace, p.Labels = namespace, map[string]string{"color": color}
+	p.Namespace = namespace
+	p.Labels = map[string]string{"color": color}
 	p.Spec.Affinity = &corev1.Affinity{}
 	return p
 }
@@ -209,30 +370,45 @@ func selects(labels map[string]string) *metav1.LabelSelector {
 // inZones returns pods with a required node affinity that all nodes match.
 func inZones(int) *corev1.Pod {
 	p := plain(0)
-	p.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
-		NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{{
-			Key: corev1.LabelTopologyZone, Operator: corev1.NodeSelectorOpIn, Values: []string{"zone1", "zone2"},
-		}}}},
-	}}}
+	p.Spec.Affinity = &corev1.Affinity{
+		NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
+			NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{{
+				Key:      corev1.LabelTopologyZone,
+				Operator: corev1.NodeSelectorOpIn,
+				Values:   []string{"zone1", "zone2"},
+			}}}},
+		}},
+	}
 	return p
 }
 
 func near(namespace string) *corev1.Pod {
 	p := colored(namespace, "blue")
-	p.Spec.Affinity.PodAffinity = &corev1.PodAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{
-		LabelSelector: selects(p.Labels), TopologyKey: corev1.LabelTopologyZone, Namespaces: both,
-	}}}
+	p.Spec.Affinity.PodAffinity = &corev1.PodAffinity{
+		RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{
+			LabelSelector: selects(p.Labels),
+			TopologyKey:   corev1.LabelTopologyZone,
+			Namespaces:    both,
+		}},
+	}
 	return p
 }
 
 func preferring(away bool) func(string) *corev1.Pod {
 	return func(namespace string) *corev1.Pod {
 		p := colored(namespace, "red")
-		terms := []corev1.WeightedPodAffinityTerm{{Weight: 1, PodAffinityTerm: corev1.PodAffinityTerm{
-			LabelSelector: selects(p.Labels), TopologyKey: corev1.LabelHostname, Namespaces: both,
-		}}}
+		terms := []corev1.WeightedPodAffinityTerm{{
+			Weight: 1,
+			PodAffinityTerm: corev1.PodAffinityTerm{
+				LabelSelector: selects(p.Labels),
+				TopologyKey:   corev1.LabelHostname,
+				Namespaces:    both,
+			},
+		}}
 		if away {
-			p.Spec.Affinity.PodAntiAffinity = &corev1.PodAntiAffinity{PreferredDuringSchedulingIgnoredDuringExecution: terms}
+			p.Spec.Affinity.PodAntiAffinity = &corev1.PodAntiAffinity{
+				PreferredDuringSchedulingIgnoredDuringExecution: terms,
+			}
 		} else {
 			p.Spec.Affinity.PodAffinity = &corev1.PodAffinity{PreferredDuringSchedulingIgnoredDuringExecution: terms}
 		}
@@ -245,11 +421,17 @@ var devops = map[string]string{"team": "devops"}
 // apart returns pods of which only one fits on a node. Without namespaces the term selects the namespaces of a team.
 func apart(namespace string, namespaces []string) *corev1.Pod {
 	p := colored(namespace, "green")
-	term := corev1.PodAffinityTerm{LabelSelector: selects(p.Labels), TopologyKey: corev1.LabelHostname, Namespaces: namespaces}
+	term := corev1.PodAffinityTerm{
+		LabelSelector: selects(p.Labels),
+		TopologyKey:   corev1.LabelHostname,
+		Namespaces:    namespaces,
+	}
 	if namespaces == nil {
 		term.NamespaceSelector = selects(devops)
 	}
-	p.Spec.Affinity.PodAntiAffinity = &corev1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{term}}
+	p.Spec.Affinity.PodAntiAffinity = &corev1.PodAntiAffinity{
+		RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{term},
+	}
 	return p
 }
 
@@ -257,7 +439,9 @@ func setupTeams(ctx context.Context, r *testbed, _ *workload) error {
 	if err := r.namespace(ctx, "measure-ns-0", devops); err != nil {
 		return err
 	}
-	return parallel(ctx, teams, func(ctx context.Context, i int) error { return r.namespace(ctx, fmt.Sprintf("init-ns-%d", i), devops) })
+	return parallel(ctx, teams, func(ctx context.Context, i int) error {
+		return r.namespace(ctx, fmt.Sprintf("init-ns-%d", i), devops)
+	})
 }
 
 func spread(action corev1.UnsatisfiableConstraintAction) shape {
@@ -265,7 +449,10 @@ func spread(action corev1.UnsatisfiableConstraintAction) shape {
 		p := colored(metav1.NamespaceDefault, "blue")
 		p.Spec.Affinity = nil
 		p.Spec.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{
-			MaxSkew: 5, TopologyKey: corev1.LabelTopologyZone, WhenUnsatisfiable: action, LabelSelector: selects(p.Labels),
+			MaxSkew:           5,
+			TopologyKey:       corev1.LabelTopologyZone,
+			WhenUnsatisfiable: action,
+			LabelSelector:     selects(p.Labels),
 		}}
 		return p
 	}
@@ -274,8 +461,10 @@ func spread(action corev1.UnsatisfiableConstraintAction) shape {
 // ofService returns pods without requests that a Service selects.
 func ofService(int) *corev1.Pod {
 	p := plain(0)
-	p.Namespace, p.Labels = both[0], map[string]string{"app": "scheduler-perf"}
-	p.Spec.Containers[0].Resources, p.Spec.Containers[0].Ports = corev1.ResourceRequirements{}, nil
+	p.Namespace = both[0]
+	p.Labels = map[string]string{"app": "scheduler-perf"}
+	p.Spec.Containers[0].Resources = corev1.ResourceRequirements{}
+	p.Spec.Containers[0].Ports = nil
 	return p
 }
 
@@ -283,7 +472,8 @@ func setupService(ctx context.Context, r *testbed, _ *workload) error {
 	_, err := r.CoreV1().Services(both[0]).Create(ctx, &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Name: "service"},
 		Spec: corev1.ServiceSpec{
-			Selector: map[string]string{"app": "scheduler-perf"}, Ports: []corev1.ServicePort{{Port: 80, TargetPort: intstr.FromInt32(8000)}},
+			Selector: map[string]string{"app": "scheduler-perf"},
+			Ports:    []corev1.ServicePort{{Port: 80, TargetPort: intstr.FromInt32(8000)}},
 		},
 	}, metav1.CreateOptions{})
 	return err
@@ -294,9 +484,14 @@ const driver = "ebs.csi.aws.com"
 func claiming(prefix string) shape {
 	return func(i int) *corev1.Pod {
 		p := plain(0)
-		p.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{
-			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: fmt.Sprintf("%s-%d", prefix, i)},
-		}}}
+		p.Spec.Volumes = []corev1.Volume{{
+			Name: "v",
+			VolumeSource: corev1.VolumeSource{
+				PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{
+					ClaimName: fmt.Sprintf("%s-%d", prefix, i),
+				},
+			},
+		}}
 		return p
 	}
 }
@@ -307,7 +502,9 @@ func setupVolumes(ctx context.Context, r *testbed, l *workload) error {
 		_, err := r.StorageV1().CSINodes().Create(ctx, &storagev1.CSINode{
 			ObjectMeta: metav1.ObjectMeta{Name: nodeName(i)},
 			Spec: storagev1.CSINodeSpec{Drivers: []storagev1.CSINodeDriver{{
-				Name: driver, NodeID: nodeName(i), Allocatable: &storagev1.VolumeNodeResources{Count: new(int32(39))},
+				Name:        driver,
+				NodeID:      nodeName(i),
+				Allocatable: &storagev1.VolumeNodeResources{Count: new(int32(39))},
 			}}},
 		}, metav1.CreateOptions{})
 		return err
@@ -315,7 +512,9 @@ func setupVolumes(ctx context.Context, r *testbed, l *workload) error {
 		return err
 	}
 	claims := func(prefix string, n int) error {
-		return parallel(ctx, n, func(ctx context.Context, i int) error { return r.boundClaim(ctx, fmt.Sprintf("%s-%d", prefix, i)) })
+		return parallel(ctx, n, func(ctx context.Context, i int) error {
+			return r.boundClaim(ctx, fmt.Sprintf("%s-%d", prefix, i))
+		})
 	}
 	if err := claims("first", l.before); err != nil {
 		return err
@@ -329,17 +528,27 @@ func (r *testbed) boundClaim(ctx context.Context, name string) error {
 	if _, err := r.CoreV1().PersistentVolumes().Create(ctx, &corev1.PersistentVolume{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: corev1.PersistentVolumeSpec{
-			AccessModes: modes, Capacity: size, PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimRetain,
-			PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: driver, VolumeHandle: name}},
-			ClaimRef:               &corev1.ObjectReference{Namespace: metav1.NamespaceDefault, Name: name},
+			AccessModes:                   modes,
+			Capacity:                      size,
+			PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimRetain,
+			PersistentVolumeSource: corev1.PersistentVolumeSource{
+				CSI: &corev1.CSIPersistentVolumeSource{Driver: driver, VolumeHandle: name},
+			},
+			ClaimRef: &corev1.ObjectReference{Namespace: metav1.NamespaceDefault, Name: name},
 		},
 	}, metav1.CreateOptions{}); err != nil {
 		return err
 	}
 	_, err := r.CoreV1().PersistentVolumeClaims(metav1.NamespaceDefault).Create(ctx, &corev1.PersistentVolumeClaim{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{"pv.kubernetes.io/bind-completed": "true"}},
+		ObjectMeta: metav1.ObjectMeta{
+			Name:        name,
+			Annotations: map[string]string{"pv.kubernetes.io/bind-completed": "true"},
+		},
 		Spec: corev1.PersistentVolumeClaimSpec{
-			AccessModes: modes, VolumeName: name, StorageClassName: new(string), Resources: corev1.VolumeResourceRequirements{Requests: size},
+			AccessModes:      modes,
+			VolumeName:       name,
+			StorageClassName: new(string),
+			Resources:        corev1.VolumeResourceRequirements{Requests: size},
 		},
 	}, metav1.CreateOptions{})
 	return err

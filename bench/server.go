@@ -29,7 +29,8 @@ func (e *env) startServer(ctx context.Context) error {
 		}
 		port = u.Port()
 	}
-	c := exec.CommandContext(context.WithoutCancel(ctx), e.bin, "apiserver", "--port", port, "--data-dir", string(e.dir))
+	c := exec.CommandContext(context.WithoutCancel(ctx), e.bin, "apiserver", "--port", port, "--data-dir",
+		string(e.dir))
 	out, err := c.StdoutPipe()
 	if err != nil {
 		return err

@@ -32,8 +32,8 @@ const (
 // ownServices separate the scenario's rules from other clusters on this machine.
 var ownServices = []string{"--service-cluster-ip-range", "10.124.0.0/16", "--healthz-bind-address", ""}
 
-// servicesScenario: 10,000 Services with 5 endpoints each in the whole program. It measures resources, the time from a start until the
-// rules work, and the time from one endpoint's write to the kernel.
+// servicesScenario: 10,000 Services with 5 endpoints each in the whole program. It measures resources, the time from a
+// start until the rules work, and the time from one endpoint's write to the kernel.
 func servicesScenario(ctx context.Context, e *env) ([]Result, error) {
 	idle, err := usageOf(string(e.dir))
 	if err != nil {
@@ -86,12 +86,43 @@ func servicesScenario(ctx context.Context, e *env) ([]Result, error) {
 		return nil, err
 	}
 	return []Result{
-		{Scenario: "services", Figure: "process start to the first connection through one of 10,000 Services of 5 endpoints", Value: first.Sub(e.begin).Seconds(), Unit: "s"},
-		{Scenario: "services", Figure: "process start to the node Ready with them", Value: e.up.Seconds(), Unit: "s"},
-		{Scenario: "services", Figure: "an endpoint's change from its write to the kernel, p50", Value: ms(took[len(took)/2]), Unit: "ms", Limit: 10},
-		{Scenario: "services", Figure: "the same, p99", Value: ms(took[len(took)*99/100]), Unit: "ms"},
-		{Scenario: "services", Figure: "memory for them, all processes, made", Value: mb(full.rss - idle.rss), Unit: "MB"},
-		{Scenario: "services", Figure: "memory for them, all processes, after a start", Value: mb(again.rss - idle.rss), Unit: "MB"},
+		{
+			Scenario: "services",
+			Figure:   "process start to the first connection through one of 10,000 Services of 5 endpoints",
+			Value:    first.Sub(e.begin).Seconds(),
+			Unit:     "s",
+		},
+		{
+			Scenario: "services",
+			Figure:   "process start to the node Ready with them",
+			Value:    e.up.Seconds(),
+			Unit:     "s",
+		},
+		{
+			Scenario: "services",
+			Figure:   "an endpoint's change from its write to the kernel, p50",
+			Value:    ms(took[len(took)/2]),
+			Unit:     "ms",
+			Limit:    10,
+		},
+		{
+			Scenario: "services",
+			Figure:   "the same, p99",
+			Value:    ms(took[len(took)*99/100]),
+			Unit:     "ms",
+		},
+		{
+			Scenario: "services",
+			Figure:   "memory for them, all processes, made",
+			Value:    mb(full.rss - idle.rss),
+			Unit:     "MB",
+		},
+		{
+			Scenario: "services",
+			Figure:   "memory for them, all processes, after a start",
+			Value:    mb(again.rss - idle.rss),
+			Unit:     "MB",
+		},
 	}, nil
 }
 
@@ -127,7 +158,10 @@ func (e *env) serviceOf(ctx context.Context, name string, port int32, addresses 
 		Ports:       []discoveryv1.EndpointPort{{Name: new(""), Port: &port, Protocol: new(corev1.ProtocolTCP)}},
 	}
 	for _, a := range addresses {
-		slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{Addresses: []string{a}, Conditions: discoveryv1.EndpointConditions{Ready: new(true)}})
+		slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{
+			Addresses:  []string{a},
+			Conditions: discoveryv1.EndpointConditions{Ready: new(true)},
+		})
 	}
 	_, err := e.client.DiscoveryV1().EndpointSlices(namespace).Create(ctx, slice, metav1.CreateOptions{})
 	return err
@@ -142,7 +176,9 @@ func (e *env) answering(ctx context.Context) (*net.TCPAddr, net.Listener, error)
 	if len(nodes.Items) != 1 {
 		return nil, nil, fmt.Errorf("%d nodes", len(nodes.Items))
 	}
-	i := slices.IndexFunc(nodes.Items[0].Status.Addresses, func(a corev1.NodeAddress) bool { return a.Type == corev1.NodeInternalIP })
+	i := slices.IndexFunc(nodes.Items[0].Status.Addresses, func(a corev1.NodeAddress) bool {
+		return a.Type == corev1.NodeInternalIP
+	})
 	if i < 0 {
 		return nil, nil, errors.New("the node has no address")
 	}
@@ -161,12 +197,12 @@ func (e *env) answering(ctx context.Context) (*net.TCPAddr, net.Listener, error)
 			_ = c.Close()
 		}
 	}()
-	return l.Addr().(*net.TCPAddr), l, nil //nolint:forcetypeassert // the address of a TCP listener
+	return l.Addr().(*net.TCPAddr), l, nil // the address of a TCP listener
 }
 
 // lastOne creates the Service whose endpoint is at, and returns its cluster IP and port.
 func (e *env) lastOne(ctx context.Context, at *net.TCPAddr) (string, error) {
-	if err := e.serviceOf(ctx, lastService, int32(at.Port), at.IP.String()); err != nil { //nolint:gosec // a port number
+	if err := e.serviceOf(ctx, lastService, int32(at.Port), at.IP.String()); err != nil { // a port number
 		return "", err
 	}
 	s, err := e.client.CoreV1().Services(namespace).Get(ctx, lastService, metav1.GetOptions{})
@@ -220,7 +256,8 @@ func (e *env) flips(ctx context.Context, front string) ([]time.Duration, error) 
 	for i := range changes {
 		patch := fmt.Sprintf(`[{"op":"replace","path":"/endpoints/0/conditions/ready","value":%t}]`, i%2 == 1)
 		begin := time.Now()
-		if _, err := e.client.DiscoveryV1().EndpointSlices(namespace).Patch(ctx, lastService, types.JSONPatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
+		if _, err := e.client.DiscoveryV1().EndpointSlices(namespace).Patch(ctx, lastService, types.JSONPatchType,
+			[]byte(patch), metav1.PatchOptions{}); err != nil {
 			return nil, err
 		}
 		at, err := until(ctx, front, i%2 == 1)

@@ -33,20 +33,31 @@ func short(media string) string { return media[strings.LastIndexAny(media, "./")
 // podOf is a pod of about 2 KB in the store, with a scheduler name that nobody uses.
 func podOf(name, node string) *corev1.Pod {
 	p := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{
-			"app.kubernetes.io/name": "shop", "app.kubernetes.io/part-of": "bench", "pod-template-hash": "5d4f8c7b9",
-		}},
+		ObjectMeta: metav1.ObjectMeta{
+			Name: name,
+			Labels: map[string]string{
+				"app.kubernetes.io/name":    "shop",
+				"app.kubernetes.io/part-of": "bench",
+				"pod-template-hash":         "5d4f8c7b9",
+			},
+		},
 		Spec: corev1.PodSpec{SchedulerName: "bench-nobody", NodeName: node},
 	}
 	for i := range 2 {
 		c := corev1.Container{
-			Name: "part-" + strconv.Itoa(i), Image: "registry.example/shop/part:v1.2.3", Command: []string{"/bin/part", "--serve", "--port=8080"},
+			Name:    "part-" + strconv.Itoa(i),
+			Image:   "registry.example/shop/part:v1.2.3",
+			Command: []string{"/bin/part", "--serve", "--port=8080"},
 			Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{
-				corev1.ResourceCPU: resource.MustParse("100m"), corev1.ResourceMemory: resource.MustParse("64Mi"),
+				corev1.ResourceCPU:    resource.MustParse("100m"),
+				corev1.ResourceMemory: resource.MustParse("64Mi"),
 			}},
 		}
 		for j := range 5 {
-			c.Env = append(c.Env, corev1.EnvVar{Name: "VARIABLE_" + strconv.Itoa(j), Value: "a value of middling length"})
+			c.Env = append(c.Env, corev1.EnvVar{
+				Name:  "VARIABLE_" + strconv.Itoa(j),
+				Value: "a value of middling length",
+			})
 		}
 		p.Spec.Containers = append(p.Spec.Containers, c)
 	}
@@ -56,7 +67,8 @@ func podOf(name, node string) *corev1.Pod {
 // ownConfig is a client configuration whose clients share no connection with others.
 func (e *env) ownConfig(media string) *rest.Config {
 	cfg := rest.CopyConfig(e.client.Config)
-	cfg.ContentConfig = rest.ContentConfig{ContentType: media, AcceptContentTypes: media + "," + jsonType} // /version has JSON only
+	// /version has JSON only
+	cfg.ContentConfig = rest.ContentConfig{ContentType: media, AcceptContentTypes: media + "," + jsonType}
 	d := &net.Dialer{Timeout: 30 * time.Second}
 	cfg.Dial = d.DialContext // its own Dial prevents client-go from sharing a cached transport
 	return cfg
@@ -160,7 +172,8 @@ func (e *env) creates(ctx context.Context, clients int, media string, d time.Dur
 	}
 	run := runs.Add(1)
 	return load(ctx, clients, d, func(w, seq int) error {
-		_, err := cs[w].CoreV1().Pods(nsLoad).Create(ctx, podOf(fmt.Sprintf("made-%d-%d-%d", run, w, seq), ""), metav1.CreateOptions{})
+		_, err := cs[w].CoreV1().Pods(nsLoad).Create(ctx, podOf(fmt.Sprintf("made-%d-%d-%d", run, w, seq), ""),
+			metav1.CreateOptions{})
 		return err
 	})
 }
@@ -180,7 +193,8 @@ func (e *env) fill(ctx context.Context, ns, name string, n int, node string) err
 				if on != "" {
 					on += strconv.Itoa(i)
 				}
-				if _, err := cs[w].CoreV1().Pods(ns).Create(ctx, podOf(name+"-"+strconv.Itoa(i), on), metav1.CreateOptions{}); err != nil {
+				if _, err := cs[w].CoreV1().Pods(ns).Create(ctx, podOf(name+"-"+strconv.Itoa(i), on),
+					metav1.CreateOptions{}); err != nil {
 					return err
 				}
 			}

@@ -19,7 +19,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// sentAnnotation is the annotation with the time of the write, in nanoseconds. Watchers find it in the encoded event by sentMark.
+// sentAnnotation is the annotation with the time of the write, in nanoseconds. Watchers find it in the encoded event by
+// sentMark.
 const (
 	sentAnnotation = "bench-sent"
 	sentMark       = "sent="
@@ -135,8 +136,11 @@ type writer interface {
 	Update(ctx context.Context, p *corev1.Pod, opts metav1.UpdateOptions) (*corev1.Pod, error)
 }
 
-// events updates the pods in turn at a rate, and returns how many updates were sent and the server's CPU time, in cores.
-func (e *env) events(ctx context.Context, pods []*corev1.Pod, rate int, d time.Duration) (sent int, cores float64, err error) {
+// events updates the pods in turn at a rate, and returns how many updates were sent and the server's CPU time, in
+// cores.
+func (e *env) events(
+	ctx context.Context, pods []*corev1.Pod, rate int, d time.Duration,
+) (sent int, cores float64, err error) {
 	const writers = 16
 	cs, err := e.clientsets(writers, protobufType)
 	if err != nil {
@@ -152,7 +156,8 @@ func (e *env) events(ctx context.Context, pods []*corev1.Pod, rate int, d time.D
 	for w := range writers {
 		g.Go(func() error {
 			for i := w; i < total; i += writers {
-				if err := sleep(ctx, time.Until(begin.Add(time.Duration(i)*time.Second/time.Duration(rate)))); err != nil {
+				if err := sleep(ctx,
+					time.Until(begin.Add(time.Duration(i)*time.Second/time.Duration(rate)))); err != nil {
 					return err
 				}
 				at := i % len(pods) // each writer has its own pods: their number is a multiple of the writers'
@@ -196,8 +201,8 @@ func onNode(i int) string {
 	return "&fieldSelector=spec.nodeName%3Dnode-" + strconv.Itoa(i%nodeWatchers)
 }
 
-// nodesPart: 1,000 events per second, each for one of 1,000 watchers with own connections, like kubelets; then the same writes without
-// watchers.
+// nodesPart: 1,000 events per second, each for one of 1,000 watchers with own connections, like kubelets; then the same
+// writes without watchers.
 func nodesPart(ctx context.Context, e *env) ([]Result, error) {
 	pods, _, err := e.watched(ctx)
 	if err != nil {
@@ -260,11 +265,17 @@ func fanOutPart(ctx context.Context, e *env) ([]Result, error) {
 	t := (&sink{each: last}).take()
 	return []Result{
 		{Figure: "one event to the last of 1,000 watchers, p50 of 20", Value: ms(t.quantile(0.5)), Unit: "ms"},
-		{Figure: "one event to the last of 1,000 watchers, worst of 20", Value: ms(t.quantile(1)), Unit: "ms", Limit: 50},
+		{
+			Figure: "one event to the last of 1,000 watchers, worst of 20",
+			Value:  ms(t.quantile(1)),
+			Unit:   "ms",
+			Limit:  50,
+		},
 	}, g.close()
 }
 
-// manyPart: the server's memory with 10,000 watchers of one node each, on as many connections, during events; and after they have closed.
+// manyPart: the server's memory with 10,000 watchers of one node each, on as many connections, during events; and after
+// they have closed.
 func manyPart(ctx context.Context, e *env) ([]Result, error) {
 	pods, rv, err := e.watched(ctx)
 	if err != nil {
@@ -300,7 +311,12 @@ func manyPart(ctx context.Context, e *env) ([]Result, error) {
 		return nil, err
 	}
 	return []Result{
-		{Figure: "resident memory with 10,000 watchers", Value: mb(during.rss), Unit: "MB", Limit: 1000},
+		{
+			Figure: "resident memory with 10,000 watchers",
+			Value:  mb(during.rss),
+			Unit:   "MB",
+			Limit:  1000,
+		},
 		{Figure: "resident memory when they have left", Value: mb(after.rss), Unit: "MB"},
 	}, nil
 }

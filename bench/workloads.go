@@ -19,7 +19,8 @@ import (
 
 const workloads = "workloads"
 
-// workloadsScenario measures the controllers of Deployments, garbage collection and namespaces with thousands of objects, on fake nodes.
+// workloadsScenario measures the controllers of Deployments, garbage collection and namespaces with thousands of
+// objects, on fake nodes.
 func workloadsScenario(ctx context.Context, e *env) ([]Result, error) {
 	if err := waitNodes(ctx, e.client, 1000); err != nil {
 		return nil, err
@@ -28,7 +29,9 @@ func workloadsScenario(ctx context.Context, e *env) ([]Result, error) {
 	for _, part := range []struct {
 		name string
 		run  func(context.Context, *env) ([]Result, error)
-	}{{"1,000 replicas", rolloutPart}, {"10,000 replicas", largePart}, {"dependents", garbagePart}, {"namespace", namespacePart}} {
+	}{{"1,000 replicas", rolloutPart}, {"10,000 replicas", largePart}, {"dependents", garbagePart}, {
+		"namespace", namespacePart,
+	}} {
 		before, err := usageOf(string(e.dir))
 		if err != nil {
 			return results, err
@@ -50,7 +53,13 @@ func workloadsScenario(ctx context.Context, e *env) ([]Result, error) {
 
 // figure is a duration in seconds.
 func figure(name string, d time.Duration, limit float64) Result {
-	return Result{Scenario: workloads, Figure: name, Value: d.Seconds(), Unit: "s", Limit: limit}
+	return Result{
+		Scenario: workloads,
+		Figure:   name,
+		Value:    d.Seconds(),
+		Unit:     "s",
+		Limit:    limit,
+	}
 }
 
 // rolloutPart: a Deployment of 1,000 replicas is created, rolled out with another template, and deleted.
@@ -62,7 +71,8 @@ func rolloutPart(ctx context.Context, e *env) ([]Result, error) {
 	}
 	begin := time.Now()
 	patch := []byte(`{"spec":{"template":{"metadata":{"annotations":{"revision":"2"}}}}}`)
-	d, err := e.client.AppsV1().Deployments(namespace).Patch(ctx, "roll", types.MergePatchType, patch, metav1.PatchOptions{})
+	d, err := e.client.AppsV1().Deployments(namespace).Patch(ctx, "roll", types.MergePatchType, patch,
+		metav1.PatchOptions{})
 	if err != nil {
 		return nil, err
 	}
@@ -75,7 +85,8 @@ func rolloutPart(ctx context.Context, e *env) ([]Result, error) {
 		return nil, err
 	}
 	return []Result{
-		figure("Deployment of 1,000: all pods exist", times.exist, 0.5), figure("Deployment of 1,000: all pods bound", times.bound, 1),
+		figure("Deployment of 1,000: all pods exist", times.exist, 0.5),
+		figure("Deployment of 1,000: all pods bound", times.bound, 1),
 		figure("rolling update of 1,000", rolled, 5), figure("Deployment of 1,000 deleted to its last pod", gone, 0),
 	}, nil
 }
@@ -91,7 +102,8 @@ func largePart(ctx context.Context, e *env) ([]Result, error) {
 		return nil, err
 	}
 	return []Result{
-		figure("Deployment of 10,000: all pods exist", times.exist, 0), figure("Deployment of 10,000: all pods bound", times.bound, 10),
+		figure("Deployment of 10,000: all pods exist", times.exist, 0),
+		figure("Deployment of 10,000: all pods bound", times.bound, 10),
 		figure("Deployment of 10,000 deleted to its last pod", gone, 0),
 	}, nil
 }
@@ -99,17 +111,24 @@ func largePart(ctx context.Context, e *env) ([]Result, error) {
 // garbagePart: an owner of 10,000 objects is deleted with background propagation.
 func garbagePart(ctx context.Context, e *env) ([]Result, error) {
 	configs := e.client.CoreV1().ConfigMaps(namespace)
-	owner, err := configs.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "owner"}}, metav1.CreateOptions{})
+	owner, err := configs.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "owner"}},
+		metav1.CreateOptions{})
 	if err != nil {
 		return nil, err
 	}
-	ref := metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: owner.Name, UID: owner.UID}
+	ref := metav1.OwnerReference{
+		APIVersion: "v1",
+		Kind:       "ConfigMap",
+		Name:       owner.Name,
+		UID:        owner.UID,
+	}
 	if err := e.fillConfigMaps(ctx, namespace, 10000, ref); err != nil {
 		return nil, err
 	}
-	took, err := e.untilGone(ctx, func(o metav1.ListOptions) (watch.Interface, error) { return configs.Watch(ctx, o) }, "bench=filled", 10000, func() error {
-		return configs.Delete(ctx, owner.Name, metav1.DeleteOptions{})
-	})
+	took, err := e.untilGone(ctx, func(o metav1.ListOptions) (watch.Interface, error) { return configs.Watch(ctx, o) },
+		"bench=filled", 10000, func() error {
+			return configs.Delete(ctx, owner.Name, metav1.DeleteOptions{})
+		})
 	return []Result{figure("10,000 dependents collected", took, 5)}, err
 }
 
@@ -117,14 +136,16 @@ func garbagePart(ctx context.Context, e *env) ([]Result, error) {
 func namespacePart(ctx context.Context, e *env) ([]Result, error) {
 	const name = "bench-full"
 	spaces := e.client.CoreV1().Namespaces()
-	if _, err := spaces.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}); err != nil {
+	if _, err := spaces.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}},
+		metav1.CreateOptions{}); err != nil {
 		return nil, err
 	}
 	if err := e.fillConfigMaps(ctx, name, 10000); err != nil {
 		return nil, err
 	}
 	took, err := e.untilGone(ctx, func(o metav1.ListOptions) (watch.Interface, error) {
-		o.LabelSelector, o.FieldSelector = "", "metadata.name="+name
+		o.LabelSelector = ""
+		o.FieldSelector = "metadata.name=" + name
 		return spaces.Watch(ctx, o)
 	}, "", 1, func() error { return spaces.Delete(ctx, name, metav1.DeleteOptions{}) })
 	return []Result{figure("namespace with 10,000 objects gone", took, 5)}, err
@@ -137,8 +158,14 @@ func (e *env) fillConfigMaps(ctx context.Context, ns string, n int, owners ...me
 		group.Go(func() error {
 			for i := c; i < n; i += clients {
 				_, err := e.client.CoreV1().ConfigMaps(ns).Create(ctx, &corev1.ConfigMap{
-					ObjectMeta: metav1.ObjectMeta{Name: "filled-" + strconv.Itoa(i), Labels: map[string]string{"bench": "filled"}, OwnerReferences: owners},
-					Data:       map[string]string{"key": "value"},
+					ObjectMeta: metav1.ObjectMeta{
+						Name: "filled-" + strconv.Itoa(i),
+						Labels: map[string]string{
+							"bench": "filled",
+						},
+						OwnerReferences: owners,
+					},
+					Data: map[string]string{"key": "value"},
 				}, metav1.CreateOptions{})
 				if err != nil && !apierrors.IsAlreadyExists(err) {
 					return err
@@ -162,11 +189,13 @@ func (e *env) createDeployment(ctx context.Context, name string, replicas int32)
 	}
 	defer w.Stop()
 	begin := time.Now()
-	d, err := e.client.AppsV1().Deployments(namespace).Create(ctx, fakeDeployment(name, replicas), metav1.CreateOptions{})
+	d, err := e.client.AppsV1().Deployments(namespace).Create(ctx, fakeDeployment(name, replicas),
+		metav1.CreateOptions{})
 	if err != nil {
 		return t, err
 	}
-	exist, bound := map[string]bool{}, map[string]bool{}
+	exist := map[string]bool{}
+	bound := map[string]bool{}
 	err = waitPods(ctx, w, int(replicas), func(p *corev1.Pod) bool {
 		if exist[p.Name] = true; len(exist) == int(replicas) && t.exist == 0 {
 			t.exist = time.Since(begin)
@@ -183,7 +212,9 @@ func (e *env) createDeployment(ctx context.Context, name string, replicas int32)
 
 // waitRollout waits for the condition of `kubectl rollout status`.
 func (e *env) waitRollout(ctx context.Context, name string, generation int64, replicas int32) error {
-	w, err := e.client.AppsV1().Deployments(namespace).Watch(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + name})
+	w, err := e.client.AppsV1().Deployments(namespace).Watch(ctx, metav1.ListOptions{
+		FieldSelector: "metadata.name=" + name,
+	})
 	if err != nil {
 		return err
 	}
@@ -203,7 +234,8 @@ func (e *env) waitRollout(ctx context.Context, name string, generation int64, re
 			if !ok {
 				continue
 			}
-			if s := d.Status; s.ObservedGeneration >= generation && s.UpdatedReplicas == replicas && s.Replicas == replicas && s.AvailableReplicas == replicas {
+			if s := d.Status; s.ObservedGeneration >= generation && s.UpdatedReplicas == replicas &&
+				s.Replicas == replicas && s.AvailableReplicas == replicas {
 				return nil
 			}
 		}
@@ -226,7 +258,8 @@ func (e *env) deleteDeployment(ctx context.Context, name string) (time.Duration,
 
 // untilGone calls end and measures the time until n of the watched objects are deleted.
 func (e *env) untilGone(
-	ctx context.Context, open func(metav1.ListOptions) (watch.Interface, error), selector string, n int, end func() error,
+	ctx context.Context, open func(metav1.ListOptions) (watch.Interface, error), selector string, n int,
+	end func() error,
 ) (time.Duration, error) {
 	w, err := open(metav1.ListOptions{LabelSelector: selector})
 	if err != nil {
@@ -262,7 +295,8 @@ func fakeDeployment(name string, replicas int32) *appsv1.Deployment {
 	return &appsv1.Deployment{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: appsv1.DeploymentSpec{
-			Replicas: &replicas, Selector: &metav1.LabelSelector{MatchLabels: labels},
+			Replicas: &replicas,
+			Selector: &metav1.LabelSelector{MatchLabels: labels},
 			Template: corev1.PodTemplateSpec{
 				ObjectMeta: metav1.ObjectMeta{Labels: labels},
 				Spec: corev1.PodSpec{

@@ -11,7 +11,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// one checks that a command has one argument. The error calls it what, which is its name in the usage, perhaps with an example.
+// one checks that a command has one argument. The error calls it what, which is its name in the usage, perhaps with an
+// example.
 func one(what string) cobra.PositionalArgs {
 	return func(c *cobra.Command, args []string) error {
 		switch len(args) {
@@ -28,7 +29,8 @@ func one(what string) cobra.PositionalArgs {
 func atMostOne(what string) cobra.PositionalArgs {
 	return func(c *cobra.Command, args []string) error {
 		if len(args) > 1 {
-			return fmt.Errorf("%s takes one %s at most, not %d: %s", nameOf(c), what, len(args), strings.Join(args, " "))
+			return fmt.Errorf("%s takes one %s at most, not %d: %s", nameOf(c), what, len(args),
+				strings.Join(args, " "))
 		}
 		return nil
 	}
@@ -37,7 +39,8 @@ func atMostOne(what string) cobra.PositionalArgs {
 // none checks that a command has no arguments.
 func none(c *cobra.Command, args []string) error {
 	if len(args) > 0 {
-		return fmt.Errorf("%s takes no arguments, not %s; `%s --help` lists its flags", nameOf(c), strings.Join(args, " "), c.CommandPath())
+		return fmt.Errorf("%s takes no arguments, not %s; `%s --help` lists its flags", nameOf(c),
+			strings.Join(args, " "), c.CommandPath())
 	}
 	return nil
 }

@@ -24,15 +24,21 @@ func TestMissingArgument(t *testing.T) {
 		"token delete a1 b2 c": "token delete needs one TOKEN, not 3: a1 b2 c",
 		"logs dns store":       "logs takes one COMPONENT at most, not 2: dns store",
 		"status now":           "status takes no arguments, not now; `keelson status --help` lists its flags",
-		"token create a b":     "token create takes no arguments, not a b; `keelson token create --help` lists its flags",
+		"token create a b": "token create takes no arguments, not a b; `keelson token create --help` lists its " +
+			"flags",
 		"trace pod/a svc/b:80": "trace takes its ends by flags: `keelson trace --from pod/a --to svc/b:80`",
 		"trace pod/a":          "trace takes its ends by flags: `keelson trace --from pod/a --to DESTINATION`",
 		"image imprt f.tar":    "unknown command \"imprt\" for \"keelson image\": did you mean import?",
 		"token revoke a":       "unknown command \"revoke\" for \"keelson token\": `keelson token --help` lists them",
-		"node drain a":         "unknown command \"drain\" for \"keelson node\": kubectl has it, `keelson kubectl drain`",
+		"node drain a": "unknown command \"drain\" for \"keelson node\": kubectl has it, `keelson kubectl " +
+			"drain`",
 	} {
 		var out, errs bytes.Buffer
-		code := Run(t.Context(), append([]string{"keelson"}, strings.Fields(args)...), Stdio{In: strings.NewReader(""), Out: &out, Err: &errs})
+		code := Run(t.Context(), append([]string{"keelson"}, strings.Fields(args)...), Stdio{
+			In:  strings.NewReader(""),
+			Out: &out,
+			Err: &errs,
+		})
 		if code != 1 || errs.String() != "keelson: "+want+"\n" {
 			t.Errorf("%s: got %d, %q, want 1, %q", args, code, errs.String(), want)
 		}

@@ -16,23 +16,27 @@ func backupCommand(std Stdio) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "backup FILE",
 		Short: "Write all objects, and the cluster's keys, to a file",
-		Long: "Write every object as of one moment, and the cluster's keys and certificates, to a new file, readable by its owner only.\n" +
+		Long: "Write every object as of one moment, and the cluster's keys and certificates, to a new file, readable " +
+			"by its owner only.\n" +
 			"The cluster may be running. `keelson restore FILE` makes a cluster of it.",
 		Example: "  keelson backup /root/cluster.backup                                   # while it runs, or not\n" +
 			"  keelson backup --data-dir /tmp/a /root/a.backup                       # of the cluster in /tmp/a\n" +
-			"  keelson backup --kubeconfig other.kubeconfig /root/other.backup       # of one elsewhere, without its keys",
+			"  keelson backup --kubeconfig other.kubeconfig /root/other.backup       # of one elsewhere, without its " +
+			"keys",
 		Args: one("FILE"),
 		RunE: func(c *cobra.Command, args []string) error {
 			sum, err := runBackup(c, f, args[0], acceptLoss)
 			if err != nil {
 				return err
 			}
-			_, err = fmt.Fprintf(std.Out, "%s holds %d objects as of resource version %d\n", args[0], sum.Keys, sum.Revision)
+			_, err = fmt.Fprintf(std.Out, "%s holds %d objects as of resource version %d\n", args[0], sum.Keys,
+				sum.Revision)
 			return err
 		},
 	}
 	dataDirVar(c.Flags(), &f.dataDir)
-	c.Flags().StringVar(&f.kubeconfig, "kubeconfig", "", "reach the cluster by this kubeconfig; the keys are then left out")
+	c.Flags().StringVar(&f.kubeconfig, "kubeconfig", "",
+		"reach the cluster by this kubeconfig; the keys are then left out")
 	acceptDataLossFlag(c, &acceptLoss)
 	return c
 }

@@ -45,8 +45,9 @@ func benchSchedulerCommand(std Stdio) *cobra.Command {
 	names := bench.SchedulingWorkloads()
 	var profile string
 	c := &cobra.Command{
-		Use:       "scheduler [WORKLOAD...]",
-		Short:     "Measure the scheduler against an API server in this process, without kubelets: " + strings.Join(names, ", "),
+		Use: "scheduler [WORKLOAD...]",
+		Short: "Measure the scheduler against an API server in this process, without kubelets: " + strings.Join(
+			names, ", "),
 		ValidArgs: names,
 		Args:      cobra.OnlyValidArgs,
 		Example: "  keelson bench scheduler                             # all workloads, which takes long\n" +

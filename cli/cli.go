@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cli is the command line: one file per command, listed in one table. cmd/keelson calls Run. Only cli reads flags and environment
-// variables; every command ends in a call of another room, mostly cluster.
+// Package cli is the command line: one file per command, listed in one table. cmd/keelson calls Run. Only cli reads
+// flags and environment variables; every command ends in a call of another room, mostly cluster.
 package cli
 
 import (
@@ -31,7 +31,8 @@ type command func(Stdio) *cobra.Command
 
 // commands has one row per command. roleCommands adds those of the cluster's roles.
 var commands = []command{
-	upCommand, statusCommand, downCommand, kubectlCommand, imageCommand, timelineCommand, whyCommand, whatIfCommand, logsCommand, traceCommand,
+	upCommand, statusCommand, downCommand, kubectlCommand, imageCommand, timelineCommand, whyCommand, whatIfCommand,
+	logsCommand, traceCommand,
 	tokenCommand, joinCommand, nodeCommand,
 	backupCommand, restoreCommand, migrateCommand, benchCommand, versionCommand,
 }
@@ -41,8 +42,8 @@ type exitError int
 
 func (e exitError) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
 
-// Run executes the command in args and returns the exit code: 0, 1 after one sentence on std.Err, or the code of a program that it ran.
-// args[0] is the program's name; "kubectl" runs kubectl.
+// Run executes the command in args and returns the exit code: 0, 1 after one sentence on std.Err, or the code of a
+// program that it ran. args[0] is the program's name; "kubectl" runs kubectl.
 func Run(ctx context.Context, args []string, std Stdio) int {
 	if filepath.Base(args[0]) == "kubectl" {
 		return runKubectl(ctx, "", args[1:], std)
@@ -100,11 +101,13 @@ func sentence(err error) string {
 }
 
 // kubectlVerbs are kubectl's commands that are not commands of this program.
-var kubectlVerbs = strings.Fields(`annotate api-resources api-versions apply attach auth autoscale certificate cluster-info config cordon cp create
+var kubectlVerbs = strings.Fields(
+	`annotate api-resources api-versions apply attach auth autoscale certificate cluster-info config cordon cp create
 	debug delete describe diff drain edit events exec explain expose get kustomize label options patch plugin port-forward replace rollout run
 	scale set taint top uncordon wait`)
 
-// defaultDataDir is /var/lib/keelson for root, else keelson below $XDG_STATE_HOME (or ~/.local/state). KEELSON_DATA_DIR overrides both.
+// defaultDataDir is /var/lib/keelson for root, else keelson below $XDG_STATE_HOME (or ~/.local/state). KEELSON_DATA_DIR
+// overrides both.
 func defaultDataDir() cluster.DataDir {
 	if d := os.Getenv("KEELSON_DATA_DIR"); d != "" {
 		return cluster.DataDir(d)

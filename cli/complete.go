@@ -50,11 +50,12 @@ func completionExamples(root *cobra.Command) {
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
 	for path, example := range map[string]string{
-		"help":                  "  keelson help up",
-		"completion":            "  source <(keelson completion bash)     # for this shell",
-		"completion bash":       "  source <(keelson completion bash)     # in ~/.bashrc: for every shell",
-		"completion zsh":        "  source <(keelson completion zsh)      # in ~/.zshrc: for every shell",
-		"completion fish":       "  keelson completion fish | source      # in ~/.config/fish/config.fish: for every shell",
+		"help":            "  keelson help up",
+		"completion":      "  source <(keelson completion bash)     # for this shell",
+		"completion bash": "  source <(keelson completion bash)     # in ~/.bashrc: for every shell",
+		"completion zsh":  "  source <(keelson completion zsh)      # in ~/.zshrc: for every shell",
+		"completion fish": "  keelson completion fish | source      # in ~/.config/fish/config.fish: for every " +
+			"shell",
 		"completion powershell": "  keelson completion powershell | Out-String | Invoke-Expression",
 	} {
 		if c, _, err := root.Find(strings.Fields(path)); err == nil {
@@ -68,7 +69,9 @@ func beginning(names []string, word string) []string {
 }
 
 // completeNames completes one argument with names of objects in the cluster.
-func completeNames(list func(ctx context.Context, cl kubernetes.Interface, c *cobra.Command, word string) []string) completion {
+func completeNames(
+	list func(ctx context.Context, cl kubernetes.Interface, c *cobra.Command, word string) []string,
+) completion {
 	return func(c *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
 		if len(args) > 0 {
 			return nil, cobra.ShellCompDirectiveNoFileComp
@@ -196,7 +199,8 @@ func storyNames(types ...string) func(context.Context, kubernetes.Interface, *co
 
 // namesOf lists the objects of a namespace; none if listing fails.
 func namesOf(ctx context.Context, cl kubernetes.Interface, kind, namespace string) []string {
-	path, resource := "/api/v1", ""
+	path := "/api/v1"
+	resource := ""
 	switch kind {
 	case "pod", "pods", "po":
 		resource = "pods"
@@ -205,12 +209,14 @@ func namesOf(ctx context.Context, cl kubernetes.Interface, kind, namespace strin
 	}
 	for _, o := range owners {
 		if slices.Contains(o.words, kind) {
-			path, resource = o.path, o.kind
+			path = o.path
+			resource = o.kind
 		}
 	}
 	for _, k := range explainedKinds {
 		if slices.Contains(k.words, kind) {
-			path, resource = k.path, k.kind
+			path = k.path
+			resource = k.kind
 			if k.cluster {
 				namespace = ""
 			}
@@ -242,7 +248,8 @@ func completeKubectl(c *cobra.Command, args []string, word string) ([]string, co
 	}
 	dir, rest := splitDataDir(args)
 	var out bytes.Buffer
-	if runKubectl(c.Context(), dir, slices.Concat([]string{cobra.ShellCompRequestCmd}, rest, []string{word}), Stdio{Out: &out, Err: io.Discard}) != 0 {
+	if runKubectl(c.Context(), dir, slices.Concat([]string{cobra.ShellCompRequestCmd}, rest, []string{word}),
+		Stdio{Out: &out, Err: io.Discard}) != 0 {
 		return nil, cobra.ShellCompDirectiveError
 	}
 	lines := strings.Split(strings.TrimRight(out.String(), "\n"), "\n")

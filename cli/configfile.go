@@ -20,8 +20,9 @@ import (
 // configFlag names a file with flags.
 const configFlag = "config"
 
-// readConfig sets the flags in the YAML file at path, except those given on the command line. Errors name the line; after one, the command
-// must not go on, because some flags may be set. Relative file names in it are resolved from its directory.
+// readConfig sets the flags in the YAML file at path, except those given on the command line. Errors name the line;
+// after one, the command must not go on, because some flags may be set. Relative file names in it are resolved from its
+// directory.
 func readConfig(fl *pflag.FlagSet, path string) error {
 	b, err := os.ReadFile(path)
 	if err != nil {
@@ -145,7 +146,12 @@ func valuesFor(f *pflag.Flag, n *yaml.Node) ([]string, error) {
 	case n.Kind != yaml.ScalarNode:
 		return nil, fmt.Errorf("%s is wanted", wanted(kind))
 	}
-	tags := map[string]string{"bool": "!!bool", "int": "!!int", "int32": "!!int", "int64": "!!int"}
+	tags := map[string]string{
+		"bool":  "!!bool",
+		"int":   "!!int",
+		"int32": "!!int",
+		"int64": "!!int",
+	}
 	if tag := tags[kind]; n.Tag == "!!null" || tag != "" && n.Tag != tag {
 		return nil, fmt.Errorf("%s is wanted, not %q", wanted(kind), n.Value)
 	}

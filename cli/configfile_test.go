@@ -42,15 +42,21 @@ image-mirror: [docker.io=http://127.0.0.1:5000]
 		t.Fatal(err)
 	}
 	for name, want := range map[string]string{
-		"port": "9443", "fake-nodes": "node01,node02", "verbose": "true", "node-monitor-grace-period": "10s",
-		"audit-policy-file":      filepath.Join(filepath.Dir(path), "audit.yaml"),
-		"service-account-issuer": "[https://a,https://b]", "controllers": "[*,-job-controller]", "image-mirror": "[docker.io=http://127.0.0.1:5000]",
+		"port":                      "9443",
+		"fake-nodes":                "node01,node02",
+		"verbose":                   "true",
+		"node-monitor-grace-period": "10s",
+		"audit-policy-file":         filepath.Join(filepath.Dir(path), "audit.yaml"),
+		"service-account-issuer":    "[https://a,https://b]",
+		"controllers":               "[*,-job-controller]",
+		"image-mirror":              "[docker.io=http://127.0.0.1:5000]",
 	} {
 		if got := fl.Lookup(name).Value.String(); got != want {
 			t.Errorf("%s is %q, want %q", name, got, want)
 		}
 	}
-	if got := fl.Lookup("node-labels").Value.String(); !strings.Contains(got, "disk=ssd") || !strings.Contains(got, "zone=a") {
+	if got := fl.Lookup("node-labels").Value.String(); !strings.Contains(got, "disk=ssd") ||
+		!strings.Contains(got, "zone=a") {
 		t.Errorf("node-labels is %q", got)
 	}
 }
@@ -109,7 +115,10 @@ func TestEveryFlagHasAGroup(t *testing.T) {
 		t.Errorf("%d everyday flags are no screen:\n%s", n, everyday)
 	}
 	at := 0
-	for _, title := range []string{"Generic", "Etcd", "Secure serving", "Auditing", "Authentication", "Authorization", "Admission", "Traces", "Proxy", "DNS", "Kubelet", "Controllers"} {
+	for _, title := range []string{
+		"Generic", "Etcd", "Secure serving", "Auditing", "Authentication", "Authorization", "Admission", "Traces",
+		"Proxy", "DNS", "Kubelet", "Controllers",
+	} {
 		i := strings.Index(groups, title+" flags:\n")
 		if i < at {
 			t.Errorf("the group %s is not in its place", title)

@@ -17,8 +17,8 @@ import (
 	"keelson/cluster"
 )
 
-// upDetached starts `keelson up` in the background (new session, output to the log file), prints its progress lines and returns when it is
-// ready. If it ends before, its last line becomes the error, and nothing is left running.
+// upDetached starts `keelson up` in the background (new session, output to the log file), prints its progress lines and
+// returns when it is ready. If it ends before, its last line becomes the error, and nothing is left running.
 func upDetached(ctx context.Context, f upFlags, std Stdio) error {
 	if _, err := f.config(); err != nil {
 		return err
@@ -51,7 +51,8 @@ func upDetached(ctx context.Context, f upFlags, std Stdio) error {
 	child.ExtraFiles = []*os.File{w}
 	child.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	child.Dir = "/"
-	child.Stdout, child.Stderr = logFile, logFile // the log gets the trace of a crash
+	child.Stdout = logFile
+	child.Stderr = logFile // the log gets the trace of a crash
 	err = child.Start()
 	_ = w.Close()
 	if err != nil {
@@ -94,7 +95,8 @@ func relay(r io.Reader, out io.Writer) (ready bool, failure string) {
 
 // childArgs are this command's flags as arguments of the background process.
 func (f upFlags) childArgs() []string {
-	args := []string{"up", "--notify-fd", "3", "--data-dir", f.dataDir, "--port", strconv.Itoa(f.port), "--fake-nodes", f.fakeNodes, "--fake-nodes-heartbeat", f.fakeHeartbeat.String()}
+	args := []string{"up", "--notify-fd", "3", "--data-dir", f.dataDir, "--port", strconv.Itoa(
+		f.port), "--fake-nodes", f.fakeNodes, "--fake-nodes-heartbeat", f.fakeHeartbeat.String()}
 	for _, m := range f.mirrors {
 		args = append(args, "--image-mirror", m)
 	}

@@ -12,15 +12,18 @@ import (
 	"keelson/cluster"
 )
 
-// TestAbsoluteFiles: a cluster that leaves the directory it was started in still finds the files that were named from there.
+// TestAbsoluteFiles: a cluster that leaves the directory it was started in still finds the files that were named from
+// there.
 func TestAbsoluteFiles(t *testing.T) {
 	here := t.TempDir()
 	t.Chdir(here)
 	fl := pflag.NewFlagSet("", pflag.ContinueOnError)
 	(&cluster.Options{}).AddFlags(fl)
 	if err := fl.Parse([]string{
-		"--encryption-provider-config=enc.yaml", "--audit-log-path=-", "--client-ca-file=/etc/ca.pem", "--service-account-key-file=a.pub",
-		"--service-account-key-file=keys/b.pub", "--tls-sni-cert-key=c.pem,c.key:a.example,b.example", "--oidc-username-claim=sub",
+		"--encryption-provider-config=enc.yaml", "--audit-log-path=-", "--client-ca-file=/etc/ca.pem",
+		"--service-account-key-file=a.pub",
+		"--service-account-key-file=keys/b.pub", "--tls-sni-cert-key=c.pem,c.key:a.example,b.example",
+		"--oidc-username-claim=sub",
 	}); err != nil {
 		t.Fatal(err)
 	}
@@ -30,10 +33,12 @@ func TestAbsoluteFiles(t *testing.T) {
 	got := roleArgs(fl)
 	slices.Sort(got)
 	if want := []string{
-		"--audit-log-path=-", "--client-ca-file=/etc/ca.pem", "--encryption-provider-config=" + filepath.Join(here, "enc.yaml"),
+		"--audit-log-path=-", "--client-ca-file=/etc/ca.pem", "--encryption-provider-config=" + filepath.Join(here,
+			"enc.yaml"),
 		"--oidc-username-claim=sub", "--service-account-key-file=" + filepath.Join(here, "a.pub"),
 		"--service-account-key-file=" + filepath.Join(here, "keys/b.pub"),
-		"--tls-sni-cert-key=" + filepath.Join(here, "c.pem") + "," + filepath.Join(here, "c.key") + ":a.example,b.example",
+		"--tls-sni-cert-key=" + filepath.Join(here, "c.pem") + "," + filepath.Join(here, "c.key") +
+			":a.example,b.example",
 	}; !slices.Equal(got, want) {
 		t.Errorf("got %q\nwant %q", got, want)
 	}

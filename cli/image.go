@@ -22,7 +22,8 @@ import (
 
 func imageCommand(std Stdio) *cobra.Command {
 	c := group(&cobra.Command{
-		Use: "image", Short: "Images on this machine: import from a file, list, remove; no registry needed",
+		Use:   "image",
+		Short: "Images on this machine: import from a file, list, remove; no registry needed",
 		Example: "  docker save my-app:1 | keelson image import -\n" +
 			"  keelson image ls",
 	})
@@ -37,13 +38,19 @@ func imageCommand(std Stdio) *cobra.Command {
 	}
 	c.AddCommand(
 		&cobra.Command{
-			Use: "import FILE", Short: "Import an OCI or docker archive (\"-\" reads standard input)", Args: one("FILE"),
-			Example: "  keelson image import my-app.tar                     # what docker save, podman save or skopeo wrote\n" +
+			Use:   "import FILE",
+			Short: "Import an OCI or docker archive (\"-\" reads standard input)",
+			Args:  one("FILE"),
+			Example: "  keelson image import my-app.tar                     # what docker save, podman save or " +
+				"skopeo wrote\n" +
 				"  docker save my-app:1 | keelson image import -",
 			RunE: func(c *cobra.Command, args []string) error { return importImage(c, args[0], open, std) },
 		},
 		&cobra.Command{
-			Use: "ls", Aliases: []string{"list"}, Short: "List images", Args: none,
+			Use:     "ls",
+			Aliases: []string{"list"},
+			Short:   "List images",
+			Args:    none,
 			Example: "  keelson image ls",
 			RunE: func(*cobra.Command, []string) error {
 				s, err := open()
@@ -54,8 +61,11 @@ func imageCommand(std Stdio) *cobra.Command {
 			},
 		},
 		&cobra.Command{
-			Use: "rm REF", Short: "Remove an image by name, digest or id", Args: one("REF"), ValidArgsFunction: completeImages(dir, open),
-			Example: "  keelson image rm my-app:1",
+			Use:               "rm REF",
+			Short:             "Remove an image by name, digest or id",
+			Args:              one("REF"),
+			ValidArgsFunction: completeImages(dir, open),
+			Example:           "  keelson image rm my-app:1",
 			RunE: func(c *cobra.Command, args []string) error {
 				s, err := open()
 				if err != nil {
@@ -96,12 +106,14 @@ func importImage(c *cobra.Command, file string, open func() (*image.Store, error
 		return fmt.Errorf("import %s: %w", file, err)
 	}
 	for _, img := range imgs {
-		if _, err := fmt.Fprintf(std.Out, "imported %s (%s)\n", cmp.Or(strings.Join(img.RepoTags, ", "), img.ID), megabytes(img.Size)); err != nil {
+		if _, err := fmt.Fprintf(std.Out, "imported %s (%s)\n", cmp.Or(strings.Join(img.RepoTags, ", "), img.ID),
+			megabytes(img.Size)); err != nil {
 			return err
 		}
 		for _, tag := range img.RepoTags {
 			if strings.HasSuffix(tag, ":latest") {
-				_, _ = fmt.Fprintf(std.Err, "pods pull %s again, as their imagePullPolicy is Always for :latest: say imagePullPolicy: IfNotPresent, or import another tag\n", tag)
+				_, _ = fmt.Fprintf(std.Err, "pods pull %s again, as their imagePullPolicy is Always for :latest: say "+
+					"imagePullPolicy: IfNotPresent, or import another tag\n", tag)
 			}
 		}
 	}
@@ -109,7 +121,8 @@ func importImage(c *cobra.Command, file string, open func() (*image.Store, error
 }
 
 // makeArchive says how to make what import reads.
-const makeArchive = "make an archive with `docker save -o FILE IMAGE`, `podman save --format oci-archive -o FILE IMAGE` or " +
+const makeArchive = "make an archive with `docker save -o FILE IMAGE`, `podman save --format oci-archive -o FILE " +
+	"IMAGE` or " +
 	"`skopeo copy docker://IMAGE oci-archive:FILE:IMAGE`"
 
 func listImages(imgs []image.Image, out io.Writer) error {

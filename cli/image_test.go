@@ -38,7 +38,8 @@ func TestImportOfSomethingElse(t *testing.T) {
 		"garbage": {bytes.Repeat([]byte("garbage"), 200), "it is no tar archive, plain or compressed by gzip or zstd"},
 		"packed":  {packed.Bytes(), "it is no tar archive, plain or compressed by gzip or zstd"},
 		"damaged": {packed.Bytes()[:20], "its compression is damaged (unexpected EOF)"},
-		"export":  {other.Bytes(), "it is a tar archive, but has neither index.json (OCI) nor manifest.json (docker); docker export writes no image"},
+		"export": {other.Bytes(), "it is a tar archive, but has neither index.json (OCI) nor manifest.json " +
+			"(docker); docker export writes no image"},
 	} {
 		file := filepath.Join(dir, name)
 		if err := os.WriteFile(file, c.content, 0o600); err != nil {
@@ -53,8 +54,13 @@ func TestImportOfSomethingElse(t *testing.T) {
 func wantImportError(t *testing.T, arg, name, stdin, why string) {
 	t.Helper()
 	var out, errs bytes.Buffer
-	code := Run(t.Context(), []string{"keelson", "image", "import", arg, "--data-dir", t.TempDir()}, Stdio{In: strings.NewReader(stdin), Out: &out, Err: &errs})
-	if want := "keelson: import " + name + ": not an image archive: " + why + "; " + makeArchive + "\n"; code != 1 || errs.String() != want {
+	code := Run(t.Context(), []string{"keelson", "image", "import", arg, "--data-dir", t.TempDir()}, Stdio{
+		In:  strings.NewReader(stdin),
+		Out: &out,
+		Err: &errs,
+	})
+	if want := "keelson: import " + name + ": not an image archive: " + why + "; " + makeArchive + "\n"; code != 1 ||
+		errs.String() != want {
 		t.Errorf("%s: got %d, %q, want 1, %q", name, code, errs.String(), want)
 	}
 }

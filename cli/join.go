@@ -19,7 +19,8 @@ type access struct{ dataDir, kubeconfig string }
 
 func (a *access) add(c *cobra.Command) {
 	dataDirVar(c.PersistentFlags(), &a.dataDir)
-	c.PersistentFlags().StringVar(&a.kubeconfig, "kubeconfig", "", "reach the cluster by this kubeconfig in place of the data directory's")
+	c.PersistentFlags().StringVar(&a.kubeconfig, "kubeconfig", "",
+		"reach the cluster by this kubeconfig in place of the data directory's")
 }
 
 func (a *access) rest() (*rest.Config, error) {
@@ -29,7 +30,8 @@ func (a *access) rest() (*rest.Config, error) {
 func tokenCommand(std Stdio) *cobra.Command {
 	var a access
 	c := group(&cobra.Command{
-		Use: "token", Short: "Tokens by which machines join the cluster",
+		Use:   "token",
+		Short: "Tokens by which machines join the cluster",
 		Example: "  keelson token create --print-join-command     # what to type on the machine that joins\n" +
 			"  keelson token list",
 	})
@@ -42,8 +44,11 @@ func createTokenCommand(std Stdio, a *access) *cobra.Command {
 	var q cluster.TokenRequest
 	var command bool
 	c := &cobra.Command{
-		Use: "create", Short: "Make a token", Args: none,
-		Example: "  keelson token create --print-join-command                     # what to type on the machine that joins\n" +
+		Use:   "create",
+		Short: "Make a token",
+		Args:  none,
+		Example: "  keelson token create --print-join-command                     # what to type on the machine that " +
+			"joins\n" +
 			"  keelson token create --ttl 1h --description \"for worker-1\"",
 		RunE: func(c *cobra.Command, _ []string) error {
 			to, err := a.rest()
@@ -64,14 +69,17 @@ func createTokenCommand(std Stdio, a *access) *cobra.Command {
 	}
 	c.Flags().DurationVar(&q.TTL, "ttl", 24*time.Hour, "how long the token lives; 0: for ever")
 	c.Flags().BoolVar(&command, "print-join-command", false, "print what to type on the machine that joins")
-	c.Flags().StringVar(&q.Server, "server", "", "`https://HOST:PORT` at which other machines reach the API (default: as it is advertised)")
+	c.Flags().StringVar(&q.Server, "server", "",
+		"`https://HOST:PORT` at which other machines reach the API (default: as it is advertised)")
 	c.Flags().StringVar(&q.Description, "description", "", "what the token is for")
 	return c
 }
 
 func listTokensCommand(std Stdio, a *access) *cobra.Command {
 	return &cobra.Command{
-		Use: "list", Short: "List the tokens, without their secrets", Args: none,
+		Use:     "list",
+		Short:   "List the tokens, without their secrets",
+		Args:    none,
 		Example: "  keelson token list",
 		RunE: func(c *cobra.Command, _ []string) error {
 			to, err := a.rest()
@@ -85,9 +93,11 @@ func listTokensCommand(std Stdio, a *access) *cobra.Command {
 			w := tabwriter.NewWriter(std.Out, 0, 0, 3, ' ', 0)
 			_, _ = fmt.Fprintln(w, "TOKEN\tLEFT\tEXPIRES\tDESCRIPTION") // Flush returns the error
 			for _, t := range tokens {
-				left, ends := "for ever", "never"
+				left := "for ever"
+				ends := "never"
 				if !t.Expires.IsZero() {
-					left, ends = max(0, time.Until(t.Expires)).Round(time.Second).String(), t.Expires.Local().Format(time.RFC3339)
+					left = max(0, time.Until(t.Expires)).Round(time.Second).String()
+					ends = t.Expires.Local().Format(time.RFC3339)
 				}
 				_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", t.ID, left, ends, t.Description)
 			}
@@ -98,8 +108,11 @@ func listTokensCommand(std Stdio, a *access) *cobra.Command {
 
 func deleteTokenCommand(a *access) *cobra.Command {
 	return &cobra.Command{
-		Use: "delete TOKEN", Short: "Delete a token, named by its first six characters", Args: one("TOKEN"), ValidArgsFunction: completeNames(tokenNames(a)),
-		Example: "  keelson token delete abcdef     # as `keelson token list` names it",
+		Use:               "delete TOKEN",
+		Short:             "Delete a token, named by its first six characters",
+		Args:              one("TOKEN"),
+		ValidArgsFunction: completeNames(tokenNames(a)),
+		Example:           "  keelson token delete abcdef     # as `keelson token list` names it",
 		RunE: func(c *cobra.Command, args []string) error {
 			to, err := a.rest()
 			if err != nil {
@@ -114,14 +127,18 @@ func nodeCommand(std Stdio) *cobra.Command {
 	var a access
 	var drain bool
 	c := group(&cobra.Command{
-		Use: "node", Short: "Nodes of the cluster",
+		Use:   "node",
+		Short: "Nodes of the cluster",
 		Example: "  keelson node rm worker-1 --drain\n" +
 			"  keelson node stop node01",
 	})
 	a.add(c)
 	remove := &cobra.Command{
-		Use: "rm NAME", Short: "Take a node out of the cluster", Args: one("NAME"), ValidArgsFunction: completeNames(nodeNames),
-		Example: "  keelson node rm worker-1 --drain     # its pods move to other nodes first",
+		Use:               "rm NAME",
+		Short:             "Take a node out of the cluster",
+		Args:              one("NAME"),
+		ValidArgsFunction: completeNames(nodeNames),
+		Example:           "  keelson node rm worker-1 --drain     # its pods move to other nodes first",
 		RunE: func(c *cobra.Command, args []string) error {
 			to, err := a.rest()
 			if err != nil {
@@ -139,16 +156,22 @@ func nodeCommand(std Stdio) *cobra.Command {
 			if err := cluster.RemoveNode(c.Context(), to, args[0]); err != nil {
 				return err
 			}
-			_, err = fmt.Fprintf(std.Out, "node %s removed; on its machine, `keelson down --purge` removes what is left\n", args[0])
+			_, err = fmt.Fprintf(std.Out,
+				"node %s removed; on its machine, `keelson down --purge` removes what is left\n", args[0])
 			return err
 		},
 	}
 	remove.Flags().BoolVar(&drain, "drain", false, "evict its pods first, as kubectl drain does")
 	rbac := &cobra.Command{
-		Use: "rbac NAME", Short: "Print what a joined node's roles need on an API server that gives nodes no tokens for them (Kubernetes')", Args: one("NAME"),
+		Use: "rbac NAME",
+		Short: "Print what a joined node's roles need on an API server that gives nodes no tokens for them " +
+			"(Kubernetes')",
+		Args:    one("NAME"),
 		Example: "  keelson node rbac worker-1 | keelson kubectl --kubeconfig admin.kubeconfig apply -f -",
-		Long: "Print ClusterRoles and ClusterRoleBindings by which the proxy, the network policies, the DNS server and the pod routes of a node that has joined an API\n" +
-			"server of Kubernetes may work there, as the node. Look at what they let the node read; then `keelson node rbac NAME | kubectl apply -f -`.",
+		Long: "Print ClusterRoles and ClusterRoleBindings by which the proxy, the network policies, the DNS server " +
+			"and the pod routes of a node that has joined an API\n" +
+			"server of Kubernetes may work there, as the node. Look at what they let the node read; then `keelson " +
+			"node rbac NAME | kubectl apply -f -`.",
 		RunE: func(_ *cobra.Command, args []string) error {
 			return cluster.WriteNodeRBAC(std.Out, args[0])
 		},
@@ -163,10 +186,12 @@ func silence(std Stdio, a *access, stop bool) *cobra.Command {
 	c := &cobra.Command{Use: "start NAME", Short: "Let a fake node that was stopped come back", Args: one("NAME")}
 	c.Example = "  keelson node start node01     # a node of `keelson up --fake-nodes node01,node02`"
 	if stop {
-		c.Use, c.Short = "stop NAME", "Let a fake node lose its power: it says nothing any more, and its pods stay as they are"
+		c.Use = "stop NAME"
+		c.Short = "Let a fake node lose its power: it says nothing any more, and its pods stay as they are"
 		c.Example = "  keelson node stop node01              # a node of `keelson up --fake-nodes node01,node02`\n" +
 			"  keelson node stop node01 --lease 40s  # others notice as late as of a kubelet"
-		c.Flags().DurationVar(&last, "lease", 5*time.Second, "how long its last lease lasts; with --node-monitor-grace-period of `keelson up` it is when others notice")
+		c.Flags().DurationVar(&last, "lease", 5*time.Second,
+			"how long its last lease lasts; with --node-monitor-grace-period of `keelson up` it is when others notice")
 	}
 	c.ValidArgsFunction = completeNames(nodeNames)
 	c.RunE = func(c *cobra.Command, args []string) error {
@@ -204,11 +229,16 @@ func joinCommand(std Stdio) *cobra.Command {
 		}
 		var cfg cluster.RoleConfig
 		c := &cobra.Command{
-			Use: "join https://SERVER:PORT --token TOKEN --ca-hash HASH", Short: "Make this machine a node of a cluster on another one", Args: one("https://SERVER:PORT"),
-			Long: "Make this machine a node of the cluster at SERVER, and run the node until Ctrl-C. `keelson token create --print-join-command` there says\n" +
+			Use:   "join https://SERVER:PORT --token TOKEN --ca-hash HASH",
+			Short: "Make this machine a node of a cluster on another one",
+			Args:  one("https://SERVER:PORT"),
+			Long: "Make this machine a node of the cluster at SERVER, and run the node until Ctrl-C. `keelson token " +
+				"create --print-join-command` there says\n" +
 				"what to type here. Afterwards `keelson kubelet` continues the node without token.",
-			Example: "  keelson join https://192.168.1.10:6443 --token abcdef.0123456789abcdef --ca-hash sha256:" + exampleHash + "\n" +
-				"  keelson join https://192.168.1.10:6443 --token abcdef.0123456789abcdef --ca-hash sha256:" + exampleHash + " --node-name worker-1 --label disk=ssd",
+			Example: "  keelson join https://192.168.1.10:6443 --token abcdef.0123456789abcdef --ca-hash sha256:" +
+				exampleHash + "\n" +
+				"  keelson join https://192.168.1.10:6443 --token abcdef.0123456789abcdef --ca-hash sha256:" +
+				exampleHash + " --node-name worker-1 --label disk=ssd",
 		}
 		fl := c.Flags()
 		dataDirVar(fl, (*string)(&cfg.DataDir))
@@ -224,11 +254,13 @@ func joinCommand(std Stdio) *cobra.Command {
 		}
 		c.RunE = func(c *cobra.Command, args []string) error {
 			q.Server = strings.TrimSuffix(args[0], "/")
-			cfg.Node.Labels, cfg.Node.Taints = labels, taints
+			cfg.Node.Labels = labels
+			cfg.Node.Taints = taints
 			cfg.LogOutput = std.Err
 			begin := time.Now()
 			cfg.Ready = func() {
-				_, _ = fmt.Fprintf(std.Out, "node ready in %d ms; Ctrl-C stops it, `keelson kubelet` continues it\n", time.Since(begin).Milliseconds())
+				_, _ = fmt.Fprintf(std.Out, "node ready in %d ms; Ctrl-C stops it, `keelson kubelet` continues it\n",
+					time.Since(begin).Milliseconds())
 			}
 			if err := cluster.Join(c.Context(), q, &cfg); err != nil {
 				return err

@@ -64,8 +64,8 @@ func splitDataDir(args []string) (cluster.DataDir, []string) {
 	return "", args
 }
 
-// useCluster sets KUBECONFIG for kubectl and its plugins to the kubeconfig of dir. Without dir an existing KUBECONFIG stays, else the
-// default directory's kubeconfig is used.
+// useCluster sets KUBECONFIG for kubectl and its plugins to the kubeconfig of dir. Without dir an existing KUBECONFIG
+// stays, else the default directory's kubeconfig is used.
 func useCluster(dir cluster.DataDir) error {
 	if dir == "" {
 		if os.Getenv("KUBECONFIG") != "" {
@@ -83,15 +83,17 @@ func useCluster(dir cluster.DataDir) error {
 	return os.Setenv("KUBECONFIG", path)
 }
 
-// runKubectl runs k8s.io/kubectl in this process, on the cluster in dir; without dir on KUBECONFIG's or the default directory's cluster. On
-// a fatal error kubectl exits the process with its own code.
+// runKubectl runs k8s.io/kubectl in this process, on the cluster in dir; without dir on KUBECONFIG's or the default
+// directory's cluster. On a fatal error kubectl exits the process with its own code.
 func runKubectl(ctx context.Context, dir cluster.DataDir, args []string, std Stdio) int {
 	// kubectl handles signals where it must clean up. Everywhere else a signal ends it as usual.
 	signal.Reset(os.Interrupt, syscall.SIGTERM)
 	streams := genericiooptions.IOStreams{In: std.In, Out: std.Out, ErrOut: std.Err}
-	flags := genericclioptions.NewConfigFlags(true).WithDeprecatedPasswordFlag().WithDiscoveryBurst(300).WithDiscoveryQPS(50).WithWarningPrinter(streams)
+	flags := genericclioptions.NewConfigFlags(true).WithDeprecatedPasswordFlag().WithDiscoveryBurst(300).
+		WithDiscoveryQPS(50).WithWarningPrinter(streams)
 	flags.WrapConfigFn = func(c *rest.Config) *rest.Config {
-		c.UserAgent = "kubectl/" + cluster.KubernetesRelease + " (" + runtime.GOOS + "/" + runtime.GOARCH + ") keelson/" + cluster.Revision()
+		c.UserAgent = "kubectl/" + cluster.KubernetesRelease + " (" + runtime.GOOS + "/" + runtime.GOARCH +
+			") keelson/" + cluster.Revision()
 		return c
 	}
 	if err := useCluster(dir); err != nil {
@@ -108,8 +110,9 @@ func runKubectl(ctx context.Context, dir cluster.DataDir, args []string, std Std
 	})
 	cmd.SetOut(std.Out)
 	cmd.SetContext(ctx)
-	_, _ = logs.GlogSetter(kubectl.GetLogVerbosity(argv)) // plugins are searched before flags are parsed, which reports the error
-	if err := basecli.RunNoErrOutput(cmd); err != nil {   // it adds klog's flags: -v, --vmodule
+	// plugins are searched before flags are parsed, which reports the error
+	_, _ = logs.GlogSetter(kubectl.GetLogVerbosity(argv))
+	if err := basecli.RunNoErrOutput(cmd); err != nil { // it adds klog's flags: -v, --vmodule
 		if errors.Is(err, cmdutil.ErrExit) {
 			return cmdutil.DefaultErrorExitCode
 		}

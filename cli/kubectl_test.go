@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// TestStartLoadsNoTranslations: package translations is initialized before the first package of kubectl that translates. Otherwise that
-// package would load the message catalog, with 4 MB of allocations in each start.
+// TestStartLoadsNoTranslations: package translations is initialized before the first package of kubectl that
+// translates. Otherwise that package would load the message catalog, with 4 MB of allocations in each start.
 func TestStartLoadsNoTranslations(t *testing.T) {
 	self, err := os.Executable()
 	if err != nil {
@@ -24,7 +24,8 @@ func TestStartLoadsNoTranslations(t *testing.T) {
 		t.Fatalf("%v\n%s", err, trace)
 	}
 	found := 0
-	for _, m := range regexp.MustCompile(`(?m)^init (\S*kubectl/\S+) .* (\d+) bytes,`).FindAllStringSubmatch(string(trace), -1) {
+	for _, m := range regexp.MustCompile(`(?m)^init (\S*kubectl/\S+) .* (\d+) bytes,`).FindAllStringSubmatch(
+		string(trace), -1) {
 		found++
 		if n, err := strconv.Atoi(m[2]); err != nil || n > 1<<20 {
 			t.Errorf("initialization of %s allocates %s bytes", m[1], m[2])

@@ -26,7 +26,8 @@ func logsCommand(std Stdio) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "logs [COMPONENT]",
 		Short: "What the components did: all of them, or one",
-		Long: "Print what the components of the cluster in --data-dir wrote into its log, keelson.log: what they did to which object, and what went wrong.\n" +
+		Long: "Print what the components of the cluster in --data-dir wrote into its log, keelson.log: what they did " +
+			"to which object, and what went wrong.\n" +
 			"Components: " + strings.Join(deeds.Components(), ", ") + ".\n" +
 			"A component that runs as a process of its own writes to its standard error in place of this log.",
 		Example: "  keelson logs                        # all components, from the oldest line that is kept\n" +

@@ -25,7 +25,11 @@ func etcdArgs(e cluster.EtcdConfig) []string {
 	if len(e.Servers) > 0 {
 		args = append(args, "--etcd-servers", strings.Join(e.Servers, ","))
 	}
-	for flag, file := range map[string]string{"--etcd-cafile": e.CAFile, "--etcd-certfile": e.CertFile, "--etcd-keyfile": e.KeyFile} {
+	for flag, file := range map[string]string{
+		"--etcd-cafile":   e.CAFile,
+		"--etcd-certfile": e.CertFile,
+		"--etcd-keyfile":  e.KeyFile,
+	} {
 		if file == "" {
 			continue
 		}
@@ -44,10 +48,13 @@ func migrateCommand(std Stdio) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "migrate --to=etcd|embedded --etcd-servers=URL",
 		Short: "Copy all objects between the embedded store and etcd",
-		Long: "Copy every object from the embedded store in --data-dir to etcd, or from etcd to a new embedded store there. No instance\n" +
+		Long: "Copy every object from the embedded store in --data-dir to etcd, or from etcd to a new embedded store " +
+			"there. No instance\n" +
 			"may use the data directory meanwhile. Keys and values stay the same; what was copied from stays as it is.",
-		Example: "  keelson migrate --to=etcd --etcd-servers=http://127.0.0.1:2379         # then: keelson up --etcd-servers=http://127.0.0.1:2379\n" +
-			"  keelson migrate --to=embedded --etcd-servers=http://127.0.0.1:2379     # and back, into a directory without a store",
+		Example: "  keelson migrate --to=etcd --etcd-servers=http://127.0.0.1:2379         # then: keelson up " +
+			"--etcd-servers=http://127.0.0.1:2379\n" +
+			"  keelson migrate --to=embedded --etcd-servers=http://127.0.0.1:2379     # and back, into a directory " +
+			"without a store",
 		Args: none,
 	}
 	dir := dataDirFlag(c)
@@ -58,16 +65,19 @@ func migrateCommand(std Stdio) *cobra.Command {
 		if len(e.Servers) == 0 {
 			return errors.New("--etcd-servers says where etcd is: it is missing")
 		}
-		run, next := func(context.Context, cluster.DataDir, cluster.EtcdConfig) (int64, error) {
+		run := func(context.Context, cluster.DataDir, cluster.EtcdConfig) (int64, error) {
 			return 0, fmt.Errorf("--to %q is not known: etcd or embedded", to)
-		}, ""
+		}
+		next := ""
 		switch to {
 		case "etcd":
-			run, next = func(ctx context.Context, dir cluster.DataDir, e cluster.EtcdConfig) (int64, error) {
+			run = func(ctx context.Context, dir cluster.DataDir, e cluster.EtcdConfig) (int64, error) {
 				return cluster.MigrateToEtcd(ctx, dir, e, acceptLoss)
-			}, "`keelson up --etcd-servers=...` continues with them"
+			}
+			next = "`keelson up --etcd-servers=...` continues with them"
 		case "embedded":
-			run, next = cluster.MigrateFromEtcd, "`keelson up` continues with them"
+			run = cluster.MigrateFromEtcd
+			next = "`keelson up` continues with them"
 		}
 		n, err := run(c.Context(), cluster.DataDir(*dir), e)
 		if err != nil {

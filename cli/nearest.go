@@ -33,8 +33,8 @@ func mistypedFlag(c *cobra.Command, err error) error {
 	return fmt.Errorf("%w: `%s --help` lists them", err, c.CommandPath())
 }
 
-// wrongValue is the error of a flag's value, in the user's terms: pflag's are those of the parsers of numbers and times. Flags with a parser of
-// their own keep its error.
+// wrongValue is the error of a flag's value, in the user's terms: pflag's are those of the parsers of numbers and
+// times. Flags with a parser of their own keep its error.
 func wrongValue(err *pflag.InvalidValueError) error {
 	value := err.GetValue()
 	switch kind := err.GetFlag().Value.Type(); kind {
@@ -54,7 +54,8 @@ func wrongValue(err *pflag.InvalidValueError) error {
 
 // nearestFlag is the most similar flag; "": none is similar.
 func nearestFlag(fl *pflag.FlagSet, name string) string {
-	best, least := "", 1+(len(name)+1)/3
+	best := ""
+	least := 1 + (len(name)+1)/3
 	plain := strings.ToLower(strings.NewReplacer("-", "", "_", "").Replace(name))
 	fl.VisitAll(func(f *pflag.Flag) {
 		if f.Hidden || len(f.Name) == 1 {
@@ -62,7 +63,8 @@ func nearestFlag(fl *pflag.FlagSet, name string) string {
 		}
 		d := words.Distance(plain, strings.ReplaceAll(f.Name, "-", "")) // camelCase counts as similar
 		if d < least {
-			best, least = f.Name, d
+			best = f.Name
+			least = d
 		}
 	})
 	return best

@@ -28,7 +28,8 @@ type silentError struct {
 }
 
 func (e *silentError) Error() string {
-	return fmt.Sprintf("the API server at %s has been silent for %s: it is stopped, overloaded or unreachable (`keelson status`, `keelson logs`)", e.host, e.wait)
+	return fmt.Sprintf("the API server at %s has been silent for %s: it is stopped, overloaded or unreachable "+
+		"(`keelson status`, `keelson logs`)", e.host, e.wait)
 }
 
 type silenceTransport struct {
@@ -50,7 +51,12 @@ func (t *silenceTransport) RoundTrip(req *http.Request) (*http.Response, error) 
 		}
 		return nil, err
 	}
-	b := &timedBody{ReadCloser: resp.Body, ctx: ctx, cancel: cancel, silent: silent}
+	b := &timedBody{
+		ReadCloser: resp.Body,
+		ctx:        ctx,
+		cancel:     cancel,
+		silent:     silent,
+	}
 	if req.URL.Query().Get("follow") != "true" {
 		b.timer = timer
 	}

@@ -38,18 +38,30 @@ func mute(t *testing.T) string {
 func TestSilentServer(t *testing.T) {
 	at := mute(t)
 	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
-	text := fmt.Sprintf(`{"apiVersion":"v1","kind":"Config","current-context":"a","contexts":[{"name":"a","context":{"cluster":"a","user":"a"}}],
-"clusters":[{"name":"a","cluster":{"server":"https://%s","insecure-skip-tls-verify":true}}],"users":[{"name":"a","user":{}}]}`, at)
+	text := fmt.Sprintf(
+		`{"apiVersion":"v1","kind":"Config","current-context":"a","contexts":[{"name":"a","context":{"cluster":"a","user":"a"}}],
+"clusters":[{"name":"a","cluster":{"server":"https://%s","insecure-skip-tls-verify":true}}],"users":[{"name":"a","user":{}}]}`,
+		at)
 	if err := os.WriteFile(kubeconfig, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for _, args := range [][]string{{"timeline", "pod/a"}, {"timeline", "deploy/a", "--follow"}, {"why", "pod/a"}, {"why", "svc/a"}, {"trace", "--from", "pod/a", "--to", "svc/a:80"}} {
+	for _, args := range [][]string{
+		{"timeline", "pod/a"},
+		{"timeline", "deploy/a", "--follow"},
+		{"why", "pod/a"},
+		{"why", "svc/a"},
+		{"trace", "--from", "pod/a", "--to", "svc/a:80"},
+	} {
 		t.Run(strings.Join(args, " "), func(t *testing.T) {
 			t.Parallel()
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			var said bytes.Buffer
-			code := Run(ctx, append([]string{"keelson"}, append(args, "--kubeconfig", kubeconfig)...), Stdio{In: strings.NewReader(""), Out: io.Discard, Err: &said})
+			code := Run(ctx, append([]string{"keelson"}, append(args, "--kubeconfig", kubeconfig)...), Stdio{
+				In:  strings.NewReader(""),
+				Out: io.Discard,
+				Err: &said,
+			})
 			if code != 1 || ctx.Err() != nil || !strings.Contains(said.String(), at+" has been silent for ") {
 				t.Errorf("got %d and %q, want the server and for how long it was silent", code, said.String())
 			}
@@ -57,7 +69,8 @@ func TestSilentServer(t *testing.T) {
 	}
 }
 
-// TestSilentAmidAnswer: an answer that stops half way is given up, one that goes on slowly is not, nor one that follows.
+// TestSilentAmidAnswer: an answer that stops half way is given up, one that goes on slowly is not, nor one that
+// follows.
 func TestSilentAmidAnswer(t *testing.T) {
 	release := make(chan struct{})
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -103,7 +116,11 @@ func TestSilentAmidAnswer(t *testing.T) {
 	if got, err := get("/stops?follow=true"); err != nil || got != "begun" {
 		t.Errorf("follow: got %q, %v", got, err)
 	}
-	cl, err := kubernetes.NewForConfig(&rest.Config{Host: "http://" + mute(t), Timeout: time.Minute, WrapTransport: cfg.WrapTransport})
+	cl, err := kubernetes.NewForConfig(&rest.Config{
+		Host:          "http://" + mute(t),
+		Timeout:       time.Minute,
+		WrapTransport: cfg.WrapTransport,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

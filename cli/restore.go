@@ -14,10 +14,13 @@ func restoreCommand(std Stdio) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "restore FILE",
 		Short: "Make a data directory of a backup",
-		Long: "Make --data-dir, which must be empty or absent, of a file that `keelson backup` wrote: completely or not at all.\n" +
-			"`keelson up` then continues the cluster with the objects and the keys that it had. The file may also be what\n" +
+		Long: "Make --data-dir, which must be empty or absent, of a file that `keelson backup` wrote: completely or " +
+			"not at all.\n" +
+			"`keelson up` then continues the cluster with the objects and the keys that it had. The file may also be " +
+			"what\n" +
 			"`etcdctl snapshot save` wrote; it holds no keys, and the cluster gets new ones.",
-		Example: "  keelson restore /root/cluster.backup                         # into the default directory, which must be empty\n" +
+		Example: "  keelson restore /root/cluster.backup                         # into the default directory, which " +
+			"must be empty\n" +
 			"  keelson restore --data-dir /tmp/b /root/cluster.backup       # beside the cluster that it was made of",
 		Args: one("FILE"),
 	}
@@ -27,7 +30,8 @@ func restoreCommand(std Stdio) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		_, err = fmt.Fprintf(std.Out, "%s holds %d objects; start them with `keelson up --data-dir %s`\n", *dir, sum.Keys, *dir)
+		_, err = fmt.Fprintf(std.Out, "%s holds %d objects; start them with `keelson up --data-dir %s`\n", *dir,
+			sum.Keys, *dir)
 		return err
 	}
 	return c

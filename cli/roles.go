@@ -22,7 +22,12 @@ func roleCommands() []command {
 // roleCommand runs one role as a process of its own. It logs to standard error and ends on SIGTERM.
 func roleCommand(std Stdio, role cluster.Role) *cobra.Command {
 	var cfg cluster.RoleConfig
-	c := &cobra.Command{Use: role.Name, Short: role.Short, Example: role.Example, Args: none}
+	c := &cobra.Command{
+		Use:     role.Name,
+		Short:   role.Short,
+		Example: role.Example,
+		Args:    none,
+	}
 	dataDirVar(c.Flags(), (*string)(&cfg.DataDir))
 	verboseFlags(c.Flags(), &cfg.Verbose)
 	role.AddFlags(c.Flags(), &cfg)

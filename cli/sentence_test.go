@@ -12,17 +12,20 @@ import (
 func TestMistyped(t *testing.T) {
 	var out, errs bytes.Buffer
 	code := Run(t.Context(), []string{"keelson", "timline"}, Stdio{In: strings.NewReader(""), Out: &out, Err: &errs})
-	if want := "keelson: unknown command \"timline\" for \"keelson\": did you mean timeline?\n"; code != 1 || errs.String() != want {
+	if want := "keelson: unknown command \"timline\" for \"keelson\": did you mean timeline?\n"; code != 1 ||
+		errs.String() != want {
 		t.Errorf("got %d, %q, want 1, %q", code, errs.String(), want)
 	}
 }
 
-// TestKubectlsCommand: who takes this program for kubectl reads where kubectl is; the list holds no command of this program's own.
+// TestKubectlsCommand: who takes this program for kubectl reads where kubectl is; the list holds no command of this
+// program's own.
 func TestKubectlsCommand(t *testing.T) {
 	for _, verb := range kubectlVerbs {
 		var out, errs bytes.Buffer
 		code := Run(t.Context(), []string{"keelson", verb}, Stdio{In: strings.NewReader(""), Out: &out, Err: &errs})
-		if want := "kubectl has it, `keelson kubectl " + verb + "`\n"; code != 1 || !strings.HasSuffix(errs.String(), want) {
+		if want := "kubectl has it, `keelson kubectl " + verb + "`\n"; code != 1 ||
+			!strings.HasSuffix(errs.String(), want) {
 			t.Errorf("%s: got %d, %q, want 1, %q", verb, code, errs.String(), want)
 		}
 	}
@@ -42,7 +45,11 @@ func TestMistypedFlag(t *testing.T) {
 		"down -x":                 "unknown shorthand flag: 'x' in -x: `keelson down --help` lists them",
 	} {
 		var out, errs bytes.Buffer
-		code := Run(t.Context(), append([]string{"keelson"}, strings.Fields(args)...), Stdio{In: strings.NewReader(""), Out: &out, Err: &errs})
+		code := Run(t.Context(), append([]string{"keelson"}, strings.Fields(args)...), Stdio{
+			In:  strings.NewReader(""),
+			Out: &out,
+			Err: &errs,
+		})
 		if code != 1 || errs.String() != "keelson: "+want+"\n" {
 			t.Errorf("%s: got %d, %q, want 1, %q", args, code, errs.String(), want)
 		}
@@ -52,18 +59,24 @@ func TestMistypedFlag(t *testing.T) {
 // TestWrongValue: who mistypes a flag's value reads what the flag takes.
 func TestWrongValue(t *testing.T) {
 	for args, want := range map[string]string{
-		"logs --since 5":                             "--since: 5 has no unit: write 5m for minutes or 5s for seconds",
-		"logs --since yesterday":                     `--since: "yesterday" is not a duration, such as 5m or 5s`,
-		"logs --since 99999999h":                     `--since: "99999999h" is not a duration, such as 5m or 5s`,
-		"logs --tail few":                            `--tail: "few" is not a number`,
-		"logs --tail 99999999999999999999":           "--tail: 99999999999999999999 is too large or too small",
-		"token create --ttl 1.5":                     "--ttl: 1.5 has no unit: write 1.5m for minutes or 1.5s for seconds",
-		"down --purge=maybe":                         `--purge: "maybe" is not true or false`,
-		"scheduler --leader-elect-lease-duration 15": "--leader-elect-lease-duration: 15 has no unit: write 15m for minutes or 15s for seconds",
-		"kubelet --node-labels a":                    `--node-labels: "a" is not what it takes: a must be formatted as key=value`,
+		"logs --since 5":                   "--since: 5 has no unit: write 5m for minutes or 5s for seconds",
+		"logs --since yesterday":           `--since: "yesterday" is not a duration, such as 5m or 5s`,
+		"logs --since 99999999h":           `--since: "99999999h" is not a duration, such as 5m or 5s`,
+		"logs --tail few":                  `--tail: "few" is not a number`,
+		"logs --tail 99999999999999999999": "--tail: 99999999999999999999 is too large or too small",
+		"token create --ttl 1.5": "--ttl: 1.5 has no unit: write 1.5m for minutes or 1.5s for " +
+			"seconds",
+		"down --purge=maybe": `--purge: "maybe" is not true or false`,
+		"scheduler --leader-elect-lease-duration 15": "--leader-elect-lease-duration: 15 has no unit: write 15m for " +
+			"minutes or 15s for seconds",
+		"kubelet --node-labels a": `--node-labels: "a" is not what it takes: a must be formatted as key=value`,
 	} {
 		var out, errs bytes.Buffer
-		code := Run(t.Context(), append([]string{"keelson"}, strings.Fields(args)...), Stdio{In: strings.NewReader(""), Out: &out, Err: &errs})
+		code := Run(t.Context(), append([]string{"keelson"}, strings.Fields(args)...), Stdio{
+			In:  strings.NewReader(""),
+			Out: &out,
+			Err: &errs,
+		})
 		if code != 1 || errs.String() != "keelson: "+want+"\n" {
 			t.Errorf("%s: got %d, %q, want 1, %q", args, code, errs.String(), want)
 		}

@@ -73,7 +73,8 @@ func downCommand(std Stdio) *cobra.Command {
 		Use:   "down",
 		Short: "Stop the cluster and every container; objects stay unless --purge",
 		Args:  none,
-		Example: "  keelson down                                # `keelson up` starts it again, with the same objects\n" +
+		Example: "  keelson down                                # `keelson up` starts it again, with the same " +
+			"objects\n" +
 			"  keelson down --data-dir /tmp/a --purge      # nothing of the cluster in /tmp/a is left",
 	}
 	dir := dataDirFlag(c)

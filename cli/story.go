@@ -37,7 +37,8 @@ type storyFlags struct {
 
 func (f *storyFlags) add(c *cobra.Command) {
 	dataDirVar(c.Flags(), &f.dataDir)
-	c.Flags().StringVar(&f.kubeconfig, "kubeconfig", "", "reach the cluster by this kubeconfig (default: the data directory's)")
+	c.Flags().StringVar(&f.kubeconfig, "kubeconfig", "",
+		"reach the cluster by this kubeconfig (default: the data directory's)")
 	c.Flags().StringVarP(&f.namespace, "namespace", "n", "default", "namespace of the pod")
 	c.Flags().StringVarP(&f.output, "output", "o", "", "json, or nothing for people")
 	_ = c.RegisterFlagCompletionFunc("namespace", ofFlag(completeNames(namespaceNames)))
@@ -55,9 +56,11 @@ func (f *storyFlags) pod(arg string) (string, error) {
 	}
 	if kind != "pod" && kind != "pods" && kind != "po" || name == "" {
 		if k, _ := explainedAs(arg); k != nil {
-			return "", fmt.Errorf("a %s has no story of its own: `keelson why %s` says why it is as it is", k.words[1], arg)
+			return "", fmt.Errorf("a %s has no story of its own: `keelson why %s` says why it is as it is", k.words[1],
+				arg)
 		}
-		return "", fmt.Errorf("%q is not of the form TYPE/NAME with one of the types %s", arg, strings.Join(f.types, ", "))
+		return "", fmt.Errorf("%q is not of the form TYPE/NAME with one of the types %s", arg,
+			strings.Join(f.types, ", "))
 	}
 	return name, nil
 }
@@ -88,7 +91,8 @@ func (f *storyFlags) get(ctx context.Context, path string) (io.ReadCloser, error
 		return resp.Body, nil
 	}
 	defer func() { _ = resp.Body.Close() }()
-	if strings.HasPrefix(path, ownPaths) && (resp.StatusCode == http.StatusNotFound || resp.StatusCode == http.StatusForbidden) && f.foreign(ctx) {
+	if strings.HasPrefix(path, ownPaths) && (resp.StatusCode == http.StatusNotFound ||
+		resp.StatusCode == http.StatusForbidden) && f.foreign(ctx) {
 		return nil, errForeign
 	}
 	b, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
@@ -106,7 +110,8 @@ func (f *storyFlags) get(ctx context.Context, path string) (io.ReadCloser, error
 const ownPaths = "/keelson/"
 
 // errForeign means that the API server is another one.
-var errForeign = errors.New("the API server is not Keelson's: it has no record of what scheduler and nodes did (`kubectl describe` shows the events)")
+var errForeign = errors.New("the API server is not Keelson's: it has no record of what scheduler and nodes did " +
+	"(`kubectl describe` shows the events)")
 
 // foreign reports whether the API server is not Keelson's. Everybody may discover groups.
 func (f *storyFlags) foreign(ctx context.Context) bool {
@@ -140,7 +145,8 @@ func (f *storyFlags) unknown(ctx context.Context, name string, cause error) erro
 	if err := json.NewDecoder(body).Decode(&pod); err != nil {
 		return cause
 	}
-	return fmt.Errorf("the steps of pod %s/%s are not remembered: it was made at %s, before this server started or more than %d pods ago",
+	return fmt.Errorf("the steps of pod %s/%s are not remembered: it was made at %s, before this server started or "+
+		"more than %d pods ago",
 		f.namespace, name, pod.CreationTimestamp.Local().Format("15:04:05 on 2 January"), timeline.DefaultLimit)
 }
 
@@ -156,13 +162,15 @@ func timelineCommand(std Stdio) *cobra.Command {
 		ValidArgsFunction: completeNames(storyNames(storyTypes...)),
 		Args:              one("TYPE/NAME, such as pod/my-pod"),
 		Example: "  keelson timeline pod/web-0 --follow           # as it happens, until the pod is Ready\n" +
-			"  keelson timeline deploy/web -n shop           # its newest pod, or the one that fares worst, and a table of all\n" +
+			"  keelson timeline deploy/web -n shop           # its newest pod, or the one that fares worst, and a " +
+			"table of all\n" +
 			"  keelson timeline pod/web-0 --steps            # thirteen hand-offs, for newcomers\n" +
 			"  keelson timeline pod/web-0 -o json",
 	}
 	f.add(c)
 	c.Flags().BoolVar(&follow, "follow", false, "print steps as they happen, until the pod is Ready or gone")
-	c.Flags().BoolVar(&steps, "steps", false, "tell it as thirteen hand-offs, from the request to the running pod, each with a sentence about what happens there")
+	c.Flags().BoolVar(&steps, "steps", false, "tell it as thirteen hand-offs, from the request to the running pod, "+
+		"each with a sentence about what happens there")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		name, owned, err := f.target(c.Context(), args[0])
 		if err != nil {
@@ -191,8 +199,11 @@ func timelineCommand(std Stdio) *cobra.Command {
 	return c
 }
 
-// openTimeline requests a pod's story. With follow the stream goes on until the pod is Ready; the pod may not exist yet.
-func (f *storyFlags) openTimeline(ctx context.Context, stderr io.Writer, name string, follow bool) (io.ReadCloser, error) {
+// openTimeline requests a pod's story. With follow the stream goes on until the pod is Ready; the pod may not exist
+// yet.
+func (f *storyFlags) openTimeline(
+	ctx context.Context, stderr io.Writer, name string, follow bool,
+) (io.ReadCloser, error) {
 	path := "/keelson/v1/timeline/" + url.PathEscape(f.namespace) + "/" + url.PathEscape(name)
 	body, err := f.get(ctx, path)
 	if err != nil {
@@ -231,8 +242,12 @@ func (f *storyFlags) dated(ctx context.Context, s *timeline.Story) {
 }
 
 // printStories renders each story of the stream. With --follow on a terminal, a later one replaces the earlier.
-func printStories(ctx context.Context, body io.Reader, out io.Writer, render func(io.Writer, *timeline.Story, bool, int)) error {
-	color, width := isTerminal(out), columnsOf(out)
+func printStories(ctx context.Context, body io.Reader, out io.Writer, render func(
+	io.Writer, *timeline.Story, bool, int,
+),
+) error {
+	color := isTerminal(out)
+	width := columnsOf(out)
 	dec := json.NewDecoder(body)
 	lines := 0
 	for {
@@ -264,18 +279,22 @@ func whyCommand(std Stdio) *cobra.Command {
 	c := &cobra.Command{
 		Use:               "why pod/NAME | deploy/NAME ... | svc/NAME | pvc/NAME | node/NAME | ns/NAME ...",
 		ValidArgsFunction: completeNames(storyNames(f.types...)),
-		Short:             "Why a pod is on its node, or on none, or not Ready; where packets to a service go; why a claim, a namespace or a node is as it is",
-		Args:              one("TYPE/NAME, such as pod/my-pod"),
+		Short: "Why a pod is on its node, or on none, or not Ready; where packets to a service go; why a " +
+			"claim, a namespace or a node is as it is",
+		Args: one("TYPE/NAME, such as pod/my-pod"),
 		Example: "  keelson why pod/web-0                # what each node scored, or what it is short of\n" +
 			"  keelson why deploy/web -n shop       # of its newest pod, or the one that fares worst\n" +
-			"  keelson why svc/web                  # what each node has in the kernel for it, and what is wrong on the way\n" +
-			"  keelson why pvc/data                 # why it has no volume, and what would give it one; also hpa, ing, pdb\n" +
+			"  keelson why svc/web                  # what each node has in the kernel for it, and what is wrong on " +
+			"the way\n" +
+			"  keelson why pvc/data                 # why it has no volume, and what would give it one; also hpa, " +
+			"ing, pdb\n" +
 			"  keelson why cronjob/backup           # when it ran, when it will, and what keeps it from that\n" +
 			"  keelson why ns/old                   # which objects and finalizers hold it; also node, crd",
 	}
 	f.add(c)
 	c.RunE = func(c *cobra.Command, args []string) error {
-		if kind, name, ok := strings.Cut(args[0], "/"); ok && slices.Contains([]string{"svc", "service", "services"}, kind) && name != "" {
+		if kind, name, ok := strings.Cut(args[0], "/"); ok && slices.Contains([]string{"svc", "service", "services"},
+			kind) && name != "" {
 			if _, err := f.pod("pod/" + name); err != nil { // checks the output format
 				return err
 			}

@@ -92,7 +92,8 @@ func (f *storyFlags) target(ctx context.Context, arg string) (name string, all p
 // owning is the part of an owner that all kinds share.
 type owning struct{ cause.Workload }
 
-// lacks is why the owner's controller cannot create pods now or is paused; empty: it can, or the kind does not report it.
+// lacks is why the owner's controller cannot create pods now or is paused; empty: it can, or the kind does not report
+// it.
 func (o *owning) lacks() string { return cmp.Or(o.CreateError(), o.Inactive()) }
 
 // noPods explains why an owner has no pods, from conditions and events.
@@ -101,18 +102,23 @@ func (f *storyFlags) noPods(ctx context.Context, arg string, o *owning, uids map
 		return fmt.Errorf("%s has no pods: %s", arg, why)
 	}
 	if why := o.NotObserved(); why != "" {
-		return fmt.Errorf("%s has no pods: %s%s", arg, why, f.component(ctx, "controller-manager", "; the controllers do not work: "))
+		return fmt.Errorf("%s has no pods: %s%s", arg, why,
+			f.component(ctx, "controller-manager", "; the controllers do not work: "))
 	}
-	return fmt.Errorf("%s has no pods, and nobody has recorded why: `keelson kubectl describe %s -n %s` shows all that is known of it", arg, arg, f.namespace)
+	return fmt.Errorf("%s has no pods, and nobody has recorded why: `keelson kubectl describe %s -n %s` shows all "+
+		"that is known of it", arg, arg, f.namespace)
 }
 
-// warning is the newest Warning event of an owner or of an object between it and its pods; empty: none, or events may not be read.
+// warning is the newest Warning event of an owner or of an object between it and its pods; empty: none, or events may
+// not be read.
 func (f *storyFlags) warning(ctx context.Context, uids map[types.UID]bool) string {
 	var list corev1.EventList
-	if f.read(ctx, "/api/v1/namespaces/"+url.PathEscape(f.namespace)+"/events?fieldSelector=type%3DWarning", &list) != nil {
+	if f.read(ctx, "/api/v1/namespaces/"+url.PathEscape(f.namespace)+"/events?fieldSelector=type%3DWarning",
+		&list) != nil {
 		return ""
 	}
-	text, newest := "", time.Time{}
+	text := ""
+	newest := time.Time{}
 	for i := range list.Items {
 		e := &list.Items[i]
 		at := e.LastTimestamp.Time
@@ -120,7 +126,8 @@ func (f *storyFlags) warning(ctx context.Context, uids map[types.UID]bool) strin
 			at = e.Series.LastObservedTime.Time
 		}
 		if uids[e.InvolvedObject.UID] && (text == "" || at.After(newest)) {
-			text, newest = e.Reason+": "+e.Message, at
+			text = e.Reason + ": " + e.Message
+			newest = at
 		}
 	}
 	return text
@@ -133,7 +140,8 @@ func ownedBy(list []corev1.Pod, uids map[types.UID]bool) []corev1.Pod {
 		return by == nil || !uids[by.UID]
 	})
 	slices.SortStableFunc(out, func(a, b corev1.Pod) int {
-		return cmp.Or(cmp.Compare(badness(&b), badness(&a)), b.CreationTimestamp.Compare(a.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
+		return cmp.Or(cmp.Compare(badness(&b), badness(&a)), b.CreationTimestamp.Compare(a.CreationTimestamp.Time),
+			cmp.Compare(a.Name, b.Name))
 	})
 	return out
 }
@@ -166,7 +174,8 @@ func statusOf(p *corev1.Pod) string {
 	}
 	for _, list := range [][]corev1.ContainerStatus{p.Status.InitContainerStatuses, p.Status.ContainerStatuses} {
 		for i := range list {
-			if w := list[i].State.Waiting; w != nil && w.Reason != "" && w.Reason != "ContainerCreating" && w.Reason != "PodInitializing" {
+			if w := list[i].State.Waiting; w != nil && w.Reason != "" && w.Reason != "ContainerCreating" &&
+				w.Reason != "PodInitializing" {
 				return w.Reason
 			}
 		}
@@ -174,7 +183,8 @@ func statusOf(p *corev1.Pod) string {
 	return cmp.Or(p.Status.Reason, string(p.Status.Phase))
 }
 
-// print lists all pods of the owner and marks the one whose story is told. It prints nothing for a single pod or in JSON.
+// print lists all pods of the owner and marks the one whose story is told. It prints nothing for a single pod or in
+// JSON.
 func (p pods) print(out io.Writer, form, told string) {
 	if p.of == "" || form != "" {
 		return
@@ -184,14 +194,16 @@ func (p pods) print(out io.Writer, form, told string) {
 	_, _ = fmt.Fprintln(w, "   NAME\tREADY\tSTATUS\tNODE\tAGE\t") // an error means that the terminal is gone
 	for i := range p.list {
 		pod := &p.list[i]
-		ready, mark := "no", ""
+		ready := "no"
+		mark := ""
 		if readyPod(pod) {
 			ready = "yes"
 		}
 		if pod.Name == told {
 			mark = "<- told above"
 		}
-		_, _ = fmt.Fprintf(w, "   %s\t%s\t%s\t%s\t%v\t%s\n", pod.Name, ready, statusOf(pod), cmp.Or(pod.Spec.NodeName, "-"),
+		_, _ = fmt.Fprintf(w, "   %s\t%s\t%s\t%s\t%v\t%s\n", pod.Name, ready, statusOf(pod),
+			cmp.Or(pod.Spec.NodeName, "-"),
 			time.Since(pod.CreationTimestamp.Time).Round(time.Second), mark)
 	}
 	_ = w.Flush()

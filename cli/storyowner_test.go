@@ -19,8 +19,9 @@ func TestOwnedBy(t *testing.T) {
 	pod := func(name string, age int, uid types.UID, change func(*corev1.Pod)) corev1.Pod {
 		yes := true
 		p := corev1.Pod{ObjectMeta: metav1.ObjectMeta{
-			Name: name, CreationTimestamp: metav1.NewTime(time.Unix(int64(1000-age), 0)),
-			OwnerReferences: []metav1.OwnerReference{{UID: uid, Controller: &yes}},
+			Name:              name,
+			CreationTimestamp: metav1.NewTime(time.Unix(int64(1000-age), 0)),
+			OwnerReferences:   []metav1.OwnerReference{{UID: uid, Controller: &yes}},
 		}}
 		p.Status.Phase = corev1.PodRunning
 		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
@@ -30,10 +31,15 @@ func TestOwnedBy(t *testing.T) {
 	fine := func(*corev1.Pod) {}
 	got := ownedBy([]corev1.Pod{
 		pod("old", 9, "a", fine), pod("new", 1, "b", fine), pod("stranger", 0, "c", fine),
-		pod("pending", 5, "a", func(p *corev1.Pod) { p.Status.Phase, p.Status.Conditions = corev1.PodPending, nil }),
+		pod("pending", 5, "a", func(p *corev1.Pod) {
+			p.Status.Phase = corev1.PodPending
+			p.Status.Conditions = nil
+		}),
 		pod("crashing", 7, "a", func(p *corev1.Pod) {
 			p.Status.Conditions = nil
-			p.Status.ContainerStatuses = []corev1.ContainerStatus{{State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff"}}}}
+			p.Status.ContainerStatuses = []corev1.ContainerStatus{
+				{State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff"}}},
+			}
 		}),
 	}, map[types.UID]bool{"a": true, "b": true})
 	var names []string
@@ -45,7 +51,8 @@ func TestOwnedBy(t *testing.T) {
 	}
 	var b strings.Builder
 	pods{of: "deploy/web", list: got}.print(&b, "", "crashing")
-	if !strings.Contains(b.String(), "CrashLoopBackOff") || strings.Count(b.String(), "<- told above") != 1 || !strings.Contains(b.String(), "old ") {
+	if !strings.Contains(b.String(), "CrashLoopBackOff") || strings.Count(b.String(), "<- told above") != 1 ||
+		!strings.Contains(b.String(), "old ") {
 		t.Errorf("table: got\n%s", b.String())
 	}
 }
@@ -53,7 +60,12 @@ func TestOwnedBy(t *testing.T) {
 // TestRowsOf: what was drawn takes as many rows as the terminal needs, or the next drawing leaves rests.
 func TestRowsOf(t *testing.T) {
 	for text, want := range map[string]int{
-		"": 0, "a\n": 1, "0123456789\n": 1, "0123456789a\n": 2, "\x1b[31m0123456789\x1b[0m\n": 1, "0123456789abcdefghijk\nx\n": 4,
+		"":                            0,
+		"a\n":                         1,
+		"0123456789\n":                1,
+		"0123456789a\n":               2,
+		"\x1b[31m0123456789\x1b[0m\n": 1,
+		"0123456789abcdefghijk\nx\n":  4,
 	} {
 		if got := rowsOf(text, 10); got != want {
 			t.Errorf("%q: got %d rows, want %d", text, got, want)

@@ -33,19 +33,24 @@ type traceFlags struct {
 func traceCommand(std Stdio) *cobra.Command {
 	var f traceFlags
 	c := &cobra.Command{
-		Use:   "trace --from pod/NAME --to DESTINATION",
-		Short: "Where packets of a pod to a Service, a name or an address go, hop by hop, and what becomes of one real connection",
-		Example: "  keelson trace --from pod/a --to svc/web:80\n  keelson trace -n shop --from pod/cart --to svc/billing/api:https\n" +
-			"  keelson trace --from pod/a --to web.default.svc.cluster.local:80\n  keelson trace --from pod/a --to 10.0.0.10:53 --udp",
+		Use: "trace --from pod/NAME --to DESTINATION",
+		Short: "Where packets of a pod to a Service, a name or an address go, hop by hop, and what becomes of one " +
+			"real connection",
+		Example: "  keelson trace --from pod/a --to svc/web:80\n  keelson trace -n shop --from pod/cart --to " +
+			"svc/billing/api:https\n" +
+			"  keelson trace --from pod/a --to web.default.svc.cluster.local:80\n  keelson trace --from pod/a --to " +
+			"10.0.0.10:53 --udp",
 		Args: endsAsFlags,
 	}
 	f.add(c)
 	c.Flags().StringVar(&f.from, "from", "", "the pod that connects: pod/NAME or pod/NAMESPACE/NAME")
-	c.Flags().StringVar(&f.to, "to", "", "svc/NAME:PORT, svc/NAMESPACE/NAME:PORT, pod/NAME:PORT, node/NAME:NODEPORT, a name or an address with a port; a Service's port may be named, and left out when it is the only one")
+	c.Flags().StringVar(&f.to, "to", "", "svc/NAME:PORT, svc/NAMESPACE/NAME:PORT, pod/NAME:PORT, node/NAME:NODEPORT, "+
+		"a name or an address with a port; a Service's port may be named, and left out when it is the only one")
 	_ = c.RegisterFlagCompletionFunc("from", ofFlag(completeNames(storyNames("pod"))))
 	_ = c.RegisterFlagCompletionFunc("to", ofFlag(completeNames(storyNames("svc", "pod", "node"))))
 	c.Flags().BoolVar(&f.udp, "udp", false, "send a datagram in place of a TCP connection")
-	c.Flags().DurationVar(&f.timeout, "timeout", reach.DefaultTimeout, "how long to wait for the connection, at most "+reach.MostTimeout.String())
+	c.Flags().DurationVar(&f.timeout, "timeout", reach.DefaultTimeout, "how long to wait for the connection, at most "+
+		reach.MostTimeout.String())
 	c.RunE = func(c *cobra.Command, _ []string) error { return f.run(c.Context(), std) }
 	return c
 }
@@ -58,7 +63,8 @@ func endsAsFlags(c *cobra.Command, args []string) error {
 	case 1:
 		args = append(args, "DESTINATION")
 	}
-	return fmt.Errorf("%s takes its ends by flags: `%s --from %s --to %s`", nameOf(c), c.CommandPath(), args[0], strings.Join(args[1:], " "))
+	return fmt.Errorf("%s takes its ends by flags: `%s --from %s --to %s`", nameOf(c), c.CommandPath(), args[0],
+		strings.Join(args[1:], " "))
 }
 
 // run makes the test connection, reads the objects around it and prints the trace. A failed connection is exit code 1.
@@ -128,13 +134,23 @@ func parseDestination(text, namespace string) (destination, error) {
 		at, port, _ := strings.Cut(rest, ":")
 		if slices.Contains([]string{"pod", "pods", "po"}, kind) {
 			ns, name, err := objectName("--to", kind+"/"+at, namespace, kind)
-			return destination{kind: "pod", namespace: ns, name: name, port: port}, err
+			return destination{
+				kind:      "pod",
+				namespace: ns,
+				name:      name,
+				port:      port,
+			}, err
 		}
 		if slices.Contains([]string{"node", "nodes", "no"}, kind) && at != "" && !strings.Contains(at, "/") {
 			return destination{kind: "node", name: at, port: port}, nil
 		}
 		ns, name, err := objectName("--to", kind+"/"+at, namespace, "svc", "service", "services")
-		return destination{kind: "service", namespace: ns, name: name, port: port}, err
+		return destination{
+			kind:      "service",
+			namespace: ns,
+			name:      name,
+			port:      port,
+		}, err
 	}
 	if ip, err := netip.ParseAddr(text); err == nil {
 		return destination{host: ip.String()}, nil // a missing port is reported later
@@ -174,7 +190,8 @@ func (d *destination) number(svc *corev1.Service, protocol corev1.Protocol) (uin
 			}
 			names = append(names, strings.TrimSpace(fmt.Sprintf("%d/%s %s", p.Port, p.Protocol, p.Name)))
 		}
-		return 0, fmt.Errorf("service %s/%s has no %s port %q: it has %s", svc.Namespace, svc.Name, protocol, d.port, strings.Join(names, ", "))
+		return 0, fmt.Errorf("service %s/%s has no %s port %q: it has %s", svc.Namespace, svc.Name, protocol, d.port,
+			strings.Join(names, ", "))
 	}
 	if d.port == "" {
 		return 0, errors.New("the destination has no port: add one, such as :80")

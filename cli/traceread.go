@@ -32,7 +32,13 @@ type traceReader struct {
 const mostPods = 50
 
 func (r *traceReader) journey(ctx context.Context, from *corev1.Pod) (*packet.TraceInput, error) {
-	r.j = packet.TraceInput{From: from, To: r.f.to, Protocol: corev1.ProtocolTCP, Nodes: map[string]*corev1.Node{}, Namespaces: map[string]map[string]string{}}
+	r.j = packet.TraceInput{
+		From:       from,
+		To:         r.f.to,
+		Protocol:   corev1.ProtocolTCP,
+		Nodes:      map[string]*corev1.Node{},
+		Namespaces: map[string]map[string]string{},
+	}
 	if r.f.udp {
 		r.j.Protocol = corev1.ProtocolUDP
 	}
@@ -90,7 +96,8 @@ func internalAddress(n *corev1.Node, from *corev1.Pod) (string, error) {
 	var is4, is6 bool
 	for _, ip := range from.Status.PodIPs {
 		a, err := netip.ParseAddr(ip.IP)
-		is4, is6 = is4 || err == nil && a.Is4(), is6 || err == nil && a.Is6()
+		is4 = is4 || err == nil && a.Is4()
+		is6 = is6 || err == nil && a.Is6()
 	}
 	for _, a := range n.Status.Addresses {
 		ip, err := netip.ParseAddr(a.Address)
@@ -101,13 +108,20 @@ func internalAddress(n *corev1.Node, from *corev1.Pod) (string, error) {
 	return "", fmt.Errorf("node %s has no InternalIP of a family that pod %s/%s has", n.Name, from.Namespace, from.Name)
 }
 
-// probe asks the pod's node to make the connection. A failure becomes part of the trace; only a wrong destination is an error.
+// probe asks the pod's node to make the connection. A failure becomes part of the trace; only a wrong destination is an
+// error.
 func (r *traceReader) probe(ctx context.Context, host string) error {
-	asked := reach.Asked{Host: host, Port: r.j.Port, Protocol: r.j.Protocol, Timeout: r.f.timeout}
+	asked := reach.Asked{
+		Host:     host,
+		Port:     r.j.Port,
+		Protocol: r.j.Protocol,
+		Timeout:  r.f.timeout,
+	}
 	if _, err := reach.Parse(asked.Values()); err != nil {
 		return fmt.Errorf("--to %s: %w", r.f.to, err)
 	}
-	req := r.cl.CoreV1().RESTClient().Post().Resource("pods").Namespace(r.j.From.Namespace).Name(r.j.From.Name).SubResource("exec")
+	req := r.cl.CoreV1().RESTClient().Post().Resource("pods").Namespace(r.j.From.Namespace).Name(r.j.From.Name).
+		SubResource("exec")
 	for k, v := range asked.Values() {
 		req = req.Param(k, v[0])
 	}
@@ -148,7 +162,9 @@ func (r *traceReader) address(ctx context.Context, host string) error {
 		return nil
 	}
 	svc = r.j.Service
-	list, err := r.cl.DiscoveryV1().EndpointSlices(svc.Namespace).List(ctx, metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=" + svc.Name})
+	list, err := r.cl.DiscoveryV1().EndpointSlices(svc.Namespace).List(ctx, metav1.ListOptions{
+		LabelSelector: discoveryv1.LabelServiceName + "=" + svc.Name,
+	})
 	if err != nil {
 		return err // without endpoints there is nothing to show
 	}
@@ -168,7 +184,8 @@ func (r *traceReader) findService(ctx context.Context) {
 			continue
 		}
 		for i := range list.Items {
-			if s := &list.Items[i]; hasAddress(s, r.j.Address.String()) || r.j.ToNode != "" && hasNodePort(s, r.j.Port, r.j.Protocol) {
+			if s := &list.Items[i]; hasAddress(s, r.j.Address.String()) || r.j.ToNode != "" && hasNodePort(s, r.j.Port,
+				r.j.Protocol) {
 				r.j.Service = s
 				return
 			}
@@ -213,12 +230,16 @@ func (r *traceReader) findNode(ctx context.Context) {
 }
 
 func hasNodePort(s *corev1.Service, port uint16, protocol corev1.Protocol) bool {
-	return slices.ContainsFunc(s.Spec.Ports, func(p corev1.ServicePort) bool { return p.NodePort == int32(port) && p.Protocol == protocol })
+	return slices.ContainsFunc(s.Spec.Ports, func(p corev1.ServicePort) bool {
+		return p.NodePort == int32(port) && p.Protocol == protocol
+	})
 }
 
 func hasAddress(s *corev1.Service, a string) bool {
 	return s.Spec.ClusterIP == a || slices.Contains(s.Spec.ClusterIPs, a) || slices.Contains(s.Spec.ExternalIPs, a) ||
-		slices.ContainsFunc(s.Status.LoadBalancer.Ingress, func(in corev1.LoadBalancerIngress) bool { return in.IP == a })
+		slices.ContainsFunc(s.Status.LoadBalancer.Ingress, func(in corev1.LoadBalancerIngress) bool {
+			return in.IP == a
+		})
 }
 
 // ends reads the objects at both ends: pods, nodes, namespaces, policies.

@@ -39,11 +39,14 @@ func upCommand(std Stdio) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "up",
 		Short: "Start the cluster, or continue it where it was",
-		Long: "Start a cluster on this machine, or continue the one in --data-dir with the same objects and the same running containers.\n" +
+		Long: "Start a cluster on this machine, or continue the one in --data-dir with the same objects and the same " +
+			"running containers.\n" +
 			"As root it is a real node; otherwise one fake node, whose pods run in name only.\n" +
-			"--fake-nodes is given at each start: fake nodes of an earlier one that are not asked for again are removed with their pods.",
+			"--fake-nodes is given at each start: fake nodes of an earlier one that are not asked for again are " +
+			"removed with their pods.",
 		Args: none,
-		Example: "  keelson up --detach                               # a cluster on this machine, in the background\n" +
+		Example: "  keelson up --detach                               # a cluster on this machine, in the " +
+			"background\n" +
 			"  keelson up --data-dir /tmp/a --port 7443          # another one beside it\n" +
 			"  keelson up --fake-nodes node01,node02,100         # with 102 nodes more, whose pods run in name only\n" +
 			"  keelson up --config cluster.yaml                  # flags from a file: docs/config.md",
@@ -65,17 +68,23 @@ func upCommand(std Stdio) *cobra.Command {
 	}
 	fl := c.Flags()
 	dataDirVar(fl, &f.dataDir)
-	fl.StringVar(&config, configFlag, "", "read flags from the YAML `FILE`: their names as keys; what is given here goes before")
+	fl.StringVar(&config, configFlag, "",
+		"read flags from the YAML `FILE`: their names as keys; what is given here goes before")
 	fl.IntVar(&f.port, "port", 6443, "port of the API; 0 picks a free one")
 	fl.BoolVar(&f.detach, "detach", false, "return when the node is Ready and leave the cluster running")
-	fl.StringVar(&f.fakeNodes, "fake-nodes", "0", "add `N` nodes whose pods become Running by themselves, or nodes of these names: node01,node02; or both: node01,100")
-	fl.DurationVar(&f.fakeHeartbeat, "fake-nodes-heartbeat", 30*time.Minute, "how often each of them renews its lease; a kubelet does every 10 s")
-	fl.StringArrayVar(&f.mirrors, "image-mirror", nil, "pull images of a registry host from another place: `HOST=URL`; may be repeated")
-	fl.StringVar(&f.runtimeEndpoint, "container-runtime-endpoint", "", "use containerd or CRI-O at `unix://PATH` in place of the built-in runtime")
+	fl.StringVar(&f.fakeNodes, "fake-nodes", "0", "add `N` nodes whose pods become Running by themselves, or nodes "+
+		"of these names: node01,node02; or both: node01,100")
+	fl.DurationVar(&f.fakeHeartbeat, "fake-nodes-heartbeat", 30*time.Minute,
+		"how often each of them renews its lease; a kubelet does every 10 s")
+	fl.StringArrayVar(&f.mirrors, "image-mirror", nil,
+		"pull images of a registry host from another place: `HOST=URL`; may be repeated")
+	fl.StringVar(&f.runtimeEndpoint, "container-runtime-endpoint", "",
+		"use containerd or CRI-O at `unix://PATH` in place of the built-in runtime")
 	fl.StringVar(&f.nodeName, "node-name", "", "name of this node (default: the host's name)")
 	f.etcd.AddFlags(fl)
 	acceptDataLossFlag(c, &f.acceptDataLoss)
-	fl.StringVar(&f.etcdListen, "etcd-listen", "", "let etcdctl and other clients of etcd at the objects, at `HOST:PORT`, with the administrator's certificate")
+	fl.StringVar(&f.etcdListen, "etcd-listen", "",
+		"let etcdctl and other clients of etcd at the objects, at `HOST:PORT`, with the administrator's certificate")
 	fl.BoolVar(&f.writeKubeconfig, "write-kubeconfig", false, "also merge the kubeconfig into ~/.kube/config")
 	fl.BoolVarP(&f.verbose, "verbose", "v", false, "log more to keelson.log")
 	f.options.AddFlags(fl)
@@ -152,7 +161,8 @@ func runCluster(ctx context.Context, f upFlags, out *progress) error {
 		out.line("warning: " + shared)
 	}
 	if cfg.Rootless {
-		out.line("not root: this cluster has one fake node, whose pods run in name only; run as root for real containers")
+		out.line("not root: this cluster has one fake node, whose pods run in name only; run as root for real " +
+			"containers")
 	}
 	err = c.Run(ctx, func() {
 		if f.writeKubeconfig {

@@ -9,10 +9,12 @@ import (
 	"testing"
 )
 
-// TestFakeNodesAreOfOneStart: the help and the README warn that a start without --fake-nodes removes fake nodes and their pods.
+// TestFakeNodesAreOfOneStart: the help and the README warn that a start without --fake-nodes removes fake nodes and
+// their pods.
 func TestFakeNodesAreOfOneStart(t *testing.T) {
 	var help, errs bytes.Buffer
-	if code := Run(t.Context(), []string{"keelson", "up", "--help"}, Stdio{In: strings.NewReader(""), Out: &help, Err: &errs}); code != 0 {
+	if code := Run(t.Context(), []string{"keelson", "up", "--help"},
+		Stdio{In: strings.NewReader(""), Out: &help, Err: &errs}); code != 0 {
 		t.Fatalf("up --help: exit code %d, %s", code, errs.String())
 	}
 	readme, err := os.ReadFile("../README.md")

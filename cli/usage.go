@@ -15,7 +15,8 @@ import (
 	"keelson/lib/flaggroup"
 )
 
-// usage prints the help: examples, subcommands, common flags first, then the other flags grouped by Kubernetes' programs.
+// usage prints the help: examples, subcommands, common flags first, then the other flags grouped by Kubernetes'
+// programs.
 func usage(c *cobra.Command) error {
 	var b strings.Builder
 	b.WriteString("Usage:\n")

@@ -11,7 +11,15 @@ import (
 
 func TestVerbosity(t *testing.T) {
 	for args, want := range map[string]string{
-		"": "false", "-v": "true", "--verbose": "true", "-v=2": "false", "--v=2": "false", "--v=4": "true", "-v=10": "true", "--verbose=false": "false", "--v=much": "neither true nor false nor a level",
+		"":                "false",
+		"-v":              "true",
+		"--verbose":       "true",
+		"-v=2":            "false",
+		"--v=2":           "false",
+		"--v=4":           "true",
+		"-v=10":           "true",
+		"--verbose=false": "false",
+		"--v=much":        "neither true nor false nor a level",
 	} {
 		var verbose bool
 		fl := pflag.NewFlagSet("", pflag.ContinueOnError)

@@ -23,7 +23,8 @@ func whatIfCommand(std Stdio) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "whatif [-f FILE] [--drain NODE] [--remove NODE] [--add-nodes N,cpu=AMOUNT,memory=AMOUNT]",
 		Short: "Where pods would go, with a manifest or other nodes, without touching anything",
-		Long: "Run the scheduler on a copy of the cluster's state as it is now: where would each pod of a manifest go, and those that wait already, or that\n" +
+		Long: "Run the scheduler on a copy of the cluster's state as it is now: where would each pod of a manifest " +
+			"go, and those that wait already, or that\n" +
 			"leave a node; what stays pending and why, and what would be preempted. Nothing is written.",
 		Args: none,
 		Example: "  keelson whatif -f deployment.yaml\n" +
@@ -31,11 +32,14 @@ func whatIfCommand(std Stdio) *cobra.Command {
 			"  keelson whatif -f deployment.yaml --add-nodes 3,cpu=8,memory=32Gi",
 	}
 	f.add(c)
-	c.Flags().StringVarP(&file, "filename", "f", "", "`FILE` with Pods, Deployments, StatefulSets, DaemonSets, Jobs, CronJobs and so on, and what they depend on; - is the standard input")
+	c.Flags().StringVarP(&file, "filename", "f", "", "`FILE` with Pods, Deployments, StatefulSets, DaemonSets, Jobs, "+
+		"CronJobs and so on, and what they depend on; - is the standard input")
 	c.Flags().StringArrayVar(&w.Drain, "drain", nil, "cordon `NODE` and move its pods; may be repeated")
 	c.Flags().StringArrayVar(&w.Remove, "remove", nil, "take `NODE` away; may be repeated")
-	c.Flags().StringVar(&w.Add, "add-nodes", "", "add nodes: `N,cpu=AMOUNT,memory=AMOUNT`; also other resources, and label:KEY=VALUE")
-	c.Flags().StringVar(&w.Scheduler.ConfigFile, "scheduler-config", "", "`FILE` with the KubeSchedulerConfiguration that the cluster's scheduler uses, if it has one")
+	c.Flags().StringVar(&w.Add, "add-nodes", "",
+		"add nodes: `N,cpu=AMOUNT,memory=AMOUNT`; also other resources, and label:KEY=VALUE")
+	c.Flags().StringVar(&w.Scheduler.ConfigFile, "scheduler-config", "",
+		"`FILE` with the KubeSchedulerConfiguration that the cluster's scheduler uses, if it has one")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		if _, err := f.pod(""); err != nil { // checks the output format
 			return err
@@ -43,13 +47,15 @@ func whatIfCommand(std Stdio) *cobra.Command {
 		if file == "" && len(w.Drain)+len(w.Remove) == 0 && w.Add == "" {
 			return errors.New("nothing is asked: give -f FILE, --drain, --remove or --add-nodes")
 		}
-		w.Namespace, w.Kubeconfig, w.DataDir = f.namespace, f.kubeconfig, cluster.DataDir(f.dataDir)
+		w.Namespace = f.namespace
+		w.Kubeconfig = f.kubeconfig
+		w.DataDir = cluster.DataDir(f.dataDir)
 		switch file {
 		case "":
 		case "-":
 			w.Manifest = std.In
 		default:
-			in, err := os.Open(file) //nolint:gosec // the user names the file
+			in, err := os.Open(file) // the user names the file
 			if err != nil {
 				return err
 			}
@@ -94,11 +100,14 @@ func reasonOf(o *cluster.WhatIfOutcome) string {
 func printWhatIf(out io.Writer, a *cluster.WhatIfAnswer) error {
 	t := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
 	_, _ = fmt.Fprintln(t, "POD\tWHY\tNODE\tREASON") // Flush returns the error
-	counts, rows := map[string]int{}, []string(nil)
-	placed, victims := 0, 0
+	counts := map[string]int{}
+	rows := []string(nil)
+	placed := 0
+	victims := 0
 	for i := range a.Outcomes {
 		o := &a.Outcomes[i]
-		name, node := o.Namespace+"/"+o.Name, o.Node
+		name := o.Namespace + "/" + o.Name
+		node := o.Node
 		if node == "" {
 			node = "<none>"
 		} else {
@@ -137,6 +146,7 @@ func printWhatIf(out io.Writer, a *cluster.WhatIfAnswer) error {
 			return err
 		}
 	}
-	_, err := fmt.Fprintf(out, "%d placed, %d pending, %d preempted, %d lost; %d nodes\n", placed, len(a.Outcomes)-placed, victims, len(a.Lost), a.Nodes)
+	_, err := fmt.Fprintf(out, "%d placed, %d pending, %d preempted, %d lost; %d nodes\n", placed,
+		len(a.Outcomes)-placed, victims, len(a.Lost), a.Nodes)
 	return err
 }

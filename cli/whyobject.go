@@ -25,8 +25,8 @@ import (
 	"keelson/timeline/cause"
 )
 
-// explained is a kind that `why` explains from related objects. words are its names in kubectl: completion offers the first, messages use
-// the second.
+// explained is a kind that `why` explains from related objects. words are its names in kubectl: completion offers the
+// first, messages use the second.
 type explained struct {
 	words      []string
 	path, kind string // of its group and version, and resource
@@ -35,14 +35,30 @@ type explained struct {
 }
 
 var explainedKinds = []explained{
-	{[]string{"pvc", "persistentvolumeclaim", "persistentvolumeclaims"}, "/api/v1", "persistentvolumeclaims", false, whyClaim},
-	{[]string{"hpa", "horizontalpodautoscaler", "horizontalpodautoscalers"}, "/apis/autoscaling/v2", "horizontalpodautoscalers", false, whyAutoscaler},
+	{
+		[]string{"pvc", "persistentvolumeclaim", "persistentvolumeclaims"},
+		"/api/v1", "persistentvolumeclaims", false,
+		whyClaim,
+	},
+	{
+		[]string{"hpa", "horizontalpodautoscaler", "horizontalpodautoscalers"},
+		"/apis/autoscaling/v2",
+		"horizontalpodautoscalers", false, whyAutoscaler,
+	},
 	{[]string{"cronjob", "cronjob", "cronjobs", "cj"}, "/apis/batch/v1", "cronjobs", false, whyCronJob},
 	{[]string{"ing", "ingress", "ingresses"}, "/apis/networking.k8s.io/v1", "ingresses", false, whyIngress},
-	{[]string{"pdb", "poddisruptionbudget", "poddisruptionbudgets"}, "/apis/policy/v1", "poddisruptionbudgets", false, whyBudget},
+	{
+		[]string{"pdb", "poddisruptionbudget", "poddisruptionbudgets"},
+		"/apis/policy/v1", "poddisruptionbudgets",
+		false, whyBudget,
+	},
 	{[]string{"ns", "namespace", "namespaces"}, "/api/v1", "namespaces", true, whyNamespace},
 	{[]string{"node", "node", "nodes", "no"}, "/api/v1", "nodes", true, whyNode},
-	{[]string{"crd", "customresourcedefinition", "customresourcedefinitions"}, "/apis/apiextensions.k8s.io/v1", "customresourcedefinitions", true, whyDefinition},
+	{
+		[]string{"crd", "customresourcedefinition", "customresourcedefinitions"},
+		"/apis/apiextensions.k8s.io/v1",
+		"customresourcedefinitions", true, whyDefinition,
+	},
 }
 
 // explainedAs is the kind of an argument TYPE/NAME; nil: another command path handles it, or none.
@@ -63,7 +79,8 @@ func (f *storyFlags) whyObject(ctx context.Context, k *explained, name string, s
 	ns := "/namespaces/" + url.PathEscape(f.namespace)
 	full := f.namespace + "/" + name
 	if k.cluster {
-		ns, full = "", name
+		ns = ""
+		full = name
 	}
 	var body json.RawMessage
 	err := f.read(ctx, k.path+ns+"/"+k.kind+"/"+url.PathEscape(name), &body)
@@ -134,7 +151,12 @@ func whyClaim(ctx context.Context, f *storyFlags, body []byte) (*cause.Answer, e
 	l.list(ctx, "StorageClasses", "/apis/storage.k8s.io/v1/storageclasses", &classes)
 	l.list(ctx, "CSIDrivers", "/apis/storage.k8s.io/v1/csidrivers", &drivers)
 	l.list(ctx, "pods", f.inNamespace("pods"), &pods)
-	c := cause.Claim{Claim: claim, Volumes: volumes.Items, Classes: classes.Items, Pods: pods.Items}
+	c := cause.Claim{
+		Claim:   claim,
+		Volumes: volumes.Items,
+		Classes: classes.Items,
+		Pods:    pods.Items,
+	}
 	for i := range drivers.Items {
 		c.Drivers = append(c.Drivers, drivers.Items[i].Name)
 	}
@@ -193,7 +215,8 @@ func whyNode(ctx context.Context, f *storyFlags, body []byte) (*cause.Answer, er
 	}
 	var lease *coordinationv1.Lease
 	got := &coordinationv1.Lease{}
-	if f.read(ctx, "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/"+url.PathEscape(n.Name), got) == nil {
+	if f.read(ctx, "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/"+url.PathEscape(n.Name),
+		got) == nil {
 		lease = got
 	}
 	return cause.Node(n, lease, time.Now()), nil
@@ -226,7 +249,8 @@ func whyNamespace(ctx context.Context, f *storyFlags, body []byte) (*cause.Answe
 	var left []cause.Remaining
 	for _, r := range f.listable(ctx, l) {
 		var objects metav1.PartialObjectMetadataList
-		l.list(ctx, r.name, fmt.Sprintf("%s/namespaces/%s/%s?limit=%d", r.path, url.PathEscape(n.Name), r.name, mostLeft), &objects)
+		l.list(ctx, r.name, fmt.Sprintf("%s/namespaces/%s/%s?limit=%d", r.path, url.PathEscape(n.Name), r.name,
+			mostLeft), &objects)
 		for i := range objects.Items {
 			o := &objects.Items[i]
 			left = append(left, cause.Remaining{Resource: r.name, Name: o.Name, Finalizers: o.Finalizers})
@@ -251,8 +275,10 @@ func (f *storyFlags) listable(ctx context.Context, l *around) []resource {
 		var list metav1.APIResourceList
 		l.list(ctx, path, path, &list)
 		for _, r := range list.APIResources {
-			made := r.Name == "events" && path != "/api/v1" || strings.Contains(path, "metrics.k8s.io") || strings.Contains(path, "keelson.io")
-			if r.Namespaced && !strings.Contains(r.Name, "/") && slices.Contains(r.Verbs, "list") && slices.Contains(r.Verbs, "delete") && !made && len(out) < mostResources {
+			made := r.Name == "events" && path != "/api/v1" || strings.Contains(path, "metrics.k8s.io") ||
+				strings.Contains(path, "keelson.io")
+			if r.Namespaced && !strings.Contains(r.Name, "/") && slices.Contains(r.Verbs, "list") &&
+				slices.Contains(r.Verbs, "delete") && !made && len(out) < mostResources {
 				out = append(out, resource{path, r.Name})
 			}
 		}

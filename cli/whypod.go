@@ -22,8 +22,8 @@ func (f *storyFlags) why(ctx context.Context, name string) (*timeline.Why, error
 	return w, err
 }
 
-// whyAround reads the scheduler's decision about a pod and, if needed, related objects and events. For a pod that is deleted or may not be read there
-// is no Around.
+// whyAround reads the scheduler's decision about a pod and, if needed, related objects and events. For a pod that is
+// deleted or may not be read there is no Around.
 func (f *storyFlags) whyAround(ctx context.Context, name string) (*timeline.Why, *timeline.Around, error) {
 	w := &timeline.Why{}
 	at := url.PathEscape(f.namespace) + "/" + url.PathEscape(name)
@@ -44,12 +44,15 @@ func (f *storyFlags) whyAround(ctx context.Context, name string) (*timeline.Why,
 		return w, nil, nil
 	}
 	if asked != nil {
-		w.Namespace, w.Name, w.Partial = f.namespace, name, true
+		w.Namespace = f.namespace
+		w.Name = name
+		w.Partial = true
 	}
 	if node := a.Pod.Spec.NodeName; node != "" {
 		a.Node = &corev1.Node{}
 		if err := f.read(ctx, "/api/v1/nodes/"+url.PathEscape(node), a.Node); err != nil {
-			a.Node, a.NodeGone = nil, apierrors.IsNotFound(err)
+			a.Node = nil
+			a.NodeGone = apierrors.IsNotFound(err)
 		}
 		if !podkind.Ready(a.Pod) {
 			a.Warnings = f.warnings(ctx, a.Pod)
@@ -85,7 +88,8 @@ func (f *storyFlags) warnings(ctx context.Context, p *corev1.Pod) []timeline.War
 	}
 	var out []timeline.Warning
 	for i := range list.Items {
-		if uid := string(list.Items[i].InvolvedObject.UID); uid == string(p.UID) || uid == p.Annotations[corev1.MirrorPodAnnotationKey] {
+		if uid := string(list.Items[i].InvolvedObject.UID); uid == string(p.UID) ||
+			uid == p.Annotations[corev1.MirrorPodAnnotationKey] {
 			out = append(out, timeline.WarningOf(&list.Items[i]))
 		}
 	}
@@ -98,8 +102,10 @@ func (f *storyFlags) group(ctx context.Context, pod *corev1.Pod) *timeline.Group
 	if name == "" {
 		return nil
 	}
-	g, o := &timeline.Group{Name: name, MinCount: 1}, &schedulingv1beta1.PodGroup{}
-	err := f.read(ctx, "/apis/scheduling.k8s.io/v1beta1/namespaces/"+url.PathEscape(f.namespace)+"/podgroups/"+url.PathEscape(name), o)
+	g := &timeline.Group{Name: name, MinCount: 1}
+	o := &schedulingv1beta1.PodGroup{}
+	err := f.read(ctx, "/apis/scheduling.k8s.io/v1beta1/namespaces/"+url.PathEscape(f.namespace)+"/podgroups/"+
+		url.PathEscape(name), o)
 	if g.Missing = apierrors.IsNotFound(err); g.Missing {
 		return g
 	}
@@ -111,7 +117,8 @@ func (f *storyFlags) group(ctx context.Context, pod *corev1.Pod) *timeline.Group
 		g.MinCount = int(gang.MinCount)
 	}
 	for i := range pods.Items {
-		if p := &pods.Items[i]; podkind.Group(p) == name && !podkind.Terminal(p) && (p.DeletionTimestamp == nil || p.Spec.NodeName != "") {
+		if p := &pods.Items[i]; podkind.Group(p) == name && !podkind.Terminal(p) &&
+			(p.DeletionTimestamp == nil || p.Spec.NodeName != "") {
 			g.Pods++
 		}
 	}

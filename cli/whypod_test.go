@@ -18,20 +18,38 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// TestWhyNotReady: `why` of a pod that is on a node and not Ready asks for its own warnings, and tells them before the scheduler's scores.
+// TestWhyNotReady: `why` of a pod that is on a node and not Ready asks for its own warnings, and tells them before the
+// scheduler's scores.
 func TestWhyNotReady(t *testing.T) {
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web", UID: "u"}, Spec: corev1.PodSpec{NodeName: "n", Containers: []corev1.Container{{Name: "app", ReadinessProbe: &corev1.Probe{}}}}}
-	pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "app", Started: new(true), State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}}
-	warning := func(uid types.UID, message string) corev1.Event {
-		return corev1.Event{Reason: "Unhealthy", Message: message, InvolvedObject: corev1.ObjectReference{UID: uid, FieldPath: "spec.containers{app}"}, Series: &corev1.EventSeries{Count: 4}}
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web", UID: "u"},
+		Spec: corev1.PodSpec{
+			NodeName:   "n",
+			Containers: []corev1.Container{{Name: "app", ReadinessProbe: &corev1.Probe{}}},
+		},
 	}
-	mine, other := warning("u", "Readiness probe failed: HTTP probe failed with statuscode: 500"), warning("earlier", "Readiness probe failed: of an earlier pod")
+	pod.Status.ContainerStatuses = []corev1.ContainerStatus{
+		{Name: "app", Started: new(true), State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}},
+	}
+	warning := func(uid types.UID, message string) corev1.Event {
+		return corev1.Event{
+			Reason:         "Unhealthy",
+			Message:        message,
+			InvolvedObject: corev1.ObjectReference{UID: uid, FieldPath: "spec.containers{app}"},
+			Series:         &corev1.EventSeries{Count: 4},
+		}
+	}
+	mine := warning("u", "Readiness probe failed: HTTP probe failed with statuscode: 500")
+	other := warning("earlier", "Readiness probe failed: of an earlier pod")
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		answer := map[string]any{
-			"/keelson/v1/why/default/web":         json.RawMessage(`{"namespace": "default", "name": "web", "node": "n", "boundBy": "system:kube-scheduler", "decision": {"chosen": "n", "nodes": 1, "fit": 1}}`),
-			"/api/v1/namespaces/default/pods/web": pod, "/api/v1/nodes/n": &corev1.Node{},
+			"/keelson/v1/why/default/web": json.RawMessage(
+				`{"namespace": "default", "name": "web", "node": "n", "boundBy": "system:kube-scheduler", "decision": {"chosen": "n", "nodes": 1, "fit": 1}}`),
+			"/api/v1/namespaces/default/pods/web": pod,
+			"/api/v1/nodes/n":                     &corev1.Node{},
 		}[r.URL.Path]
-		if r.URL.Path == "/api/v1/namespaces/default/events" && r.URL.Query().Get("fieldSelector") == "type=Warning,involvedObject.kind=Pod,involvedObject.name=web" {
+		if r.URL.Path == "/api/v1/namespaces/default/events" &&
+			r.URL.Query().Get("fieldSelector") == "type=Warning,involvedObject.kind=Pod,involvedObject.name=web" {
 			answer = &corev1.EventList{Items: []corev1.Event{other, mine, other}}
 		}
 		if answer == nil {
@@ -42,7 +60,8 @@ func TestWhyNotReady(t *testing.T) {
 	}))
 	defer server.Close()
 	kubeconfig := kubeconfigOf(t, server)
-	want := "container app runs, but is not ready: Readiness probe failed: HTTP probe failed with statuscode: 500 (4 times, last at "
+	want := "container app runs, but is not ready: Readiness probe failed: HTTP probe failed with statuscode: 500 (4 " +
+		"times, last at "
 	for _, tt := range []struct {
 		args []string
 		line int
@@ -51,8 +70,10 @@ func TestWhyNotReady(t *testing.T) {
 		var out, said bytes.Buffer
 		args := append([]string{"keelson", "why", "pod/web", "--kubeconfig", kubeconfig}, tt.args...)
 		code := Run(t.Context(), args, Stdio{In: strings.NewReader(""), Out: &out, Err: &said})
-		if lines := strings.Split(out.String(), "\n"); code != 0 || len(lines) <= tt.line || !strings.Contains(lines[tt.line], tt.want) {
-			t.Errorf("%v: got %d, %q and\n%s\nwant %q in line %d", args, code, said.String(), out.String(), tt.want, tt.line)
+		if lines := strings.Split(out.String(), "\n"); code != 0 || len(lines) <= tt.line ||
+			!strings.Contains(lines[tt.line], tt.want) {
+			t.Errorf("%v: got %d, %q and\n%s\nwant %q in line %d", args, code, said.String(), out.String(), tt.want,
+				tt.line)
 		}
 	}
 }
@@ -61,7 +82,8 @@ func TestWhyNotReady(t *testing.T) {
 func kubeconfigOf(t *testing.T, server *httptest.Server) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "kubeconfig")
-	text := fmt.Sprintf(`{"apiVersion":"v1","kind":"Config","current-context":"a","contexts":[{"name":"a","context":{"cluster":"a","user":"a"}}],
+	text := fmt.Sprintf(
+		`{"apiVersion":"v1","kind":"Config","current-context":"a","contexts":[{"name":"a","context":{"cluster":"a","user":"a"}}],
 "clusters":[{"name":"a","cluster":{"server":%q}}],"users":[{"name":"a","user":{}}]}`, server.URL)
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
@@ -69,16 +91,28 @@ func kubeconfigOf(t *testing.T, server *httptest.Server) string {
 	return path
 }
 
-// TestWhyOnOtherServer: the API server of Kubernetes has no decisions. To an administrator it says 404, to others 403; the pod's condition tells
-// what there is to tell.
+// TestWhyOnOtherServer: the API server of Kubernetes has no decisions. To an administrator it says 404, to others 403;
+// the pod's condition tells what there is to tell.
 func TestWhyOnOtherServer(t *testing.T) {
-	pending := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"}, Spec: corev1.PodSpec{SchedulerName: "default-scheduler"}}
-	pending.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable, Message: "0/3 nodes are available: 3 Insufficient cpu."}}
+	pending := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"},
+		Spec: corev1.PodSpec{
+			SchedulerName: "default-scheduler",
+		},
+	}
+	pending.Status.Conditions = []corev1.PodCondition{{
+		Type:    corev1.PodScheduled,
+		Status:  corev1.ConditionFalse,
+		Reason:  corev1.PodReasonUnschedulable,
+		Message: "0/3 nodes are available: 3 Insufficient cpu.",
+	}}
 	for _, answer := range []func(http.ResponseWriter){
 		func(w http.ResponseWriter) { http.Error(w, "404 page not found", http.StatusNotFound) },
 		func(w http.ResponseWriter) {
 			w.WriteHeader(http.StatusForbidden)
-			_, _ = w.Write([]byte(`{"kind":"Status","apiVersion":"v1","status":"Failure","message":"forbidden: User \"ann\" cannot get path","reason":"Forbidden","code":403}`))
+			_, _ = w.Write(
+				[]byte(
+					`{"kind":"Status","apiVersion":"v1","status":"Failure","message":"forbidden: User \"ann\" cannot get path","reason":"Forbidden","code":403}`))
 		},
 	} {
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -96,11 +130,22 @@ func TestWhyOnOtherServer(t *testing.T) {
 			verb, want string
 			code       int
 		}{
-			{"why", `default/web   Pending: the scheduler "default-scheduler" found no node for it: 0/3 nodes are available: 3 Insufficient cpu (the API server is not Keelson's: it has no record of each node)`, 0},
-			{"timeline", "keelson: the API server is not Keelson's: it has no record of what scheduler and nodes did", 1},
+			{
+				"why",
+				`default/web   Pending: the scheduler "default-scheduler" found no node for it: 0/3 nodes are available: 3 Insufficient cpu (the API server is not Keelson's: it has no record of each node)`,
+				0,
+			},
+			{
+				"timeline",
+				"keelson: the API server is not Keelson's: it has no record of what scheduler and nodes did", 1,
+			},
 		} {
 			var out bytes.Buffer
-			code := Run(t.Context(), []string{"keelson", tt.verb, "pod/web", "--kubeconfig", kubeconfig}, Stdio{In: strings.NewReader(""), Out: &out, Err: &out})
+			code := Run(t.Context(), []string{"keelson", tt.verb, "pod/web", "--kubeconfig", kubeconfig}, Stdio{
+				In:  strings.NewReader(""),
+				Out: &out,
+				Err: &out,
+			})
 			if code != tt.code || !strings.Contains(out.String(), tt.want) {
 				t.Errorf("%s: got %d and\n%s\nwant %d and\n%s", tt.verb, code, out.String(), tt.code, tt.want)
 			}

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
-
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
@@ -22,7 +21,8 @@ import (
 	"keelson/timeline/packet"
 )
 
-// whyService explains where packets to a Service go, from API objects, which works on any cluster, and from what Keelson's nodes report.
+// whyService explains where packets to a Service go, from API objects, which works on any cluster, and from what
+// Keelson's nodes report.
 func (f *storyFlags) whyService(ctx context.Context, name string, std Stdio) error {
 	ns := url.PathEscape(f.namespace)
 	o := packet.Objects{Service: &corev1.Service{}}
@@ -35,7 +35,10 @@ func (f *storyFlags) whyService(ctx context.Context, name string, std Stdio) err
 	}{
 		{"/api/v1/namespaces/" + ns + "/services/" + url.PathEscape(name), o.Service},
 		{"/api/v1/namespaces/" + ns + "/pods", &pods},
-		{"/apis/discovery.k8s.io/v1/namespaces/" + ns + "/endpointslices?labelSelector=" + url.QueryEscape(discoveryv1.LabelServiceName+"="+name), &slices},
+		{
+			"/apis/discovery.k8s.io/v1/namespaces/" + ns + "/endpointslices?labelSelector=" + url.QueryEscape(
+				discoveryv1.LabelServiceName+"="+name), &slices,
+		},
 		{"/apis/networking.k8s.io/v1/namespaces/" + ns + "/networkpolicies", &policies},
 	} {
 		body, err := f.get(ctx, get.path)
@@ -48,7 +51,9 @@ func (f *storyFlags) whyService(ctx context.Context, name string, std Stdio) err
 			return err
 		}
 	}
-	o.Pods, o.Slices, o.Policies = pods.Items, slices.Items, policies.Items
+	o.Pods = pods.Items
+	o.Slices = slices.Items
+	o.Policies = policies.Items
 	o.Unhealthy = f.unhealthy(ctx, ns, o.Pods)
 	s := packet.Explain(&o)
 	s.Serve(&o, f.nodesServing(ctx, ns, url.PathEscape(name)), time.Now())

@@ -20,10 +20,15 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Source hands out the server's own cached objects, for in-process list-watch without encoding. Objects are shared: never modify them (P4).
+// Source hands out the server's own cached objects, for in-process list-watch without encoding. Objects are shared:
+// never modify them (P4).
 type Source interface {
-	List(ctx context.Context, gvr schema.GroupVersionResource, namespace string, opts metav1.ListOptions) ([]runtime.Object, string, error)
-	Watch(ctx context.Context, gvr schema.GroupVersionResource, namespace string, opts metav1.ListOptions) (watch.Interface, error)
+	List(
+		ctx context.Context, gvr schema.GroupVersionResource, namespace string, opts metav1.ListOptions,
+	) ([]runtime.Object, string, error)
+	Watch(
+		ctx context.Context, gvr schema.GroupVersionResource, namespace string, opts metav1.ListOptions,
+	) (watch.Interface, error)
 }
 
 // Client is one identity's access to the cluster.
@@ -44,10 +49,12 @@ func Remote(cfg *rest.Config, userAgent string) (*Client, error) {
 	return build(c, nil)
 }
 
-// InProcess calls h directly: requests pass through the same pipeline as a remote client's, over an in-memory transport.
-// h must already speak for one user (the server's As). source may be nil: informers then list and watch through h.
+// InProcess calls h directly: requests pass through the same pipeline as a remote client's, over an in-memory
+// transport. h must already speak for one user (the server's As). source may be nil: informers then list and watch
+// through h.
 func InProcess(h http.Handler, source Source, userAgent string) (*Client, error) {
-	c, err := build(&rest.Config{Host: "https://" + inProcessHost, Transport: transport{h}, UserAgent: userAgent}, source)
+	c, err := build(&rest.Config{Host: "https://" + inProcessHost, Transport: transport{h}, UserAgent: userAgent},
+		source)
 	if err != nil {
 		return nil, err
 	}
@@ -72,5 +79,11 @@ func build(c *rest.Config, source Source) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("metadata client for %s: %w", c.Host, err)
 	}
-	return &Client{Interface: cs, Dynamic: dyn, Metadata: md, Config: json, source: source}, nil
+	return &Client{
+		Interface: cs,
+		Dynamic:   dyn,
+		Metadata:  md,
+		Config:    json,
+		source:    source,
+	}, nil
 }

@@ -70,7 +70,8 @@ func (s *fixedSource) Watch(
 		ch <- watch.Event{Type: watch.Added, Object: p}
 	}
 	end := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
-		ResourceVersion: "7", Annotations: map[string]string{metav1.InitialEventsAnnotationKey: "true"},
+		ResourceVersion: "7",
+		Annotations:     map[string]string{metav1.InitialEventsAnnotationKey: "true"},
 	}}
 	ch <- watch.Event{Type: watch.Bookmark, Object: end}
 	w = watch.NewProxyWatcher(ch)
@@ -91,17 +92,23 @@ func (s *fixedSource) Watch(
 
 func TestInformersShareObjects(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		src := &fixedSource{more: make(chan watch.Event), pods: []*corev1.Pod{
-			{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a", ResourceVersion: "5"}},
-			{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "b", ResourceVersion: "6"}},
-		}}
+		src := &fixedSource{
+			more: make(chan watch.Event),
+			pods: []*corev1.Pod{
+				{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a", ResourceVersion: "5"}},
+				{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "b", ResourceVersion: "6"}},
+			},
+		}
 		c, err := InProcess(http.NotFoundHandler(), src, "test")
 		if err != nil {
 			t.Fatal(err)
 		}
-		f := c.Informers(0, Scope{Namespace: "ns", Tweak: func(o *metav1.ListOptions) {
-			o.FieldSelector = "spec.nodeName=n1"
-		}})
+		f := c.Informers(0, Scope{
+			Namespace: "ns",
+			Tweak: func(o *metav1.ListOptions) {
+				o.FieldSelector = "spec.nodeName=n1"
+			},
+		})
 		lister := coreinformers.New(f.Scoped()).Pods().Lister()
 		ctx, cancel := context.WithCancel(t.Context())
 		f.StartWithContext(ctx)
@@ -127,7 +134,8 @@ func TestInformersShareObjects(t *testing.T) {
 	})
 }
 
-// TestFollowed: an informer of each kind that is followed asks the source, for its own resource; none is left out by its group.
+// TestFollowed: an informer of each kind that is followed asks the source, for its own resource; none is left out by
+// its group.
 func TestFollowed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src := &fixedSource{more: make(chan watch.Event)}
@@ -136,18 +144,30 @@ func TestFollowed(t *testing.T) {
 			t.Fatal(err)
 		}
 		f := c.Informers(0, Scope{Namespace: "x"})
-		core, apps, batch := coreinformers.New(f.Scoped()), appsinformers.New(f.Scoped()), batchinformers.New(f.Scoped())
-		rbac, storage := rbacinformers.New(f.Scoped()), storageinformers.New(f.Scoped())
+		core := coreinformers.New(f.Scoped())
+		apps := appsinformers.New(f.Scoped())
+		batch := batchinformers.New(f.Scoped())
+		rbac := rbacinformers.New(f.Scoped())
+		storage := storageinformers.New(f.Scoped())
 		asked := []cache.SharedIndexInformer{
-			core.ConfigMaps().Informer(), core.Endpoints().Informer(), core.LimitRanges().Informer(), core.Namespaces().Informer(),
-			core.Nodes().Informer(), core.PersistentVolumes().Informer(), core.PersistentVolumeClaims().Informer(), core.Pods().Informer(),
-			core.ReplicationControllers().Informer(), core.ResourceQuotas().Informer(), core.Secrets().Informer(), core.Services().Informer(),
-			core.ServiceAccounts().Informer(), apps.ControllerRevisions().Informer(), apps.DaemonSets().Informer(), apps.Deployments().Informer(),
-			apps.ReplicaSets().Informer(), apps.StatefulSets().Informer(), batch.CronJobs().Informer(), batch.Jobs().Informer(),
-			coordinationinformers.New(f.Scoped()).Leases().Informer(), discoveryinformers.New(f.Scoped()).EndpointSlices().Informer(),
-			policyinformers.New(f.Scoped()).PodDisruptionBudgets().Informer(), rbac.ClusterRoles().Informer(), rbac.ClusterRoleBindings().Informer(),
-			rbac.Roles().Informer(), rbac.RoleBindings().Informer(), schedulinginformers.New(f.Scoped()).PriorityClasses().Informer(),
-			storage.CSIDrivers().Informer(), storage.CSINodes().Informer(), storage.StorageClasses().Informer(), storage.VolumeAttachments().Informer(),
+			core.ConfigMaps().Informer(), core.Endpoints().Informer(), core.LimitRanges().Informer(),
+			core.Namespaces().Informer(),
+			core.Nodes().Informer(), core.PersistentVolumes().Informer(), core.PersistentVolumeClaims().Informer(),
+			core.Pods().Informer(),
+			core.ReplicationControllers().Informer(), core.ResourceQuotas().Informer(), core.Secrets().Informer(),
+			core.Services().Informer(),
+			core.ServiceAccounts().Informer(), apps.ControllerRevisions().Informer(), apps.DaemonSets().Informer(),
+			apps.Deployments().Informer(),
+			apps.ReplicaSets().Informer(), apps.StatefulSets().Informer(), batch.CronJobs().Informer(),
+			batch.Jobs().Informer(),
+			coordinationinformers.New(f.Scoped()).Leases().Informer(),
+			discoveryinformers.New(f.Scoped()).EndpointSlices().Informer(),
+			policyinformers.New(f.Scoped()).PodDisruptionBudgets().Informer(), rbac.ClusterRoles().Informer(),
+			rbac.ClusterRoleBindings().Informer(),
+			rbac.Roles().Informer(), rbac.RoleBindings().Informer(),
+			schedulinginformers.New(f.Scoped()).PriorityClasses().Informer(),
+			storage.CSIDrivers().Informer(), storage.CSINodes().Informer(), storage.StorageClasses().Informer(),
+			storage.VolumeAttachments().Informer(),
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		f.StartWithContext(ctx)
@@ -160,7 +180,8 @@ func TestFollowed(t *testing.T) {
 		slices.Sort(src.asks)
 		var want []string
 		for obj, k := range followed {
-			if strings.ToLower(obj.Elem().Name())+"s" != k.resource && !slices.Contains([]string{"endpoints", "storageclasses", "priorityclasses"}, k.resource) {
+			if strings.ToLower(obj.Elem().Name())+"s" != k.resource &&
+				!slices.Contains([]string{"endpoints", "storageclasses", "priorityclasses"}, k.resource) {
 				t.Errorf("%s is not the resource of %s", k.resource, obj)
 			}
 			ns := ""
@@ -178,8 +199,11 @@ func TestFollowed(t *testing.T) {
 
 // TestInformersList: an informer that does not begin by a watch lists the source's objects.
 func TestInformersList(t *testing.T) {
-	src := &fixedSource{pods: []*corev1.Pod{{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a", ResourceVersion: "5"}}}}
-	lw := cache.ToListerWatcherWithContext(listWatch(src, Scope{Namespace: "ns"}, corev1.SchemeGroupVersion.WithResource("pods")))
+	src := &fixedSource{
+		pods: []*corev1.Pod{{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a", ResourceVersion: "5"}}},
+	}
+	lw := cache.ToListerWatcherWithContext(
+		listWatch(src, Scope{Namespace: "ns"}, corev1.SchemeGroupVersion.WithResource("pods")))
 	l, err := lw.ListWithContext(t.Context(), metav1.ListOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -228,7 +252,8 @@ func (s *eventServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.events[ev.Name] = ev
 	w.Header().Set("Content-Type", "application/json")
 	out := ev.DeepCopy()
-	out.APIVersion, out.Kind = "v1", "Event"
+	out.APIVersion = "v1"
+	out.Kind = "Event"
 	_ = json.NewEncoder(w).Encode(out)
 }
 
@@ -275,7 +300,8 @@ func TestEvents(t *testing.T) {
 			t.Errorf("got %d events by %d writes, want 1 by 3", len(srv.events), srv.writes)
 		}
 		for _, ev := range srv.events {
-			if ev.Count != 3 || ev.Message != "restarting x" || ev.InvolvedObject.Kind != "Pod" || ev.InvolvedObject.APIVersion != "v1" ||
+			if ev.Count != 3 || ev.Message != "restarting x" || ev.InvolvedObject.Kind != "Pod" ||
+				ev.InvolvedObject.APIVersion != "v1" ||
 				ev.Source.Component != "kubelet" || ev.Source.Host != "node-1" || ev.Namespace != "ns" {
 				t.Errorf("got %+v", ev)
 			}
@@ -309,7 +335,8 @@ func TestEventsOfOneMoment(t *testing.T) {
 	})
 }
 
-// A namespace that is being deleted takes no events; whoever deletes one finds no warning for every pod of it in the log.
+// A namespace that is being deleted takes no events; whoever deletes one finds no warning for every pod of it in the
+// log.
 func TestEventsOfTerminatingNamespace(t *testing.T) {
 	for name, test := range map[string]struct {
 		cause metav1.CauseType
@@ -320,8 +347,12 @@ func TestEventsOfTerminatingNamespace(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			refusal := metav1.Status{
-				TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusFailure, Code: http.StatusForbidden,
-				Reason: metav1.StatusReasonForbidden, Message: "no new content", Details: &metav1.StatusDetails{},
+				TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"},
+				Status:   metav1.StatusFailure,
+				Code:     http.StatusForbidden,
+				Reason:   metav1.StatusReasonForbidden,
+				Message:  "no new content",
+				Details:  &metav1.StatusDetails{},
 			}
 			if test.cause != "" {
 				refusal.Details.Causes = []metav1.StatusCause{{Type: test.cause, Field: "metadata.namespace"}}
@@ -340,7 +371,8 @@ func TestEventsOfTerminatingNamespace(t *testing.T) {
 			e := c.Events("kubelet", "node-1", slog.New(slog.NewTextHandler(&log, nil)))
 			ctx, cancel := context.WithCancel(t.Context())
 			cancel() // Run writes what is queued and ends
-			e.Event(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a"}}, corev1.EventTypeNormal, "Killing", "Stopping container c")
+			e.Event(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a"}}, corev1.EventTypeNormal,
+				"Killing", "Stopping container c")
 			if err := e.Run(ctx, func() {}); err != nil {
 				t.Fatal(err)
 			}
@@ -373,7 +405,8 @@ func TestLead(t *testing.T) {
 		cs := clienttest.New()
 		c := &Client{Interface: cs}
 		var robbed atomic.Bool
-		cs.PrependReactor("update", "leases", func(clienttesting.Action) (bool, runtime.Object, error) { // before the first call: it takes no lock
+		// before the first call: it takes no lock
+		cs.PrependReactor("update", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
 			return robbed.Load(), nil, errors.New("somebody has it")
 		})
 		holder := func() string {

@@ -26,9 +26,10 @@ import (
 // inProcessHost stands where a server's address does.
 const inProcessHost = "keelson.in-process"
 
-// direct calls the server's handler for the writes that are made most, with the request that client-go would have made and without the work
-// that client-go has with it. What is out of the ordinary (options, odd names) goes client-go's way from the start; an answer that is
-// (errors, warnings) is given to client-go, which makes of it what it makes of all answers.
+// direct calls the server's handler for the writes that are made most, with the request that client-go would have made
+// and without the work that client-go has with it. What is out of the ordinary (options, odd names) goes client-go's
+// way from the start; an answer that is (errors, warnings) is given to client-go, which makes of it what it makes of
+// all answers.
 type direct struct {
 	h     http.Handler
 	agent []string
@@ -93,11 +94,16 @@ func ownPod(answer runtime.Object) *corev1.Pod {
 }
 
 // Patch is PodInterface's.
-func (s shortcutPods) Patch(ctx context.Context, name string, pt types.PatchType, data []byte, opts metav1.PatchOptions, subresources ...string) (*corev1.Pod, error) {
-	none := opts.TypeMeta == (metav1.TypeMeta{}) && len(opts.DryRun) == 0 && opts.Force == nil && opts.FieldManager == "" && opts.FieldValidation == ""
-	if kind := patchTypes[pt]; kind != nil && none && isPlain(s.namespace) && isPlain(name) && len(subresources) == 1 && subresources[0] == "status" {
+func (s shortcutPods) Patch(
+	ctx context.Context, name string, pt types.PatchType, data []byte, opts metav1.PatchOptions, subresources ...string,
+) (*corev1.Pod, error) {
+	none := opts.TypeMeta == (metav1.TypeMeta{}) && len(opts.DryRun) == 0 && opts.Force == nil &&
+		opts.FieldManager == "" && opts.FieldValidation == ""
+	if kind := patchTypes[pt]; kind != nil && none && isPlain(s.namespace) && isPlain(name) &&
+		len(subresources) == 1 && subresources[0] == "status" {
 		var answer runtime.Object
-		answer, ctx = s.call(ctx, http.MethodPatch, "/api/v1/namespaces/"+s.namespace+"/pods/"+name+"/status", kind, data)
+		answer, ctx = s.call(ctx, http.MethodPatch, "/api/v1/namespaces/"+s.namespace+"/pods/"+name+"/status", kind,
+			data)
 		if own := ownPod(answer); own != nil {
 			return own, nil
 		}
@@ -121,7 +127,8 @@ func (s shortcutPods) Delete(ctx context.Context, name string, opts metav1.Delet
 func (s shortcutPods) Bind(ctx context.Context, binding *corev1.Binding, opts metav1.CreateOptions) error {
 	if binding != nil && usual(&opts) && isPlain(s.namespace) && isPlain(binding.Name) {
 		var answer runtime.Object
-		answer, ctx = s.send(ctx, http.MethodPost, "/api/v1/namespaces/"+s.namespace+"/pods/"+binding.Name+"/binding", bindingMeta, binding)
+		answer, ctx = s.send(ctx, http.MethodPost, "/api/v1/namespaces/"+s.namespace+"/pods/"+binding.Name+"/binding",
+			bindingMeta, binding)
 		if answer != nil {
 			return nil
 		}
@@ -161,7 +168,9 @@ var (
 )
 
 // send makes a request with a message.
-func (d *direct) send(ctx context.Context, method, path string, meta runtime.TypeMeta, body message) (runtime.Object, context.Context) {
+func (d *direct) send(
+	ctx context.Context, method, path string, meta runtime.TypeMeta, body message,
+) (runtime.Object, context.Context) {
 	doc, err := encode(meta, body)
 	if err != nil {
 		return nil, ctx
@@ -169,10 +178,12 @@ func (d *direct) send(ctx context.Context, method, path string, meta runtime.Typ
 	return d.call(ctx, method, path, protobufOnly, doc)
 }
 
-// call makes a request. Where the server has done what it asks and hands over what it answers, that is the answer, which is shared. Otherwise
-// there is none, and the caller makes the same request client-go's way with the context that it gets: if the server has answered already,
-// client-go gets this answer instead of the request being made again.
-func (d *direct) call(ctx context.Context, method, path string, kind []string, doc []byte) (runtime.Object, context.Context) {
+// call makes a request. Where the server has done what it asks and hands over what it answers, that is the answer,
+// which is shared. Otherwise there is none, and the caller makes the same request client-go's way with the context that
+// it gets: if the server has answered already, client-go gets this answer instead of the request being made again.
+func (d *direct) call(
+	ctx context.Context, method, path string, kind []string, doc []byte,
+) (runtime.Object, context.Context) {
 	if ctx.Err() != nil {
 		return nil, ctx
 	}
@@ -180,9 +191,16 @@ func (d *direct) call(ctx context.Context, method, path string, kind []string, d
 	var answer handover.Answer
 	u := &url.URL{Scheme: "https", Host: inProcessHost, Path: path}
 	r := (&http.Request{
-		Method: method, URL: u, Host: inProcessHost, RequestURI: path, RemoteAddr: "127.0.0.1:0", Proto: "HTTP/2.0", ProtoMajor: 2,
-		Header: http.Header{"Accept": accepted, "Content-Type": kind, "User-Agent": d.agent},
-		Body:   io.NopCloser(bytes.NewReader(doc)), ContentLength: int64(len(doc)),
+		Method:        method,
+		URL:           u,
+		Host:          inProcessHost,
+		RequestURI:    path,
+		RemoteAddr:    "127.0.0.1:0",
+		Proto:         "HTTP/2.0",
+		ProtoMajor:    2,
+		Header:        http.Header{"Accept": accepted, "Content-Type": kind, "User-Agent": d.agent},
+		Body:          io.NopCloser(bytes.NewReader(doc)),
+		ContentLength: int64(len(doc)),
 	}).WithContext(handover.Want(ctx, &answer))
 	a := &reply{header: http.Header{}}
 	err := a.serve(d.h, r)

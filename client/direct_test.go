@@ -35,11 +35,22 @@ func ways(t *testing.T, namespace string, h http.HandlerFunc) map[string]typedco
 }
 
 func podNamed(name string) *corev1.Pod {
-	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}}}
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: corev1.PodSpec{
+			Containers: []corev1.Container{{Name: "c", Image: "i"}},
+		},
+	}
 }
 
 func bindingTo(name string) *corev1.Binding {
-	return &corev1.Binding{ObjectMeta: metav1.ObjectMeta{Name: name}, Target: corev1.ObjectReference{Kind: "Node", Name: "n"}}
+	return &corev1.Binding{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Target: corev1.ObjectReference{
+			Kind: "Node",
+			Name: "n",
+		},
+	}
 }
 
 // TestShortcutRequests: the server sees the same request by either way.
@@ -49,7 +60,8 @@ func TestShortcutRequests(t *testing.T) {
 	h := func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
 		r.Header.Del("Accept-Encoding")
-		seen[way] = append(seen[way], fmt.Sprintf("%s %s %s %s %s %s %s %d %v %q %v", r.Method, r.URL, r.RequestURI, r.Host, r.Proto, r.RemoteAddr, r.URL.Path, r.ContentLength, r.Header, body, err))
+		seen[way] = append(seen[way], fmt.Sprintf("%s %s %s %s %s %s %s %d %v %q %v", r.Method, r.URL, r.RequestURI,
+			r.Host, r.Proto, r.RemoteAddr, r.URL.Path, r.ContentLength, r.Header, body, err))
 		w.WriteHeader(http.StatusConflict)
 	}
 	for name, pods := range ways(t, "ns", h) {
@@ -60,10 +72,18 @@ func TestShortcutRequests(t *testing.T) {
 		if err := pods.Bind(t.Context(), bindingTo("a"), metav1.CreateOptions{}); err == nil {
 			t.Errorf("%s: no error of a 409", name)
 		}
-		if _, err := pods.Patch(t.Context(), "a", types.StrategicMergePatchType, []byte(`{"status":{}}`), metav1.PatchOptions{}, "status"); err == nil {
+		if _, err := pods.Patch(t.Context(), "a", types.StrategicMergePatchType, []byte(`{"status":{}}`),
+			metav1.PatchOptions{}, "status"); err == nil {
 			t.Errorf("%s: no error of a 409", name)
 		}
-		for _, o := range []metav1.DeleteOptions{{}, {GracePeriodSeconds: new(int64(3)), Preconditions: &metav1.Preconditions{UID: new(types.UID("u"))}, DryRun: []string{"All"}}} {
+		for _, o := range []metav1.DeleteOptions{
+			{},
+			{
+				GracePeriodSeconds: new(int64(3)),
+				Preconditions:      &metav1.Preconditions{UID: new(types.UID("u"))},
+				DryRun:             []string{"All"},
+			},
+		} {
 			if err := pods.Delete(t.Context(), "a", o); err == nil {
 				t.Errorf("%s: no error of a 409", name)
 			}
@@ -77,7 +97,9 @@ func TestShortcutRequests(t *testing.T) {
 // TestShortcutTakesObjects: what the server hands over is the caller's own copy, and is not decoded.
 func TestShortcutTakesObjects(t *testing.T) {
 	stored := podNamed("a")
-	stored.Kind, stored.ResourceVersion, stored.Labels = "Pod", "7", map[string]string{"k": "v"}
+	stored.Kind = "Pod"
+	stored.ResourceVersion = "7"
+	stored.Labels = map[string]string{"k": "v"}
 	pods := ways(t, "ns", func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/api/v1/namespaces/ns/pods" || r.URL.Path == "/api/v1/namespaces/ns/pods/a/status" {
 			handover.Wanted(r.Context()).Object = stored
@@ -92,7 +114,8 @@ func TestShortcutTakesObjects(t *testing.T) {
 	}
 	want := stored.DeepCopy()
 	want.Kind = ""
-	patched, err := pods.Patch(t.Context(), "a", types.StrategicMergePatchType, []byte(`{}`), metav1.PatchOptions{}, "status")
+	patched, err := pods.Patch(t.Context(), "a", types.StrategicMergePatchType, []byte(`{}`), metav1.PatchOptions{},
+		"status")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,7 +136,8 @@ func TestShortcutTakesObjects(t *testing.T) {
 	}
 }
 
-// TestShortcutErrors: whatever a server answers, callers learn what client-go tells them, and the server is asked as often.
+// TestShortcutErrors: whatever a server answers, callers learn what client-go tells them, and the server is asked as
+// often.
 func TestShortcutErrors(t *testing.T) {
 	status := func(code int, text string) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) {
@@ -123,7 +147,8 @@ func TestShortcutErrors(t *testing.T) {
 		}
 	}
 	for name, h := range map[string]http.HandlerFunc{
-		"conflict": status(409, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"AlreadyExists","message":"is there","code":409}`),
+		"conflict": status(409,
+			`{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"AlreadyExists","message":"is there","code":409}`),
 		"text": func(w http.ResponseWriter, _ *http.Request) {
 			http.Error(w, "broken", http.StatusInternalServerError)
 		},
@@ -141,12 +166,17 @@ func TestShortcutErrors(t *testing.T) {
 				outcome := map[string]string{}
 				for way := range ways(t, "ns", h) {
 					n := 0
-					pods := ways(t, "ns", func(w http.ResponseWriter, r *http.Request) { n++; h(w, r) })[way]
+					pods := ways(t, "ns", func(w http.ResponseWriter, r *http.Request) {
+						n++
+						h(w, r)
+					})[way]
 					got, err := pods.Create(t.Context(), podNamed("a"), metav1.CreateOptions{})
 					bound := pods.Bind(t.Context(), bindingTo("a"), metav1.CreateOptions{})
-					patched, notPatched := pods.Patch(t.Context(), "a", types.StrategicMergePatchType, []byte(`{}`), metav1.PatchOptions{}, "status")
+					patched, notPatched := pods.Patch(t.Context(), "a", types.StrategicMergePatchType, []byte(`{}`),
+						metav1.PatchOptions{}, "status")
 					deleted := pods.Delete(t.Context(), "a", metav1.DeleteOptions{})
-					outcome[way] = fmt.Sprintf("pod %v, error %T %v, binding %T %v, patched %v, error %T %v, deletion %T %v, %d requests",
+					outcome[way] = fmt.Sprintf(
+						"pod %v, error %T %v, binding %T %v, patched %v, error %T %v, deletion %T %v, %d requests",
 						got, err, err, bound, bound, patched, notPatched, notPatched, deleted, deleted, n)
 				}
 				if diff := cmp.Diff(outcome["client-go"], outcome["shortcut"]); diff != "" {
@@ -221,7 +251,11 @@ func TestShortcutLeavesOut(t *testing.T) {
 	patch(types.MergePatchType, metav1.PatchOptions{}, "status")
 	patch(types.StrategicMergePatchType, metav1.PatchOptions{FieldManager: "m"}, "status")
 	patch(types.StrategicMergePatchType, metav1.PatchOptions{})
-	for _, o := range []metav1.CreateOptions{{DryRun: []string{"All"}}, {FieldManager: "m"}, {FieldValidation: "Strict"}} {
+	for _, o := range []metav1.CreateOptions{
+		{DryRun: []string{"All"}},
+		{FieldManager: "m"},
+		{FieldValidation: "Strict"},
+	} {
 		before := n
 		_, _ = pods.Create(t.Context(), podNamed("a"), o)
 		if n != before+1 {

@@ -23,8 +23,9 @@ import (
 )
 
 // Events records what a component has to tell users about objects, as kubectl describe shows it. Recording never waits:
-// events queue up to a bound and are written by Run, repeated ones as a count, and a component that talks too much about
-// one object is cut short (client-go's correlator: aggregation, de-duplication, a token bucket per source and object).
+// events queue up to a bound and are written by Run, repeated ones as a count, and a component that talks too much
+// about one object is cut short (client-go's correlator: aggregation, de-duplication, a token bucket per source and
+// object).
 type Events struct {
 	client    *Client
 	component string
@@ -65,7 +66,14 @@ func (c *Client) Events(component, host string, log *slog.Logger) *Events {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	return &Events{client: c, component: component, host: host, log: log, queue: make(chan *corev1.Event, eventsQueued), talk: lru.New(eventsObjects)}
+	return &Events{
+		client:    c,
+		component: component,
+		host:      host,
+		log:       log,
+		queue:     make(chan *corev1.Event, eventsQueued),
+		talk:      lru.New(eventsObjects),
+	}
 }
 
 // Event records an event of type Normal or Warning about obj.
@@ -79,7 +87,9 @@ func (e *Events) Eventf(obj runtime.Object, eventType, reason, format string, ar
 }
 
 // AnnotatedEventf is Eventf with annotations on the event.
-func (e *Events) AnnotatedEventf(obj runtime.Object, annotations map[string]string, eventType, reason, format string, args ...any) {
+func (e *Events) AnnotatedEventf(
+	obj runtime.Object, annotations map[string]string, eventType, reason, format string, args ...any,
+) {
 	e.record(obj, annotations, eventType, reason, fmt.Sprintf(format, args...))
 }
 
@@ -99,12 +109,20 @@ func (e *Events) record(obj runtime.Object, annotations map[string]string, event
 	}
 	ev := &corev1.Event{
 		ObjectMeta: metav1.ObjectMeta{
-			Name: fmt.Sprintf("%s.%x", ref.Name, e.unique(now.Time)), Namespace: ns, Annotations: annotations,
+			Name:        fmt.Sprintf("%s.%x", ref.Name, e.unique(now.Time)),
+			Namespace:   ns,
+			Annotations: annotations,
 		},
-		InvolvedObject: *ref, Reason: reason, Message: message, Type: eventType,
-		FirstTimestamp: now, LastTimestamp: now, Count: 1,
+		InvolvedObject:      *ref,
+		Reason:              reason,
+		Message:             message,
+		Type:                eventType,
+		FirstTimestamp:      now,
+		LastTimestamp:       now,
+		Count:               1,
 		Source:              corev1.EventSource{Component: e.component, Host: e.host},
-		ReportingController: e.component, ReportingInstance: e.host,
+		ReportingController: e.component,
+		ReportingInstance:   e.host,
 	}
 	select {
 	case e.queue <- ev:
@@ -113,7 +131,8 @@ func (e *Events) record(obj runtime.Object, annotations map[string]string, event
 	}
 }
 
-// unique is the time in nanoseconds, or more: two events at one time of the clock would have one name, and one of them would be lost.
+// unique is the time in nanoseconds, or more: two events at one time of the clock would have one name, and one of them
+// would be lost.
 func (e *Events) unique(now time.Time) int64 {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -121,8 +140,8 @@ func (e *Events) unique(now time.Time) int64 {
 	return e.last
 }
 
-// tooMuch tells whether the component has said all it may about an object for now. It is asked first: a controller that makes
-// thousands of pods says so thousands of times, and almost nothing of that is written.
+// tooMuch tells whether the component has said all it may about an object for now. It is asked first: a controller that
+// makes thousands of pods says so thousands of times, and almost nothing of that is written.
 func (e *Events) tooMuch(ref *corev1.ObjectReference, now time.Time) bool {
 	k := spoken{ref.Kind, ref.Namespace, ref.Name, ref.UID}
 	e.mu.Lock()
@@ -138,7 +157,8 @@ func (e *Events) tooMuch(ref *corev1.ObjectReference, now time.Time) bool {
 
 // Run writes events until ctx ends, then what is still queued, for a moment.
 func (e *Events) Run(ctx context.Context, ready func()) error {
-	correlator := record.NewEventCorrelatorWithOptions(record.CorrelatorOptions{QPS: 1000, BurstSize: 1000}) // tooMuch bounds them
+	// tooMuch bounds them
+	correlator := record.NewEventCorrelatorWithOptions(record.CorrelatorOptions{QPS: 1000, BurstSize: 1000})
 	ready()
 	for ctx.Err() == nil {
 		select {
@@ -182,7 +202,8 @@ func (e *Events) write(ctx context.Context, correlator *record.EventCorrelator, 
 			if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
 				level = slog.LevelDebug // kubectl delete namespace: one for every object that ends
 			}
-			e.log.Log(ctx, level, "event not written", "object", ev.InvolvedObject.Name, "reason", ev.Reason, "err", err)
+			e.log.Log(ctx, level, "event not written", "object", ev.InvolvedObject.Name, "reason", ev.Reason, "err",
+				err)
 			return
 		}
 		t := time.NewTimer(eventPause)

@@ -11,10 +11,10 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// oneListener is an informer whose handlers that come before it runs are told by one listener, one after the other, in the order in which
-// they came. client-go's informer has a listener of each: two goroutines, two hand-overs of each event, and a buffer. What a handler
-// does must be quick, as it is with events that many follow: the next one waits for it. Who comes later, or with options, gets a
-// listener of its own.
+// oneListener is an informer whose handlers that come before it runs are told by one listener, one after the other, in
+// the order in which they came. client-go's informer has a listener of each: two goroutines, two hand-overs of each
+// event, and a buffer. What a handler does must be quick, as it is with events that many follow: the next one waits for
+// it. Who comes later, or with options, gets a listener of its own.
 type oneListener struct {
 	cache.SharedIndexInformer
 

@@ -19,8 +19,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// TestOneListener: handlers are told in the order in which they came, have synced when they were told of all, and cost no goroutines; one that
-// was removed is told of nothing, one that comes late is told of what there is.
+// TestOneListener: handlers are told in the order in which they came, have synced when they were told of all, and cost
+// no goroutines; one that was removed is told of nothing, one that comes late is told of what there is.
 func TestOneListener(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a", ResourceVersion: "5"}}
@@ -41,7 +41,9 @@ func TestOneListener(t *testing.T) {
 				told = append(told, name+" "+what)
 			}
 			reg, err := inf.AddEventHandler(cache.ResourceEventHandlerDetailedFuncs{
-				AddFunc: func(_ any, initial bool) { tell(fmt.Sprint("add ", initial)) }, UpdateFunc: func(_, _ any) { tell("update") }, DeleteFunc: func(any) { tell("delete") },
+				AddFunc:    func(_ any, initial bool) { tell(fmt.Sprint("add ", initial)) },
+				UpdateFunc: func(_, _ any) { tell("update") },
+				DeleteFunc: func(any) { tell("delete") },
 			})
 			if err != nil {
 				t.Fatal(err)
@@ -58,7 +60,8 @@ func TestOneListener(t *testing.T) {
 			}
 			told = nil
 		}
-		first, second := add("1"), add("2")
+		first := add("1")
+		second := add("2")
 		if first.HasSynced() || second.HasSynced() {
 			t.Error("a handler has synced before the informer runs")
 		}
@@ -70,7 +73,12 @@ func TestOneListener(t *testing.T) {
 		expect("1 add true", "2 add true")
 		late := add("3")
 		expect("3 add true")
-		src.more <- watch.Event{Type: watch.Modified, Object: &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a", ResourceVersion: "8"}}}
+		src.more <- watch.Event{
+			Type: watch.Modified,
+			Object: &corev1.Pod{
+				ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a", ResourceVersion: "8"},
+			},
+		}
 		synctest.Wait()
 		mu.Lock()
 		slices.Sort(told) // the late one has a listener of its own
@@ -98,7 +106,8 @@ func TestHandlersAreCheap(t *testing.T) {
 			}
 			f := c.Informers(0, Scope{})
 			for range handlers {
-				if _, err := coreinformers.New(f.Scoped()).Pods().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{}); err != nil {
+				if _, err := coreinformers.New(f.Scoped()).Pods().Informer().AddEventHandler(
+					cache.ResourceEventHandlerFuncs{}); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -128,7 +137,9 @@ func BenchmarkHandlers(b *testing.B) {
 	const handlers = 15
 	told := make(chan struct{}, handlers)
 	for range handlers {
-		if _, err := inf.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: func(any) { told <- struct{}{} }}); err != nil {
+		if _, err := inf.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: func(any) {
+			told <- struct{}{}
+		}}); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -137,7 +148,10 @@ func BenchmarkHandlers(b *testing.B) {
 	f.WaitForCacheSync(ctx)
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {
-		src.more <- watch.Event{Type: watch.Added, Object: &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: fmt.Sprint(i)}}}
+		src.more <- watch.Event{
+			Type:   watch.Added,
+			Object: &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: fmt.Sprint(i)}},
+		}
 		for range handlers {
 			<-told
 		}

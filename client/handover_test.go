@@ -19,13 +19,21 @@ import (
 	"keelson/client/clienttest"
 )
 
-// TestLeadAfterKill: the lease of a leader that was killed is taken when it has ended, not before, and within two tries.
+// TestLeadAfterKill: the lease of a leader that was killed is taken when it has ended, not before, and within two
+// tries.
 func TestLeadAfterKill(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		holder, seconds, now := "killed", int32(15), metav1.NowMicro()
+		holder := "killed"
+		seconds := int32(15)
+		now := metav1.NowMicro()
 		c := &Client{Interface: clienttest.New(&coordinationv1.Lease{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "x"},
-			Spec:       coordinationv1.LeaseSpec{HolderIdentity: &holder, LeaseDurationSeconds: &seconds, AcquireTime: &now, RenewTime: &now},
+			Spec: coordinationv1.LeaseSpec{
+				HolderIdentity:       &holder,
+				LeaseDurationSeconds: &seconds,
+				AcquireTime:          &now,
+				RenewTime:            &now,
+			},
 		})}
 		begin := time.Now()
 		ctx, stop := context.WithCancel(t.Context())
@@ -48,7 +56,10 @@ func TestLeadTells(t *testing.T) {
 		c := &Client{Interface: clienttest.New()}
 		for _, component := range []string{"", "default-scheduler"} {
 			e := Election{Name: "x", Identity: "one" + component, Component: component}
-			if err := c.Lead(t.Context(), e, func(context.Context) error { synctest.Wait(); return nil }); err != nil {
+			if err := c.Lead(t.Context(), e, func(context.Context) error {
+				synctest.Wait()
+				return nil
+			}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -58,12 +69,15 @@ func TestLeadTells(t *testing.T) {
 		}
 		var said []string
 		for _, e := range list.Items {
-			if e.InvolvedObject.Kind != "Lease" || e.InvolvedObject.Name != "x" || e.Type != "Normal" || e.Reason != "LeaderElection" || e.Source.Component != "default-scheduler" {
+			if e.InvolvedObject.Kind != "Lease" || e.InvolvedObject.Name != "x" || e.Type != "Normal" ||
+				e.Reason != "LeaderElection" || e.Source.Component != "default-scheduler" {
 				t.Errorf("event %+v", e)
 			}
 			said = append(said, e.Message)
 		}
-		if want := []string{"onedefault-scheduler became leader", "onedefault-scheduler stopped leading"}; !slices.Equal(said, want) {
+		if want := []string{
+			"onedefault-scheduler became leader", "onedefault-scheduler stopped leading",
+		}; !slices.Equal(said, want) {
 			t.Errorf("events %q, want %q", said, want)
 		}
 	})

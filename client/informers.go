@@ -34,11 +34,13 @@ type Scope struct {
 	Tweak func(*metav1.ListOptions)
 }
 
-// Informers is a set of shared informers of one Scope, at most one for each kind. Packages take theirs from client-go's informers of a group:
+// Informers is a set of shared informers of one Scope, at most one for each kind. Packages take theirs from client-go's
+// informers of a group:
 //
 //	pods := coreinformers.New(set.Scoped()).Pods()
 //
-// It stands in for client-go's SharedInformerFactory, which names every kind: each package that mentions that one compiles a part of it.
+// It stands in for client-go's SharedInformerFactory, which names every kind: each package that mentions that one
+// compiles a part of it.
 type Informers struct {
 	client kubernetes.Interface
 	resync time.Duration
@@ -52,13 +54,17 @@ type Informers struct {
 	wg        sync.WaitGroup
 }
 
-// Informers returns a new set of shared informers (resync off unless given). In process, those of the kinds that agents follow
-// hold the server's own objects, which come from the source; every other kind goes through the in-memory transport, which is the
-// same in all but cost.
+// Informers returns a new set of shared informers (resync off unless given). In process, those of the kinds that agents
+// follow hold the server's own objects, which come from the source; every other kind goes through the in-memory
+// transport, which is the same in all but cost.
 func (c *Client) Informers(resync time.Duration, scope Scope) *Informers {
 	return &Informers{
-		client: c.Interface, resync: resync, source: c.source, scope: scope,
-		informers: map[reflect.Type]cache.SharedIndexInformer{}, started: map[reflect.Type]bool{},
+		client:    c.Interface,
+		resync:    resync,
+		source:    c.source,
+		scope:     scope,
+		informers: map[reflect.Type]cache.SharedIndexInformer{},
+		started:   map[reflect.Type]bool{},
 	}
 }
 
@@ -68,7 +74,9 @@ func (s *Informers) Scoped() (internalinterfaces.SharedInformerFactory, string, 
 }
 
 // InformerFor is what the typed informers of a group ask for their one shared informer.
-func (s *Informers) InformerFor(obj runtime.Object, usual internalinterfaces.NewInformerFunc) cache.SharedIndexInformer {
+func (s *Informers) InformerFor(
+	obj runtime.Object, usual internalinterfaces.NewInformerFunc,
+) cache.SharedIndexInformer {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	t := reflect.TypeOf(obj)
@@ -110,7 +118,8 @@ func (s *Informers) StartWithContext(ctx context.Context) {
 	}
 }
 
-// Shutdown waits until all informers have ended, and starts no more. What they were started with must be done, or become so.
+// Shutdown waits until all informers have ended, and starts no more. What they were started with must be done, or
+// become so.
 func (s *Informers) Shutdown() {
 	s.mu.Lock()
 	s.closing = true
@@ -170,7 +179,8 @@ var followed = map[reflect.Type]struct {
 	reflect.TypeFor[*storagev1.VolumeAttachment]():   {"storage.k8s.io", "volumeattachments", false},
 }
 
-// InformerOfSource is an informer of a client's source; nil: the client has none, or obj is of a kind that does not come from it.
+// InformerOfSource is an informer of a client's source; nil: the client has none, or obj is of a kind that does not
+// come from it.
 func (c *Client) InformerOfSource(obj runtime.Object, resync time.Duration, scope Scope) cache.SharedIndexInformer {
 	return ofSource(c.source, scope, obj, resync)
 }
@@ -184,7 +194,9 @@ func ofSource(source Source, scope Scope, obj runtime.Object, resync time.Durati
 	if !f.namespaced {
 		scope.Namespace = ""
 	}
-	return cache.NewSharedIndexInformer(listWatch(source, scope, gvr), obj, resync, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
+	return cache.NewSharedIndexInformer(listWatch(source, scope, gvr), obj, resync, cache.Indexers{
+		cache.NamespaceIndex: cache.MetaNamespaceIndexFunc,
+	})
 }
 
 func listWatch(source Source, scope Scope, gvr schema.GroupVersionResource) *cache.ListWatch {
@@ -200,7 +212,10 @@ func listWatch(source Source, scope Scope, gvr schema.GroupVersionResource) *cac
 			if err != nil {
 				return nil, err
 			}
-			l := &corev1.List{ListMeta: metav1.ListMeta{ResourceVersion: rv}, Items: make([]runtime.RawExtension, len(objs))}
+			l := &corev1.List{
+				ListMeta: metav1.ListMeta{ResourceVersion: rv},
+				Items:    make([]runtime.RawExtension, len(objs)),
+			}
 			for i, obj := range objs {
 				l.Items[i].Object = obj
 			}
@@ -212,8 +227,8 @@ func listWatch(source Source, scope Scope, gvr schema.GroupVersionResource) *cac
 	}
 }
 
-// Delivered is what an informer's handler was given, as a T. Where the informer has missed a deletion, that is the last version
-// it knew (a tombstone). false: it is something else.
+// Delivered is what an informer's handler was given, as a T. Where the informer has missed a deletion, that is the last
+// version it knew (a tombstone). false: it is something else.
 func Delivered[T any](obj any) (T, bool) {
 	if gone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
 		obj = gone.Obj

@@ -24,8 +24,8 @@ type Election struct {
 	Namespace string // default kube-system
 	Name      string
 	Identity  string // unique among the copies
-	// Lease is for how long a leader that went silent is believed to live (default 15 s). A leader that cannot renew its lease gives up
-	// after Deadline (default two thirds of Lease), and all try every Retry (default 2/15 of Lease).
+	// Lease is for how long a leader that went silent is believed to live (default 15 s). A leader that cannot renew
+	// its lease gives up after Deadline (default two thirds of Lease), and all try every Retry (default 2/15 of Lease).
 	Lease, Deadline, Retry time.Duration
 	// Component is the reporter of the events LeaderElection about the lease; empty: there are none.
 	Component string
@@ -73,7 +73,10 @@ func (c *Client) Lead(ctx context.Context, e Election, work func(ctx context.Con
 }
 
 // lead is one try: until work has ended, or until the lease is seen to be free.
-func (c *Client) lead(ctx context.Context, e Election, events resourcelock.EventRecorder, work func(ctx context.Context) error) error {
+func (c *Client) lead(ctx context.Context, e Election, events resourcelock.EventRecorder, work func(
+	ctx context.Context,
+) error,
+) error {
 	t := &term{done: make(chan error, 1)}
 	// The lease is held until work has ended, also when ctx ends first.
 	hold, release := context.WithCancel(context.WithoutCancel(ctx))
@@ -82,11 +85,15 @@ func (c *Client) lead(ctx context.Context, e Election, events resourcelock.Event
 	defer unwatch()
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
 		Lock: &resourcelock.LeaseLock{
-			LeaseMeta: metav1.ObjectMeta{Namespace: e.Namespace, Name: e.Name}, Client: c.CoordinationV1(),
+			LeaseMeta:  metav1.ObjectMeta{Namespace: e.Namespace, Name: e.Name},
+			Client:     c.CoordinationV1(),
 			LockConfig: resourcelock.ResourceLockConfig{Identity: e.Identity, EventRecorder: events},
 		},
-		LeaseDuration: e.Lease, RenewDeadline: e.Deadline, RetryPeriod: e.Retry,
-		ReleaseOnCancel: true, Name: e.Name,
+		LeaseDuration:   e.Lease,
+		RenewDeadline:   e.Deadline,
+		RetryPeriod:     e.Retry,
+		ReleaseOnCancel: true,
+		Name:            e.Name,
 		Callbacks: leaderelection.LeaderCallbacks{
 			OnStartedLeading: func(held context.Context) {
 				unwatch()
@@ -142,11 +149,13 @@ func (t *term) free(release func()) {
 	}
 }
 
-// awaitRelease calls free when it sees a leader give its lease up, so that the next one need not wait for its next try. It returns
-// when ctx ends, or when the lease may not be watched: then the tries must do.
+// awaitRelease calls free when it sees a leader give its lease up, so that the next one need not wait for its next try.
+// It returns when ctx ends, or when the lease may not be watched: then the tries must do.
 func (c *Client) awaitRelease(ctx context.Context, e Election, free func()) {
 	for ctx.Err() == nil {
-		w, err := c.CoordinationV1().Leases(e.Namespace).Watch(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + e.Name})
+		w, err := c.CoordinationV1().Leases(e.Namespace).Watch(ctx, metav1.ListOptions{
+			FieldSelector: "metadata.name=" + e.Name,
+		})
 		if apierrors.IsForbidden(err) {
 			return
 		}

@@ -13,13 +13,15 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// MetadataOf lists and watches the objects of any resource, in all namespaces, for who needs no more than their metadata: they are
-// metav1.Objects, of which nobody may ask the type. In process they are the server's own; of a resource that the server does not store
-// itself, and from another process, they are PartialObjectMetadata.
+// MetadataOf lists and watches the objects of any resource, in all namespaces, for who needs no more than their
+// metadata: they are metav1.Objects, of which nobody may ask the type. In process they are the server's own; of a
+// resource that the server does not store itself, and from another process, they are PartialObjectMetadata.
 func (c *Client) MetadataOf(gvr schema.GroupVersionResource) *cache.ListWatch {
 	remote := c.Metadata.Resource(gvr)
 	all := &cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return remote.List(ctx, o) },
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			return remote.List(ctx, o)
+		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 			return remote.Watch(ctx, o)
 		},

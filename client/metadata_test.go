@@ -20,15 +20,20 @@ import (
 // elsewhere is a source without a resource.
 type elsewhere struct{}
 
-func (elsewhere) List(_ context.Context, gvr schema.GroupVersionResource, _ string, _ metav1.ListOptions) ([]runtime.Object, string, error) {
+func (elsewhere) List(
+	_ context.Context, gvr schema.GroupVersionResource, _ string, _ metav1.ListOptions,
+) ([]runtime.Object, string, error) {
 	return nil, "", apierrors.NewNotFound(gvr.GroupResource(), "")
 }
 
-func (elsewhere) Watch(_ context.Context, gvr schema.GroupVersionResource, _ string, _ metav1.ListOptions) (watch.Interface, error) {
+func (elsewhere) Watch(
+	_ context.Context, gvr schema.GroupVersionResource, _ string, _ metav1.ListOptions,
+) (watch.Interface, error) {
 	return nil, apierrors.NewNotFound(gvr.GroupResource(), "")
 }
 
-// TestMetadataOf: in process the objects are the server's own and no request is made; what the source does not have is asked for.
+// TestMetadataOf: in process the objects are the server's own and no request is made; what the source does not have is
+// asked for.
 func TestMetadataOf(t *testing.T) {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a", ResourceVersion: "5"}}
 	gvr := schema.GroupVersionResource{Group: "example.org", Version: "v2", Resource: "things"}
@@ -38,8 +43,13 @@ func TestMetadataOf(t *testing.T) {
 		want   []string
 	}{
 		"of the source": {&fixedSource{pods: []*corev1.Pod{pod}}, nil},
-		"elsewhere":     {elsewhere{}, []string{"GET /apis/example.org/v2/things", "GET /apis/example.org/v2/things?watch=true"}},
-		"no source":     {nil, []string{"GET /apis/example.org/v2/things", "GET /apis/example.org/v2/things?watch=true"}},
+		"elsewhere": {
+			elsewhere{},
+			[]string{"GET /apis/example.org/v2/things", "GET /apis/example.org/v2/things?watch=true"},
+		},
+		"no source": {
+			nil, []string{"GET /apis/example.org/v2/things", "GET /apis/example.org/v2/things?watch=true"},
+		},
 	} {
 		var asked []string
 		c, err := InProcess(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

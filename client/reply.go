@@ -75,7 +75,8 @@ type answered struct {
 
 type answeredKey struct{}
 
-// alreadyAnswered is the answer that r's client has got already; nil: r is still to be made. It can be had once, for client-go may try again.
+// alreadyAnswered is the answer that r's client has got already; nil: r is still to be made. It can be had once, for
+// client-go may try again.
 func alreadyAnswered(ctx context.Context) *answered {
 	a, _ := ctx.Value(answeredKey{}).(*answered)
 	if a == nil || a.taken.Swap(true) {
@@ -94,8 +95,14 @@ func (a *answered) response(r *http.Request) (*http.Response, error) {
 	}
 	code := cmp.Or(a.code, http.StatusOK)
 	return &http.Response{
-		StatusCode: code, Status: strconv.Itoa(code) + " " + http.StatusText(code),
-		Proto: "HTTP/2.0", ProtoMajor: 2, Header: a.header, ContentLength: -1, Request: r, Body: io.NopCloser(body),
+		StatusCode:    code,
+		Status:        strconv.Itoa(code) + " " + http.StatusText(code),
+		Proto:         "HTTP/2.0",
+		ProtoMajor:    2,
+		Header:        a.header,
+		ContentLength: -1,
+		Request:       r,
+		Body:          io.NopCloser(body),
 	}, nil
 }
 

@@ -15,9 +15,9 @@ import (
 	"time"
 )
 
-// transport is an http.RoundTripper that calls a handler in this process. The answer streams: a watch's frames arrive as
-// the handler flushes them; a short answer arrives at once when the handler is done. Cancelling the request's context, or
-// closing the answer's body, ends the handler's context; a handler that panics is answered 500.
+// transport is an http.RoundTripper that calls a handler in this process. The answer streams: a watch's frames arrive
+// as the handler flushes them; a short answer arrives at once when the handler is done. Cancelling the request's
+// context, or closing the answer's body, ends the handler's context; a handler that panics is answered 500.
 type transport struct{ h http.Handler }
 
 // RoundTrip returns when the handler has flushed, returned or filled the buffer.
@@ -54,17 +54,20 @@ func (t transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return a.outcome(r)
 }
 
-// streams tells whether the answer may arrive piece by piece, or go both ways. Everything else is answered in one piece.
+// streams tells whether the answer may arrive piece by piece, or go both ways. Everything else is answered in one
+// piece.
 func streams(r *http.Request) bool {
 	if r.Method == http.MethodPut || r.Method == http.MethodPatch || r.Method == http.MethodDelete {
 		return strings.Contains(r.URL.Path, "/proxy")
 	}
-	if strings.Contains(r.URL.RawQuery, "watch=") || strings.HasSuffix(r.URL.Path, "/log") || strings.Contains(r.URL.Path, "/watch/") {
+	if strings.Contains(r.URL.RawQuery, "watch=") || strings.HasSuffix(r.URL.Path, "/log") ||
+		strings.Contains(r.URL.Path, "/watch/") {
 		return true
 	}
 	resource := strings.HasPrefix(r.URL.Path, "/api/") || strings.HasPrefix(r.URL.Path, "/apis/")
 	return !resource || r.Header.Get("Upgrade") != "" || strings.Contains(r.URL.Path, "/proxy") ||
-		strings.HasSuffix(r.URL.Path, "/exec") || strings.HasSuffix(r.URL.Path, "/attach") || strings.HasSuffix(r.URL.Path, "/portforward")
+		strings.HasSuffix(r.URL.Path, "/exec") || strings.HasSuffix(r.URL.Path, "/attach") ||
+		strings.HasSuffix(r.URL.Path, "/portforward")
 }
 
 func closeBody(r *http.Request) error {
@@ -85,7 +88,9 @@ func inbound(r *http.Request, ctx context.Context) *http.Request { //nolint:revi
 	}
 	in.RequestURI = in.URL.RequestURI()
 	in.RemoteAddr = "127.0.0.1:0"
-	in.Proto, in.ProtoMajor, in.ProtoMinor = "HTTP/2.0", 2, 0
+	in.Proto = "HTTP/2.0"
+	in.ProtoMajor = 2
+	in.ProtoMinor = 0
 	return in
 }
 
@@ -115,7 +120,11 @@ type answer struct {
 
 func newAnswer(r *http.Request, cancel context.CancelFunc) *answer {
 	a := &answer{
-		header: http.Header{}, head: r.Method == http.MethodHead, ready: make(chan struct{}), cancel: cancel, after: http.Header{},
+		header: http.Header{},
+		head:   r.Method == http.MethodHead,
+		ready:  make(chan struct{}),
+		cancel: cancel,
+		after:  http.Header{},
 	}
 	a.change.L = &a.mu
 	return a
@@ -191,7 +200,8 @@ func (a *answer) WriteHeader(code int) {
 
 func (a *answer) writeHeaderLocked(code int) {
 	if a.code == 0 {
-		a.code, a.sent = code, a.header.Clone()
+		a.code = code
+		a.sent = a.header.Clone()
 	}
 }
 
@@ -218,7 +228,8 @@ func (a *answer) Write(b []byte) (int, error) {
 		return 0, a.gone
 	}
 	if a.read > bufferSize { // a reader that never quite catches up must not make the buffer grow
-		a.buf, a.read = a.buf[:copy(a.buf, a.buf[a.read:])], 0
+		a.buf = a.buf[:copy(a.buf, a.buf[a.read:])]
+		a.read = 0
 	}
 	a.buf = append(a.buf, b...)
 	if a.isOut {
@@ -240,8 +251,8 @@ func (a *answer) FlushError() error {
 	return a.gone
 }
 
-// SetReadDeadline, SetWriteDeadline and EnableFullDuplex let http.ResponseController work as over a network: a request in
-// memory reads and writes at once anyway, and its context bounds it.
+// SetReadDeadline, SetWriteDeadline and EnableFullDuplex let http.ResponseController work as over a network: a request
+// in memory reads and writes at once anyway, and its context bounds it.
 func (a *answer) SetReadDeadline(time.Time) error { return nil }
 
 // SetWriteDeadline does nothing.
@@ -276,8 +287,14 @@ func (a *answer) response(r *http.Request) *http.Response {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	res := &http.Response{
-		StatusCode: a.code, Status: strconv.Itoa(a.code) + " " + http.StatusText(a.code),
-		Proto: "HTTP/2.0", ProtoMajor: 2, Header: a.sent, ContentLength: -1, Request: r, Trailer: a.after,
+		StatusCode:    a.code,
+		Status:        strconv.Itoa(a.code) + " " + http.StatusText(a.code),
+		Proto:         "HTTP/2.0",
+		ProtoMajor:    2,
+		Header:        a.sent,
+		ContentLength: -1,
+		Request:       r,
+		Trailer:       a.after,
 	}
 	if n, err := strconv.ParseInt(a.sent.Get("Content-Length"), 10, 64); err == nil {
 		res.ContentLength = n
@@ -322,7 +339,8 @@ func (b *body) Read(p []byte) (int, error) {
 		n := copy(p, b.buf[b.read:])
 		b.read += n
 		if b.read == len(b.buf) {
-			b.buf, b.read = b.buf[:0], 0
+			b.buf = b.buf[:0]
+			b.read = 0
 		}
 		b.change.Broadcast()
 		return n, nil

@@ -15,7 +15,9 @@ import (
 	"time"
 )
 
-func get(t *testing.T, ctx context.Context, h http.HandlerFunc) (*http.Response, error) { //nolint:revive // t first in tests
+func get(
+	t *testing.T, ctx context.Context, h http.HandlerFunc,
+) (*http.Response, error) { //nolint:revive // t first in tests
 	t.Helper()
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://in-process/x?a=b", nil)
 	if err != nil {
@@ -96,7 +98,8 @@ func TestAnswer(t *testing.T) {
 		if err != nil || string(b) != res.Request.URL.RequestURI()+" in-process 127.0.0.1:0" {
 			t.Errorf("body: got %q, %v", b, err)
 		}
-		if res.StatusCode != http.StatusTeapot || res.Status != "418 I'm a teapot" || res.ContentLength != int64(len(b)) {
+		if res.StatusCode != http.StatusTeapot || res.Status != "418 I'm a teapot" ||
+			res.ContentLength != int64(len(b)) {
 			t.Errorf("got %s, length %d", res.Status, res.ContentLength)
 		}
 		if res.Header.Get("X-A") != "1" || res.Header.Get("X-Late") != "" || res.Trailer.Get("X-End") != "t" {
@@ -132,11 +135,14 @@ func TestLargeAnswer(t *testing.T) {
 }
 
 func TestRequestBody(t *testing.T) {
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "https://in-process/", strings.NewReader("hello"))
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "https://in-process/",
+		strings.NewReader("hello"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	res, err := transport{http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(w, r.Body) })}.RoundTrip(r)
+	res, err := transport{
+		http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(w, r.Body) }),
+	}.RoundTrip(r)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -177,7 +183,8 @@ func TestStream(t *testing.T) {
 func TestPanic(t *testing.T) {
 	either(t, func(t *testing.T, get func(http.HandlerFunc) *http.Response) {
 		res := get(func(http.ResponseWriter, *http.Request) { panic("boom") })
-		if b, _ := io.ReadAll(res.Body); res.StatusCode != http.StatusInternalServerError || !strings.Contains(string(b), "boom") {
+		if b, _ := io.ReadAll(res.Body); res.StatusCode != http.StatusInternalServerError ||
+			!strings.Contains(string(b), "boom") {
 			t.Errorf("got %s %q, want 500 that tells why", res.Status, b)
 		}
 		res = get(func(w http.ResponseWriter, _ *http.Request) {

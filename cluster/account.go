@@ -19,14 +19,15 @@ import (
 	"keelson/client"
 )
 
-// accountTransport authenticates requests as a service account. Its token is kept in memory only, requested at the first request, and
-// renewed when accountTokenShare of its lifetime is over.
+// accountTransport authenticates requests as a service account. Its token is kept in memory only, requested at the
+// first request, and renewed when accountTokenShare of its lifetime is over.
 type accountTransport struct {
 	namespace, name string
 	request         func(context.Context) (*authenticationv1.TokenRequestStatus, error)
 	next            http.RoundTripper
 
-	lock    chan struct{} // a mutex whose wait ends with a context: holds one item while unlocked; guards the fields below
+	// a mutex whose wait ends with a context: holds one item while unlocked; guards the fields below
+	lock    chan struct{}
 	token   string
 	renewAt time.Time // when to request the next token
 	expires time.Time // when the token expires
@@ -39,9 +40,16 @@ const (
 )
 
 func newAccountTransport(
-	namespace, name string, next http.RoundTripper, request func(context.Context) (*authenticationv1.TokenRequestStatus, error),
+	namespace, name string, next http.RoundTripper,
+	request func(context.Context) (*authenticationv1.TokenRequestStatus, error),
 ) *accountTransport {
-	a := &accountTransport{namespace: namespace, name: name, request: request, next: next, lock: make(chan struct{}, 1)}
+	a := &accountTransport{
+		namespace: namespace,
+		name:      name,
+		request:   request,
+		next:      next,
+		lock:      make(chan struct{}, 1),
+	}
 	a.lock <- struct{}{}
 	return a
 }
@@ -102,7 +110,9 @@ func (a *accountTransport) currentToken(ctx context.Context) (string, error) {
 	switch {
 	case err == nil:
 		life := got.ExpirationTimestamp.Sub(now)
-		a.token, a.expires, a.renewAt = got.Token, got.ExpirationTimestamp.Time, now.Add(time.Duration(accountTokenShare*float64(life)))
+		a.token = got.Token
+		a.expires = got.ExpirationTimestamp.Time
+		a.renewAt = now.Add(time.Duration(accountTokenShare * float64(life)))
 	case now.Before(a.expires): // the old token is still valid: retry later
 		a.renewAt = now.Add(min(10*time.Second, a.expires.Sub(now)))
 	default:
@@ -111,9 +121,9 @@ func (a *accountTransport) currentToken(ctx context.Context) (string, error) {
 	return a.token, nil
 }
 
-// accountTokens requests tokens of a service account as kube-controller-manager does with --use-service-account-credentials: as
-// system:kube-controller-manager, which also creates a missing account. Impersonation would be simpler, but Kubernetes grants the user no
-// such right.
+// accountTokens requests tokens of a service account as kube-controller-manager does with
+// --use-service-account-credentials: as system:kube-controller-manager, which also creates a missing account.
+// Impersonation would be simpler, but Kubernetes grants the user no such right.
 type accountTokens struct {
 	base            kubernetes.Interface
 	namespace, name string
@@ -123,7 +133,9 @@ func (a accountTokens) request(ctx context.Context) (*authenticationv1.TokenRequ
 	seconds := int64(accountTokenLife / time.Second)
 	accounts := a.base.CoreV1().ServiceAccounts(a.namespace)
 	ask := func() (*authenticationv1.TokenRequest, error) {
-		return accounts.CreateToken(ctx, a.name, &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &seconds}}, metav1.CreateOptions{})
+		return accounts.CreateToken(ctx, a.name, &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
+			ExpirationSeconds: &seconds,
+		}}, metav1.CreateOptions{})
 	}
 	got, err := ask()
 	if apierrors.IsNotFound(err) {
@@ -148,6 +160,8 @@ func (a *accountTransport) discard(ctx context.Context, token string) {
 		return
 	}
 	if a.token == token {
-		a.token, a.renewAt, a.expires = "", time.Time{}, time.Time{}
+		a.token = ""
+		a.renewAt = time.Time{}
+		a.expires = time.Time{}
 	}
 }

@@ -25,11 +25,13 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// TestAccountTokens: the account is made where it is missing, one token serves until most of its life is over, a server that does not
-// answer then costs nothing before the old one ends, and a token that is refused is used no more.
+// TestAccountTokens: the account is made where it is missing, one token serves until most of its life is over, a server
+// that does not answer then costs nothing before the old one ends, and a token that is refused is used no more.
 func TestAccountTokens(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		api, asked, down := clienttest.New(), 0, false
+		api := clienttest.New()
+		asked := 0
+		down := false
 		api.PrependReactor("create", "serviceaccounts", func(a clienttesting.Action) (bool, runtime.Object, error) {
 			if a.GetSubresource() != "token" {
 				return false, nil, nil
@@ -37,20 +39,23 @@ func TestAccountTokens(t *testing.T) {
 			if down {
 				return true, nil, errors.New("connection refused")
 			}
-			if _, err := api.Tracker().Get(corev1.SchemeGroupVersion.WithResource("serviceaccounts"), "kube-system", "job-controller"); apierrors.IsNotFound(err) {
+			if _, err := api.Tracker().Get(corev1.SchemeGroupVersion.WithResource("serviceaccounts"), "kube-system",
+				"job-controller"); apierrors.IsNotFound(err) {
 				return true, nil, err
 			}
 			asked++
 			return true, &authenticationv1.TokenRequest{Status: authenticationv1.TokenRequestStatus{
-				Token: strings.Repeat("t", asked), ExpirationTimestamp: metav1.NewTime(time.Now().Add(time.Hour)),
+				Token:               strings.Repeat("t", asked),
+				ExpirationTimestamp: metav1.NewTime(time.Now().Add(time.Hour)),
 			}}, nil
 		})
 		var shown string
 		code := http.StatusOK
-		a := newAccountTransport("kube-system", "job-controller", roundTripper(func(r *http.Request) (*http.Response, error) {
-			shown = r.Header.Get("Authorization")
-			return &http.Response{StatusCode: code, Body: http.NoBody}, nil
-		}), accountTokens{api, "kube-system", "job-controller"}.request)
+		a := newAccountTransport("kube-system", "job-controller",
+			roundTripper(func(r *http.Request) (*http.Response, error) {
+				shown = r.Header.Get("Authorization")
+				return &http.Response{StatusCode: code, Body: http.NoBody}, nil
+			}), accountTokens{api, "kube-system", "job-controller"}.request)
 		want := func(what, token string) {
 			t.Helper()
 			r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://x/", http.NoBody)

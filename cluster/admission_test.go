@@ -34,10 +34,14 @@ func TestAdmissionControllers(t *testing.T) {
 
 func claimFor(name string, edit func(*corev1.PersistentVolumeClaimSpec)) *corev1.PersistentVolumeClaim {
 	none := ""
-	c := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.PersistentVolumeClaimSpec{
-		StorageClassName: &none, AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
-		Resources: corev1.VolumeResourceRequirements{Requests: hard("storage", "1Gi")},
-	}}
+	c := &corev1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: corev1.PersistentVolumeClaimSpec{
+			StorageClassName: &none,
+			AccessModes:      []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+			Resources:        corev1.VolumeResourceRequirements{Requests: hard("storage", "1Gi")},
+		},
+	}
 	if edit != nil {
 		edit(&c.Spec)
 	}
@@ -47,8 +51,10 @@ func claimFor(name string, edit func(*corev1.PersistentVolumeClaimSpec)) *corev1
 // storageInUse: claims, volumes and attribute classes go when nobody uses them, and not before.
 func storageInUse(t *testing.T, c kubernetes.Interface) {
 	l := limit(t, c, "storage", corev1.ResourceQuotaSpec{Hard: hard("configmaps", "99")})
-	ctx, core := t.Context(), c.CoreV1()
-	claims, classes := core.PersistentVolumeClaims(l.ns), c.StorageV1().VolumeAttributesClasses()
+	ctx := t.Context()
+	core := c.CoreV1()
+	claims := core.PersistentVolumeClaims(l.ns)
+	classes := c.StorageV1().VolumeAttributesClasses()
 	gone := func(what string, get func() error) {
 		t.Helper()
 		waittest.Right(t, "the end of "+what, func() string {
@@ -59,7 +65,10 @@ func storageInUse(t *testing.T, c kubernetes.Interface) {
 		})
 	}
 	getClaim := func(name string) func() error {
-		return func() error { _, err := claims.Get(ctx, name, metav1.GetOptions{}); return err }
+		return func() error {
+			_, err := claims.Get(ctx, name, metav1.GetOptions{})
+			return err
+		}
 	}
 	for _, name := range []string{"used", "free"} {
 		made, err := claims.Create(ctx, claimFor(name, nil), metav1.CreateOptions{})
@@ -68,11 +77,19 @@ func storageInUse(t *testing.T, c kubernetes.Interface) {
 		}
 	}
 	// The pod's node is there, so that nobody takes the pod for lost.
-	_, err := core.Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "elsewhere"}}, metav1.CreateOptions{})
+	_, err := core.Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "elsewhere"}},
+		metav1.CreateOptions{})
 	l.must("node", err)
 	l.must("pod", l.pod("user", func(s *corev1.PodSpec) {
 		s.NodeName = "elsewhere"
-		s.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "used"}}}}
+		s.Volumes = []corev1.Volume{
+			{
+				Name: "v",
+				VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{
+					ClaimName: "used",
+				}},
+			},
+		}
 	}))
 	for _, name := range []string{"used", "free"} {
 		l.must("delete", claims.Delete(ctx, name, metav1.DeleteOptions{}))
@@ -85,10 +102,16 @@ func storageInUse(t *testing.T, c kubernetes.Interface) {
 	gone("a claim after its pod", getClaim("used"))
 
 	volume := func(name string) *corev1.PersistentVolume {
-		return &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.PersistentVolumeSpec{
-			Capacity: hard("storage", "1Gi"), AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
-			PersistentVolumeSource: corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/nowhere"}},
-		}}
+		return &corev1.PersistentVolume{
+			ObjectMeta: metav1.ObjectMeta{Name: name},
+			Spec: corev1.PersistentVolumeSpec{
+				Capacity:    hard("storage", "1Gi"),
+				AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+				PersistentVolumeSource: corev1.PersistentVolumeSource{
+					HostPath: &corev1.HostPathVolumeSource{Path: "/nowhere"},
+				},
+			},
+		}
 	}
 	made, err := core.PersistentVolumes().Create(ctx, volume("bound"), metav1.CreateOptions{})
 	if err != nil || !slices.Contains(made.Finalizers, "kubernetes.io/pv-protection") {
@@ -97,40 +120,69 @@ func storageInUse(t *testing.T, c kubernetes.Interface) {
 	_, err = claims.Create(ctx, claimFor("binding", nil), metav1.CreateOptions{})
 	l.must("claim", err)
 	waittest.Right(t, "a bound volume", func() string {
-		if v, err := core.PersistentVolumes().Get(ctx, "bound", metav1.GetOptions{}); err != nil || v.Status.Phase != corev1.VolumeBound {
+		if v, err := core.PersistentVolumes().Get(ctx, "bound", metav1.GetOptions{}); err != nil ||
+			v.Status.Phase != corev1.VolumeBound {
 			return fmt.Sprintf("%v, %v", v.Status, err)
 		}
 		return ""
 	})
 	l.must("delete", core.PersistentVolumes().Delete(ctx, "bound", metav1.DeleteOptions{}))
-	if got, err := core.PersistentVolumes().Get(ctx, "bound", metav1.GetOptions{}); err != nil || got.DeletionTimestamp == nil {
+	if got, err := core.PersistentVolumes().Get(ctx, "bound", metav1.GetOptions{}); err != nil ||
+		got.DeletionTimestamp == nil {
 		t.Errorf("a bound volume: got %v, want it there, being deleted", err)
 	}
 	l.must("delete", claims.Delete(ctx, "binding", metav1.DeleteOptions{}))
-	gone("a volume after its claim", func() error { _, err := core.PersistentVolumes().Get(ctx, "bound", metav1.GetOptions{}); return err })
+	gone("a volume after its claim", func() error {
+		_, err := core.PersistentVolumes().Get(ctx, "bound", metav1.GetOptions{})
+		return err
+	})
 
 	gold := "gold"
-	if _, err := classes.Create(ctx, &storagev1.VolumeAttributesClass{ObjectMeta: metav1.ObjectMeta{Name: gold}, DriverName: "example.com/driver", Parameters: map[string]string{"a": "b"}}, metav1.CreateOptions{}); err != nil {
+	if _, err := classes.Create(ctx,
+		&storagev1.VolumeAttributesClass{
+			ObjectMeta: metav1.ObjectMeta{
+				Name: gold,
+			},
+			DriverName: "example.com/driver",
+			Parameters: map[string]string{"a": "b"},
+		}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := claims.Create(ctx, claimFor("golden", func(s *corev1.PersistentVolumeClaimSpec) { s.VolumeAttributesClassName = &gold }), metav1.CreateOptions{}); err != nil {
+	if _, err := claims.Create(ctx, claimFor("golden", func(s *corev1.PersistentVolumeClaimSpec) {
+		s.VolumeAttributesClassName = &gold
+	}), metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	l.must("delete", claims.Delete(ctx, "golden", metav1.DeleteOptions{}))
 	l.must("delete", classes.Delete(ctx, gold, metav1.DeleteOptions{}))
-	gone("a class after its claim", func() error { _, err := classes.Get(ctx, gold, metav1.GetOptions{}); return err })
+	gone("a class after its claim", func() error {
+		_, err := classes.Get(ctx, gold, metav1.GetOptions{})
+		return err
+	})
 }
 
 // policyTypes: a policy's status warns of expressions that do not fit the types they are about.
 func policyTypes(t *testing.T, c kubernetes.Interface) {
 	policies := c.AdmissionregistrationV1().ValidatingAdmissionPolicies()
 	about := func(name string, v registrationv1.Validation) *registrationv1.ValidatingAdmissionPolicy {
-		return &registrationv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: registrationv1.ValidatingAdmissionPolicySpec{
-			MatchConstraints: &registrationv1.MatchResources{ResourceRules: []registrationv1.NamedRuleWithOperations{{RuleWithOperations: registrationv1.RuleWithOperations{
-				Operations: []registrationv1.OperationType{"CREATE"}, Rule: registrationv1.Rule{APIGroups: []string{"apps"}, APIVersions: []string{"v1"}, Resources: []string{"deployments"}},
-			}}}},
-			Validations: []registrationv1.Validation{v},
-		}}
+		return &registrationv1.ValidatingAdmissionPolicy{
+			ObjectMeta: metav1.ObjectMeta{Name: name},
+			Spec: registrationv1.ValidatingAdmissionPolicySpec{
+				MatchConstraints: &registrationv1.MatchResources{
+					ResourceRules: []registrationv1.NamedRuleWithOperations{
+						{RuleWithOperations: registrationv1.RuleWithOperations{
+							Operations: []registrationv1.OperationType{"CREATE"},
+							Rule: registrationv1.Rule{
+								APIGroups:   []string{"apps"},
+								APIVersions: []string{"v1"},
+								Resources:   []string{"deployments"},
+							},
+						}},
+					},
+				},
+				Validations: []registrationv1.Validation{v},
+			},
+		}
 	}
 	checked := func(name string, generation int64) []registrationv1.ExpressionWarning {
 		t.Helper()
@@ -151,7 +203,8 @@ func policyTypes(t *testing.T, c kubernetes.Interface) {
 	for _, p := range []*registrationv1.ValidatingAdmissionPolicy{
 		about("right.example.com", registrationv1.Validation{Expression: "object.spec.replicas > 1"}),
 		about("confused.example.com", registrationv1.Validation{
-			Expression: "object.spec.replicas > '1'", MessageExpression: "'wants replicas > 1, got ' + object.spec.replicas",
+			Expression:        "object.spec.replicas > '1'",
+			MessageExpression: "'wants replicas > 1, got ' + object.spec.replicas",
 		}),
 	} {
 		if _, err := policies.Create(t.Context(), p, metav1.CreateOptions{}); err != nil {
@@ -163,15 +216,24 @@ func policyTypes(t *testing.T, c kubernetes.Interface) {
 	}
 	got := checked("confused.example.com", 1)
 	want := []registrationv1.ExpressionWarning{
-		{FieldRef: "spec.validations[0].expression", Warning: "apps/v1, Kind=Deployment: ERROR: <input>:1:22: found no matching overload for '_>_' applied to '(int, string)'"},
-		{FieldRef: "spec.validations[0].messageExpression", Warning: "apps/v1, Kind=Deployment: ERROR: <input>:1:28: found no matching overload for '_+_' applied to '(string, int)'"},
+		{
+			FieldRef: "spec.validations[0].expression",
+			Warning: "apps/v1, Kind=Deployment: ERROR: <input>:1:22: found no matching overload for '_>_' applied " +
+				"to '(int, string)'",
+		},
+		{
+			FieldRef: "spec.validations[0].messageExpression",
+			Warning: "apps/v1, Kind=Deployment: ERROR: <input>:1:28: found no matching overload for '_+_' applied " +
+				"to '(string, int)'",
+		},
 	}
 	if len(got) != 2 || got[0].FieldRef != want[0].FieldRef || got[1].FieldRef != want[1].FieldRef ||
 		!strings.HasPrefix(got[0].Warning, want[0].Warning) || !strings.HasPrefix(got[1].Warning, want[1].Warning) {
 		t.Errorf("confused types: got %q, want %q", got, want)
 	}
 	_, err := policies.Patch(t.Context(), "confused.example.com", types.JSONPatchType,
-		[]byte(`[{"op":"replace","path":"/spec/validations","value":[{"expression":"object.spec.replicas > 1"}]}]`), metav1.PatchOptions{})
+		[]byte(`[{"op":"replace","path":"/spec/validations","value":[{"expression":"object.spec.replicas > 1"}]}]`),
+		metav1.PatchOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -183,15 +245,19 @@ func policyTypes(t *testing.T, c kubernetes.Interface) {
 // policyParameters: who may write policies may not read by way of them what they may not read themselves.
 func policyParameters(t *testing.T, c kubernetes.Interface, cfg *rest.Config) {
 	ctx := t.Context()
-	if _, err := c.RbacV1().ClusterRoles().Create(ctx, &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "policies"}, Rules: []rbacv1.PolicyRule{
-		{Verbs: []string{"*"}, APIGroups: []string{"admissionregistration.k8s.io"}, Resources: []string{"*"}},
-		{Verbs: []string{"get"}, APIGroups: []string{""}, Resources: []string{"services"}},
-	}}, metav1.CreateOptions{}); err != nil {
+	if _, err := c.RbacV1().ClusterRoles().Create(ctx, &rbacv1.ClusterRole{
+		ObjectMeta: metav1.ObjectMeta{Name: "policies"},
+		Rules: []rbacv1.PolicyRule{
+			{Verbs: []string{"*"}, APIGroups: []string{"admissionregistration.k8s.io"}, Resources: []string{"*"}},
+			{Verbs: []string{"get"}, APIGroups: []string{""}, Resources: []string{"services"}},
+		},
+	}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := c.RbacV1().ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: "policies"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "policies"},
-		Subjects: []rbacv1.Subject{{Kind: "User", APIGroup: rbacv1.GroupName, Name: "ann"}},
+		ObjectMeta: metav1.ObjectMeta{Name: "policies"},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "policies"},
+		Subjects:   []rbacv1.Subject{{Kind: "User", APIGroup: rbacv1.GroupName, Name: "ann"}},
 	}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -199,14 +265,26 @@ func policyParameters(t *testing.T, c kubernetes.Interface, cfg *rest.Config) {
 	own.Impersonate = rest.ImpersonationConfig{UserName: "ann"}
 	ann := kubernetes.NewForConfigOrDie(own)
 	create := func(kind string) error {
-		_, err := ann.AdmissionregistrationV1().ValidatingAdmissionPolicies().Create(ctx, &registrationv1.ValidatingAdmissionPolicy{
-			ObjectMeta: metav1.ObjectMeta{Name: strings.ToLower(kind)}, Spec: registrationv1.ValidatingAdmissionPolicySpec{
-				ParamKind: &registrationv1.ParamKind{APIVersion: "v1", Kind: kind}, Validations: []registrationv1.Validation{{Expression: "true"}},
-				MatchConstraints: &registrationv1.MatchResources{ResourceRules: []registrationv1.NamedRuleWithOperations{{RuleWithOperations: registrationv1.RuleWithOperations{
-					Operations: []registrationv1.OperationType{"CREATE"}, Rule: registrationv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"endpoints"}},
-				}}}},
-			},
-		}, metav1.CreateOptions{})
+		_, err := ann.AdmissionregistrationV1().ValidatingAdmissionPolicies().Create(
+			ctx, &registrationv1.ValidatingAdmissionPolicy{
+				ObjectMeta: metav1.ObjectMeta{Name: strings.ToLower(kind)},
+				Spec: registrationv1.ValidatingAdmissionPolicySpec{
+					ParamKind:   &registrationv1.ParamKind{APIVersion: "v1", Kind: kind},
+					Validations: []registrationv1.Validation{{Expression: "true"}},
+					MatchConstraints: &registrationv1.MatchResources{
+						ResourceRules: []registrationv1.NamedRuleWithOperations{
+							{RuleWithOperations: registrationv1.RuleWithOperations{
+								Operations: []registrationv1.OperationType{"CREATE"},
+								Rule: registrationv1.Rule{
+									APIGroups:   []string{""},
+									APIVersions: []string{"v1"},
+									Resources:   []string{"endpoints"},
+								},
+							}},
+						},
+					},
+				},
+			}, metav1.CreateOptions{})
 		return err
 	}
 	waittest.Right(t, "a policy with parameters that its author may read", func() string {
@@ -215,7 +293,8 @@ func policyParameters(t *testing.T, c kubernetes.Interface, cfg *rest.Config) {
 		}
 		return ""
 	})
-	if err := create("Secret"); !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), `must have "get" permission on all objects of the referenced paramKind (kind=Secret, apiVersion=v1)`) {
+	if err := create("Secret"); !apierrors.IsInvalid(err) || !strings.Contains(err.Error(),
+		`must have "get" permission on all objects of the referenced paramKind (kind=Secret, apiVersion=v1)`) {
 		t.Errorf("a policy with secrets as parameters: got %v", err)
 	}
 }
@@ -226,11 +305,25 @@ func TestAdmissionOptions(t *testing.T) {
 		opts options.Options
 		want string
 	}{
-		{options.Options{Admission: options.Admission{Enable: []string{"Nonsense"}}}, `enable-admission-plugins plugin "Nonsense" is unknown`},
-		{options.Options{Admission: options.Admission{Enable: []string{"Priority"}, Disable: []string{"Priority"}}}, "[Priority] in enable-admission-plugins and disable-admission-plugins overlapped"},
-		{options.Options{Admission: options.Admission{Disable: []string{"PodNodeSelector", "Priority"}, Enable: []string{"AlwaysPullImages"}}}, ""},
+		{
+			options.Options{Admission: options.Admission{Enable: []string{"Nonsense"}}},
+			`enable-admission-plugins plugin "Nonsense" is unknown`,
+		},
+		{
+			options.Options{Admission: options.Admission{Enable: []string{"Priority"}, Disable: []string{"Priority"}}},
+			"[Priority] in enable-admission-plugins and disable-admission-plugins overlapped",
+		},
+		{
+			options.Options{
+				Admission: options.Admission{
+					Disable: []string{"PodNodeSelector", "Priority"},
+					Enable:  []string{"AlwaysPullImages"},
+				},
+			}, "",
+		},
 	} {
-		if err := tt.opts.Validate(); tt.want == "" && err != nil || tt.want != "" && (err == nil || err.Error() != tt.want) {
+		if err := tt.opts.Validate(); tt.want == "" && err != nil ||
+			tt.want != "" && (err == nil || err.Error() != tt.want) {
 			t.Errorf("%+v: got %v, want %s", tt.opts, err, tt.want)
 		}
 	}

@@ -41,8 +41,8 @@ const (
 	SchedulerPort   = 10259
 )
 
-// AgentServing holds the flags of kube-controller-manager and kube-scheduler for the HTTPS port with health, metrics and profiles. The zero
-// value serves nothing.
+// AgentServing holds the flags of kube-controller-manager and kube-scheduler for the HTTPS port with health, metrics
+// and profiles. The zero value serves nothing.
 type AgentServing struct {
 	// Port is --secure-port; 0: nothing is served. FallbackPort allows a free port in its place when it is in use.
 	Port         int
@@ -53,7 +53,8 @@ type AgentServing struct {
 	CertFile, KeyFile string
 	// ClientCA is --client-ca-file; empty: the CAs in the ConfigMap extension-apiserver-authentication.
 	ClientCA string
-	// AuthnKubeconfig and AuthzKubeconfig name the API servers that receive TokenReviews and SubjectAccessReviews; empty: the role's own.
+	// AuthnKubeconfig and AuthzKubeconfig name the API servers that receive TokenReviews and SubjectAccessReviews;
+	// empty: the role's own.
 	AuthnKubeconfig, AuthzKubeconfig string
 	// NoProfiling disables /debug/pprof/.
 	NoProfiling bool
@@ -79,13 +80,19 @@ func (o AgentServing) validate() error {
 	}
 	for _, p := range o.AlwaysAllow {
 		if !strings.HasPrefix(p, "/") || strings.Contains(strings.TrimSuffix(p, "*"), "*") {
-			errs = append(errs, fmt.Errorf("--authorization-always-allow-paths: %q is no path that begins with / and has no * but at its end", p))
+			errs = append(errs,
+				fmt.Errorf("--authorization-always-allow-paths: %q is no path that begins with / and has no * but at "+
+					"its end", p))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-var tlsVersions = map[string]uint16{"": tls.VersionTLS12, "VersionTLS12": tls.VersionTLS12, "VersionTLS13": tls.VersionTLS13}
+var tlsVersions = map[string]uint16{
+	"":             tls.VersionTLS12,
+	"VersionTLS12": tls.VersionTLS12,
+	"VersionTLS13": tls.VersionTLS13,
+}
 
 // watchdogTolerance is how long after the end of its lease a leader may still report that it is healthy.
 const watchdogTolerance = 20 * time.Second
@@ -130,7 +137,12 @@ func newAgentServer(o AgentServing, cl *client.Client, of agentState, log *slog.
 	if o.AlwaysAllow == nil {
 		o.AlwaysAllow = healthPaths
 	}
-	s := &agentServer{opts: o, auth: who, mux: http.NewServeMux(), log: log}
+	s := &agentServer{
+		opts: o,
+		auth: who,
+		mux:  http.NewServeMux(),
+		log:  log,
+	}
 	if s.cert, err = o.certificate(); err != nil {
 		return nil, err
 	}
@@ -148,10 +160,14 @@ func (o AgentServing) certificate() (*tls.Certificate, error) {
 		return nil, err
 	}
 	t := &x509.Certificate{
-		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: "localhost"},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().AddDate(1, 0, 0),
-		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
-		DNSNames: []string{"localhost"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback},
+		SerialNumber: big.NewInt(time.Now().UnixNano()),
+		Subject:      pkix.Name{CommonName: "localhost"},
+		NotBefore:    time.Now().Add(-time.Hour),
+		NotAfter:     time.Now().AddDate(1, 0, 0),
+		KeyUsage:     x509.KeyUsageDigitalSignature,
+		ExtKeyUsage:  []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+		DNSNames:     []string{"localhost"},
+		IPAddresses:  []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback},
 	}
 	der, err := x509.CreateCertificate(rand.Reader, t, t, key.Public(), key)
 	if err != nil {
@@ -170,7 +186,8 @@ func (s *agentServer) routes(of agentState) {
 		discovery.Health(s.mux, path, checks, probes)
 	}
 	all := prometheus.NewRegistry()
-	all.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), buildInfo())
+	all.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+		buildInfo())
 	all.MustRegister(slices.Concat(clientMetrics(), electionMetrics(), of.metrics)...)
 	s.mux.Handle("/metrics", promhttp.HandlerFor(all, promhttp.HandlerOpts{ProcessStartTime: time.Now()}))
 	s.mux.Handle("/metrics/slis", probes)
@@ -215,9 +232,14 @@ func (s *agentServer) run(ctx context.Context, ready func()) error {
 		return err
 	}
 	srv := &http.Server{
-		Handler: s, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 30 * time.Second, IdleTimeout: 90 * time.Second, MaxHeaderBytes: 64 << 10,
-		ErrorLog:    slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
-		BaseContext: func(net.Listener) context.Context { return ctx }, ConnContext: connlimit.Context,
+		Handler:           s,
+		ReadHeaderTimeout: 10 * time.Second,
+		ReadTimeout:       30 * time.Second,
+		IdleTimeout:       90 * time.Second,
+		MaxHeaderBytes:    64 << 10,
+		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
+		BaseContext:       func(net.Listener) context.Context { return ctx },
+		ConnContext:       connlimit.Context,
 	}
 	stop := context.AfterFunc(ctx, func() { _ = srv.Close() }) // Serve returns the error
 	defer stop()
@@ -232,8 +254,10 @@ func (s *agentServer) run(ctx context.Context, ready func()) error {
 
 func (s *agentServer) tls() *tls.Config {
 	return &tls.Config{
-		MinVersion: tlsVersions[s.opts.MinTLS], Certificates: []tls.Certificate{*s.cert}, NextProtos: []string{"http/1.1"},
-		ClientAuth: tls.RequestClientCert, // the authenticator verifies it
+		MinVersion:   tlsVersions[s.opts.MinTLS],
+		Certificates: []tls.Certificate{*s.cert},
+		NextProtos:   []string{"http/1.1"},
+		ClientAuth:   tls.RequestClientCert, // the authenticator verifies it
 	}
 }
 
@@ -243,12 +267,13 @@ func (s *agentServer) listen(ctx context.Context) (net.Listener, error) {
 		at = netip.AddrFrom4([4]byte{127, 0, 0, 1})
 	}
 	var config net.ListenConfig
-	l, err := config.Listen(ctx, "tcp", netip.AddrPortFrom(at, uint16(s.opts.Port)).String()) //nolint:gosec // validated
+	l, err := config.Listen(ctx, "tcp", netip.AddrPortFrom(at, uint16(s.opts.Port)).String()) // validated
 	if !errors.Is(err, syscall.EADDRINUSE) {
 		return l, err
 	}
 	if !s.opts.FallbackPort {
-		return nil, fmt.Errorf("port %d on %s is used by another program: stop it or choose another with --secure-port, 0 for none", s.opts.Port, at)
+		return nil, fmt.Errorf("port %d on %s is used by another program: stop it or choose another with "+
+			"--secure-port, 0 for none", s.opts.Port, at)
 	}
 	s.log.Warn("the secure port is in use, a free port is used instead", "port", s.opts.Port)
 	return config.Listen(ctx, "tcp", netip.AddrPortFrom(at, 0).String())

@@ -46,9 +46,13 @@ func newJudge(t *testing.T) *judge {
 	if err != nil {
 		t.Fatal(err)
 	}
-	j := &judge{ca: ca, Clientset: clienttest.New(&corev1.ConfigMap{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: authenticationInfoName}, Data: map[string]string{clientCAKey: string(ca.CertPEM())},
-	})}
+	j := &judge{
+		ca: ca,
+		Clientset: clienttest.New(&corev1.ConfigMap{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: authenticationInfoName},
+			Data:       map[string]string{clientCAKey: string(ca.CertPEM())},
+		}),
+	}
 	answer := func(f func(runtime.Object)) clienttesting.ReactionFunc {
 		return func(a clienttesting.Action) (bool, runtime.Object, error) {
 			if j.down.Load() {
@@ -62,7 +66,10 @@ func newJudge(t *testing.T) *judge {
 	j.PrependReactor("create", "tokenreviews", answer(func(o runtime.Object) {
 		j.tokens.Add(1)
 		if tr := o.(*authenticationv1.TokenReview); tr.Spec.Token == "good" {
-			tr.Status = authenticationv1.TokenReviewStatus{Authenticated: true, User: authenticationv1.UserInfo{Username: "reader"}}
+			tr.Status = authenticationv1.TokenReviewStatus{
+				Authenticated: true,
+				User:          authenticationv1.UserInfo{Username: "reader"},
+			}
 		}
 	}))
 	j.PrependReactor("create", "subjectaccessreviews", answer(func(o runtime.Object) {
@@ -77,7 +84,12 @@ func newJudge(t *testing.T) *judge {
 // serve answers with the handler of an agent until the test ends.
 func (j *judge) serve(t *testing.T, o AgentServing, dog *leaderelection.HealthzAdaptor) *httptest.Server {
 	t.Helper()
-	s, err := newAgentServer(o, &client.Client{Interface: j.Clientset}, agentState{watchdog: dog, metrics: controllers.Collectors(), configName: "componentconfig", config: settings{"Parallelism": 16}}, slog.New(slog.DiscardHandler))
+	s, err := newAgentServer(o, &client.Client{Interface: j.Clientset}, agentState{
+		watchdog:   dog,
+		metrics:    controllers.Collectors(),
+		configName: "componentconfig",
+		config:     settings{"Parallelism": 16},
+	}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,7 +103,7 @@ func (j *judge) serve(t *testing.T, o AgentServing, dog *leaderelection.HealthzA
 // ask sends a request as whoever cert and token show.
 func ask(t *testing.T, srv *httptest.Server, method, path, token string, cert *tls.Certificate) (int, string) {
 	t.Helper()
-	conf := &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: true} //nolint:gosec // the certificate was made for this run
+	conf := &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: true} // the certificate was made for this run
 	if cert != nil {
 		conf.Certificates = []tls.Certificate{*cert}
 	}
@@ -135,7 +147,9 @@ func TestAgentsCallers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	reader, admin, nobody := pki.Subject{Name: "reader"}, pki.Subject{Name: "admin", Groups: []string{"system:masters"}}, pki.Subject{Name: "nobody"}
+	reader := pki.Subject{Name: "reader"}
+	admin := pki.Subject{Name: "admin", Groups: []string{"system:masters"}}
+	nobody := pki.Subject{Name: "nobody"}
 	srv := j.serve(t, AgentServing{}, nil)
 	for _, c := range []struct {
 		name, method, path, token string
@@ -144,7 +158,10 @@ func TestAgentsCallers(t *testing.T) {
 		says                      string
 	}{
 		{"health is for all", "GET", "/healthz", "", nil, 200, "ok"},
-		{"one check is not", "GET", "/livez/ping", "", nil, 403, `forbidden: User \"system:anonymous\" cannot get path \"/livez/ping\"`},
+		{
+			"one check is not", "GET", "/livez/ping", "", nil, 403,
+			`forbidden: User \"system:anonymous\" cannot get path \"/livez/ping\"`,
+		},
 		{"metrics are not", "GET", "/metrics", "", nil, 403, `"reason":"Forbidden"`},
 		{"a good token", "GET", "/metrics", "good", nil, 200, "cronjob_controller_job_creation_skew_duration_seconds"},
 		{"the process itself", "GET", "/metrics", "good", nil, 200, "# HELP go_goroutines"},
@@ -156,20 +173,24 @@ func TestAgentsCallers(t *testing.T) {
 		{"an administrator", "GET", "/debug/pprof/", "", clientOf(t, j.ca, admin), 200, "goroutine"},
 		{"another authority's", "GET", "/metrics", "", clientOf(t, other, admin), 401, "Unauthorized"},
 		{"the configuration is not for all", "GET", "/configz", "", nil, 403, ""},
-		{"the configuration", "GET", "/configz", "", clientOf(t, j.ca, admin), 200, `{"componentconfig":{"Parallelism":16}}`},
+		{
+			"the configuration", "GET", "/configz", "", clientOf(t, j.ca, admin), 200,
+			`{"componentconfig":{"Parallelism":16}}`,
+		},
 		{"what is not there", "GET", "/nothing", "", clientOf(t, j.ca, admin), 404, ""},
 		{"a path that is not tidy", "GET", "//metrics", "", nil, 403, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if code, said := ask(t, srv, c.method, c.path, c.token, c.cert); code != c.code || !strings.Contains(said, c.says) {
+			if code, said := ask(t, srv, c.method, c.path, c.token, c.cert); code != c.code ||
+				!strings.Contains(said, c.says) {
 				t.Errorf("got %d %.300q, want %d %q", code, said, c.code, c.says)
 			}
 		})
 	}
 }
 
-// TestAgentsProfiling: profiles are served unless the flag says otherwise, and who speaks an old TLS only is refused where a newer one is
-// asked for.
+// TestAgentsProfiling: profiles are served unless the flag says otherwise, and who speaks an old TLS only is refused
+// where a newer one is asked for.
 func TestAgentsProfiling(t *testing.T) {
 	j := newJudge(t)
 	admin := clientOf(t, j.ca, pki.Subject{Name: "admin", Groups: []string{"system:masters"}})
@@ -177,14 +198,15 @@ func TestAgentsProfiling(t *testing.T) {
 	if code, _ := ask(t, srv, "GET", "/debug/pprof/", "", admin); code != 404 {
 		t.Errorf("profiles are switched off, and answered with %d", code)
 	}
-	old := tls.Dialer{Config: &tls.Config{MaxVersion: tls.VersionTLS12, InsecureSkipVerify: true}} //nolint:gosec // the certificate was made for this run
+	// the certificate was made for this run
+	old := tls.Dialer{Config: &tls.Config{MaxVersion: tls.VersionTLS12, InsecureSkipVerify: true}}
 	if conn, err := old.DialContext(t.Context(), "tcp", srv.Listener.Addr().String()); err == nil {
 		t.Errorf("TLS 1.2 is spoken: %v", conn.Close())
 	}
 }
 
-// TestAgentsReviewsAreKept: a scraper costs the API server no two questions for each scrape, and what it said before is good while it is
-// gone, but nobody new gets in.
+// TestAgentsReviewsAreKept: a scraper costs the API server no two questions for each scrape, and what it said before is
+// good while it is gone, but nobody new gets in.
 func TestAgentsReviewsAreKept(t *testing.T) {
 	j := newJudge(t)
 	srv := j.serve(t, AgentServing{}, nil)
@@ -200,7 +222,9 @@ func TestAgentsReviewsAreKept(t *testing.T) {
 	for _, c := range []struct {
 		token, path string
 		code        int
-	}{{"good", "/metrics", 200}, {"good", "/debug/pprof/", 500}, {"better", "/metrics", 401}, {"", "/healthz", 200}, {"", "/metrics", 500}} {
+	}{{"good", "/metrics", 200}, {"good", "/debug/pprof/", 500}, {"better", "/metrics", 401}, {"", "/healthz", 200}, {
+		"", "/metrics", 500,
+	}} {
 		if code, said := ask(t, srv, "GET", c.path, c.token, nil); code != c.code {
 			t.Errorf("without the API server, %s with token %q: %d %s, want %d", c.path, c.token, code, said, c.code)
 		}
@@ -209,7 +233,8 @@ func TestAgentsReviewsAreKept(t *testing.T) {
 
 func TestAgentsHealth(t *testing.T) {
 	j := newJudge(t)
-	srv := j.serve(t, AgentServing{AlwaysAllow: []string{"/healthz", "/livez*"}}, leaderelection.NewLeaderHealthzAdaptor(watchdogTolerance))
+	srv := j.serve(t, AgentServing{AlwaysAllow: []string{"/healthz", "/livez*"}},
+		leaderelection.NewLeaderHealthzAdaptor(watchdogTolerance))
 	want := "[+]ping ok\n[+]leaderElection ok\nhealthz check passed\n"
 	if code, said := ask(t, srv, "GET", "/healthz?verbose", "", nil); code != 200 || said != want {
 		t.Errorf("got %d %q, want %q", code, said, want)
@@ -249,7 +274,10 @@ func TestAgentsPort(t *testing.T) {
 		{AgentServing{Port: 70000}, "--secure-port 70000 is not between 0 and 65535"},
 		{AgentServing{Port: 1, CertFile: "x"}, "must be given together"},
 		{AgentServing{Port: 1, AlwaysAllow: []string{"healthz"}}, "--authorization-always-allow-paths"},
-		{AgentServing{Port: 1, MinTLS: "VersionTLS11"}, `--tls-min-version "VersionTLS11" is neither VersionTLS12 nor VersionTLS13`},
+		{
+			AgentServing{Port: 1, MinTLS: "VersionTLS11"},
+			`--tls-min-version "VersionTLS11" is neither VersionTLS12 nor VersionTLS13`,
+		},
 		{AgentServing{Port: 1, AuthnKubeconfig: "/nope"}, "--authentication-kubeconfig: "},
 		{AgentServing{Port: 1, AuthzKubeconfig: "/nope"}, "--authorization-kubeconfig: "},
 		{AgentServing{Port: 1, ClientCA: filepath.Join(t.TempDir(), "none")}, "--client-ca-file: open "},

@@ -29,14 +29,16 @@ const BackupPath = "/keelson/v1/backup"
 // BackupSummary counts what a backup holds.
 type BackupSummary = backup.Summary
 
-// serveBackup streams all objects at one revision. An interrupted stream has no end record, by which backup.Read detects it.
+// serveBackup streams all objects at one revision. An interrupted stream has no end record, by which backup.Read
+// detects it.
 func serveBackup(st store.Store, log *slog.Logger) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet {
 			http.Error(w, "only GET", http.StatusMethodNotAllowed)
 			return
 		}
-		ctx := context.WithoutCancel(r.Context()) // no request timeout: a backup may take longer; when the client leaves, a write fails
+		// no request timeout: a backup may take longer; when the client leaves, a write fails
+		ctx := context.WithoutCancel(r.Context())
 		w.Header().Set("Content-Type", "application/octet-stream")
 		b := backup.NewWriter(w)
 		rev, err := backup.Walk(ctx, st, objects.Root, b.KV)
@@ -49,8 +51,8 @@ func serveBackup(st store.Store, log *slog.Logger) http.Handler {
 	})
 }
 
-// SaveBackup writes the backup that stream carries (the response of BackupPath) and the keys and certificates of dir to a new file at path,
-// atomically. An empty dir leaves the keys out.
+// SaveBackup writes the backup that stream carries (the response of BackupPath) and the keys and certificates of dir to
+// a new file at path, atomically. An empty dir leaves the keys out.
 func SaveBackup(dir DataDir, stream io.Reader, path string) (BackupSummary, error) {
 	return saveBackup(dir, path, func(w *backup.Writer) (int64, error) {
 		s, err := backup.Read(stream, backup.Sink{KV: w.KV})
@@ -73,7 +75,9 @@ func BackupOffline(ctx context.Context, dir DataDir, path string, acceptLoss boo
 		return BackupSummary{}, err
 	}
 	defer func() { _ = st.Close() }()
-	return saveBackup(dir, path, func(w *backup.Writer) (int64, error) { return backup.Walk(ctx, st, objects.Root, w.KV) })
+	return saveBackup(dir, path, func(w *backup.Writer) (int64, error) {
+		return backup.Walk(ctx, st, objects.Root, w.KV)
+	})
 }
 
 func saveBackup(dir DataDir, path string, fill func(*backup.Writer) (int64, error)) (sum BackupSummary, err error) {
@@ -134,12 +138,12 @@ func saveKeys(dir DataDir, w *backup.Writer) error {
 	return nil
 }
 
-// revisionGap is added to the store's revision at a restore, so that no resourceVersion that clients saw after the backup is used again.
-// Older watches get 410 Gone and list again.
+// revisionGap is added to the store's revision at a restore, so that no resourceVersion that clients saw after the
+// backup is used again. Older watches get 410 Gone and list again.
 const revisionGap = 1_000_000_000
 
-// Restore fills dir, which must be empty or absent, from the file at path: a backup, or a snapshot of `etcdctl snapshot save`. It does so
-// completely or not at all. The next restore removes what a killed one left beside dir.
+// Restore fills dir, which must be empty or absent, from the file at path: a backup, or a snapshot of `etcdctl snapshot
+// save`. It does so completely or not at all. The next restore removes what a killed one left beside dir.
 func Restore(ctx context.Context, dir DataDir, path string) (sum BackupSummary, err error) {
 	if err := restorable(dir); err != nil {
 		return sum, err
@@ -164,7 +168,9 @@ func Restore(ctx context.Context, dir DataDir, path string) (sum BackupSummary, 
 			_ = os.RemoveAll(tmp)
 		}
 	}()
-	err = embed.Import(ctx, embed.Options{Dir: filepath.Join(tmp, "store")}, func(put func(store.KV) error) (int64, error) {
+	err = embed.Import(ctx, embed.Options{Dir: filepath.Join(tmp, "store")}, func(
+		put func(store.KV) error,
+	) (int64, error) {
 		sum, err = readBackup(f, tmp, put)
 		return sum.Revision + revisionGap, err
 	})
@@ -218,7 +224,12 @@ func readBackup(f *os.File, tmp string, put func(store.KV) error) (sum BackupSum
 		return sum, err
 	}
 	if !etcdfile.Is(head[:n]) {
-		return backup.Read(f, backup.Sink{KV: put, File: func(name string, b []byte) error { return restoreKey(tmp, name, b) }})
+		return backup.Read(f, backup.Sink{
+			KV: put,
+			File: func(name string, b []byte) error {
+				return restoreKey(tmp, name, b)
+			},
+		})
 	}
 	sum.Revision, err = etcdfile.Read(f.Name(), objects.Root, func(kv store.KV) error {
 		sum.Keys++

@@ -30,7 +30,12 @@ func backupFile(t *testing.T, n int) string {
 	path := filepath.Join(t.TempDir(), "backup")
 	_, err := saveBackup("", path, func(w *backup.Writer) (int64, error) {
 		for i := range n {
-			kv := store.KV{Key: fmt.Sprintf("/registry/configmaps/a/%05d", i), Value: bytes.Repeat([]byte{byte(i)}, 2000), Revision: int64(i + 2)}
+			kv := store.KV{
+				Key: fmt.Sprintf("/registry/configmaps/a/%05d", i),
+				Value: bytes.Repeat([]byte{byte(i)},
+					2000),
+				Revision: int64(i + 2),
+			}
 			if err := w.KV(kv); err != nil {
 				return 0, err
 			}
@@ -72,10 +77,13 @@ func TestRestoreRefusals(t *testing.T) {
 	}{
 		"truncated": {good[:len(good)-40], "the file is damaged or not complete, at byte "},
 		"flipped":   {flipped, "the file is damaged or not complete, at byte "},
-		"newer":     {append([]byte("KEELSON BACKUP 3\n"), good[17:]...), `its format is version "3\n", this program knows version "2\n"`},
-		"foreign":   {[]byte("apiVersion: v1\n"), "this is not a backup of keelson"},
-		"empty":     {nil, "this is not a backup of keelson"},
-		"longer":    {append(bytes.Clone(good), 'x'), "something follows the end"},
+		"newer": {
+			append([]byte("KEELSON BACKUP 3\n"), good[17:]...),
+			`its format is version "3\n", this program knows version "2\n"`,
+		},
+		"foreign": {[]byte("apiVersion: v1\n"), "this is not a backup of keelson"},
+		"empty":   {nil, "this is not a backup of keelson"},
+		"longer":  {append(bytes.Clone(good), 'x'), "something follows the end"},
 	} {
 		file := filepath.Join(t.TempDir(), name)
 		if err := os.WriteFile(file, c.b, 0o600); err != nil {
@@ -94,7 +102,8 @@ func TestRestoreRefusals(t *testing.T) {
 	if err := os.MkdirAll(taken.Sub("store"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Restore(t.Context(), taken, backupFile(t, 1)); err == nil || !strings.Contains(err.Error(), "is not empty") {
+	if _, err := Restore(t.Context(), taken, backupFile(t, 1)); err == nil ||
+		!strings.Contains(err.Error(), "is not empty") {
 		t.Errorf("into a directory that holds something: got %v", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -108,15 +117,16 @@ func TestRestoreRefusals(t *testing.T) {
 	}
 }
 
-// TestDownOfRestored: what was restored and never started can be deleted, and only when that is asked for. A directory that only looks
-// like it is left alone.
+// TestDownOfRestored: what was restored and never started can be deleted, and only when that is asked for. A directory
+// that only looks like it is left alone.
 func TestDownOfRestored(t *testing.T) {
 	quiet := func(string, time.Duration) {}
 	dir := DataDir(filepath.Join(t.TempDir(), "data"))
 	if _, err := Restore(t.Context(), dir, backupFile(t, 3)); err != nil {
 		t.Fatal(err)
 	}
-	if err := Down(t.Context(), dir, false, quiet); err == nil || !strings.Contains(err.Error(), "restored, and never started") {
+	if err := Down(t.Context(), dir, false, quiet); err == nil ||
+		!strings.Contains(err.Error(), "restored, and never started") {
 		t.Errorf("down: %v; want that it never started", err)
 	}
 	if got := left(t, dir); got != "data" {
@@ -137,7 +147,8 @@ func TestDownOfRestored(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if err := Down(t.Context(), other, true, quiet); err == nil || !strings.Contains(err.Error(), "is not a cluster's data directory") || !exists(other.Sub("store")) {
+		if err := Down(t.Context(), other, true, quiet); err == nil ||
+			!strings.Contains(err.Error(), "is not a cluster's data directory") || !exists(other.Sub("store")) {
 			t.Errorf("%+v: %v; want it left as it is", change, err)
 		}
 	}
@@ -152,7 +163,8 @@ func TestDownOfRestored(t *testing.T) {
 	}
 }
 
-// TestRestoreKilled kills restores half-way: the data directory is absent or whole, and the next restore leaves nothing beside it.
+// TestRestoreKilled kills restores half-way: the data directory is absent or whole, and the next restore leaves nothing
+// beside it.
 func TestRestoreKilled(t *testing.T) {
 	const n = 8000
 	file := backupFile(t, n)
@@ -206,7 +218,8 @@ func TestBackupWhileWriting(t *testing.T) {
 	defer stop()
 	maps := kube.CoreV1().ConfigMaps("default")
 	for _, name := range []string{"a", "b"} {
-		if _, err := maps.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}); err != nil {
+		if _, err := maps.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}},
+			metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -214,7 +227,8 @@ func TestBackupWhileWriting(t *testing.T) {
 		for i := 0; ctx.Err() == nil; i++ {
 			patch := fmt.Appendf(nil, `{"data":{"n":"n%06d"}}`, i)
 			for _, name := range []string{"a", "b"} {
-				if _, err := maps.Patch(ctx, name, "application/merge-patch+json", patch, metav1.PatchOptions{}); err != nil && ctx.Err() == nil {
+				if _, err := maps.Patch(ctx, name, "application/merge-patch+json", patch,
+					metav1.PatchOptions{}); err != nil && ctx.Err() == nil {
 					t.Error(err)
 					return
 				}

@@ -30,8 +30,8 @@ const (
 	budgetPatience = 3 * time.Minute
 )
 
-// TestEvictionsKeepTheBudget: however many evict at once, no more pods are missing at any revision than the budget allows, and
-// as pods are replaced the evictions go on.
+// TestEvictionsKeepTheBudget: however many evict at once, no more pods are missing at any revision than the budget
+// allows, and as pods are replaced the evictions go on.
 func TestEvictionsKeepTheBudget(t *testing.T) {
 	access := controlPlaneOf(t, func(c *cluster.Config) { c.FakeNodes = 3 })
 	access.QPS = -1
@@ -65,19 +65,28 @@ func TestEvictionsKeepTheBudget(t *testing.T) {
 // budgeted makes a Deployment and its budget, and waits until evictions are allowed.
 func budgeted(t *testing.T, c kubernetes.Interface) {
 	t.Helper()
-	labels, replicas, missing := map[string]string{"app": "web"}, int32(budgetPods), intstr.FromInt32(budgetMissing)
+	labels := map[string]string{"app": "web"}
+	replicas := int32(budgetPods)
+	missing := intstr.FromInt32(budgetMissing)
 	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "web"}}
-	d.Spec.Replicas, d.Spec.Selector, d.Spec.Template.Labels = &replicas, &metav1.LabelSelector{MatchLabels: labels}, labels
+	d.Spec.Replicas = &replicas
+	d.Spec.Selector = &metav1.LabelSelector{MatchLabels: labels}
+	d.Spec.Template.Labels = labels
 	d.Spec.Template.Spec = corev1.PodSpec{
-		Containers: []corev1.Container{{Name: "main", Image: "example.com/web"}}, TerminationGracePeriodSeconds: new(int64),
-		Tolerations: []corev1.Toleration{{Key: "keelson.dev/fake", Operator: corev1.TolerationOpExists}},
+		Containers:                    []corev1.Container{{Name: "main", Image: "example.com/web"}},
+		TerminationGracePeriodSeconds: new(int64),
+		Tolerations: []corev1.Toleration{
+			{Key: "keelson.dev/fake", Operator: corev1.TolerationOpExists},
+		},
 	}
 	if _, err := c.AppsV1().Deployments("default").Create(t.Context(), d, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	b := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Name: "web"}}
-	b.Spec.MaxUnavailable, b.Spec.Selector = &missing, d.Spec.Selector
-	if _, err := c.PolicyV1().PodDisruptionBudgets("default").Create(t.Context(), b, metav1.CreateOptions{}); err != nil {
+	b.Spec.MaxUnavailable = &missing
+	b.Spec.Selector = d.Spec.Selector
+	if _, err := c.PolicyV1().PodDisruptionBudgets("default").Create(t.Context(), b,
+		metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	waittest.Right(t, "budget", func() string {
@@ -127,7 +136,9 @@ func evictAll(ctx context.Context, t *testing.T, c kubernetes.Interface, evicted
 			if p.Status.Phase != corev1.PodRunning || p.DeletionTimestamp != nil {
 				continue
 			}
-			err := c.PolicyV1().Evictions("default").Evict(ctx, &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: p.Name, Namespace: p.Namespace}})
+			err := c.PolicyV1().Evictions("default").Evict(ctx, &policyv1.Eviction{
+				ObjectMeta: metav1.ObjectMeta{Name: p.Name, Namespace: p.Namespace},
+			})
 			switch {
 			case err == nil:
 				evicted.Add(1)
@@ -135,7 +146,8 @@ func evictAll(ctx context.Context, t *testing.T, c kubernetes.Interface, evicted
 				if !apierrors.HasStatusCause(err, policyv1.DisruptionBudgetCause) {
 					t.Errorf("refused without a cause: %v", err)
 				}
-			case !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) && !errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil:
+			case !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) &&
+				!errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil:
 				t.Errorf("evict %s: %v", p.Name, err)
 			}
 		}

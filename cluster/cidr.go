@@ -29,18 +29,24 @@ var defaultClusterCIDR = netip.MustParsePrefix("10.42.0.0/16")
 // podCIDRFile, in a node's data directory, stores the node's pod CIDRs.
 const podCIDRFile = "pod-cidr"
 
-// serviceRangeFile, in the data directory, stores the service CIDRs of the first start. They stay (docs/decisions/0114) when the flag
-// changes, and with them the addresses of the API server and the DNS server.
+// serviceRangeFile, in the data directory, stores the service CIDRs of the first start. They stay (docs/decisions/0114)
+// when the flag changes, and with them the addresses of the API server and the DNS server.
 const serviceRangeFile = "service-cidr"
 
-// nodeChosenRanges limits the pod CIDRs that nodes may choose themselves. When the controllers run elsewhere, only their --cluster-cidr
-// defines the cluster's.
+// nodeChosenRanges limits the pod CIDRs that nodes may choose themselves. When the controllers run elsewhere, only
+// their --cluster-cidr defines the cluster's.
 func (c Config) nodeChosenRanges() admission.PodRanges {
 	ranges := c.Controllers.PodRanges
 	if len(ranges.Cluster) == 0 && c.agents() {
 		ranges.Cluster = []netip.Prefix{defaultClusterCIDR}
 	}
-	return admission.PodRanges{Cluster: ranges.Cluster, Bits4: ranges.Bits4, Bits6: ranges.Bits6, Reserved: c.keptServices, OwnCIDRs: c.PodCIDRs}
+	return admission.PodRanges{
+		Cluster:  ranges.Cluster,
+		Bits4:    ranges.Bits4,
+		Bits6:    ranges.Bits6,
+		Reserved: c.keptServices,
+		OwnCIDRs: c.PodCIDRs,
+	}
 }
 
 // keepServiceRanges returns the service CIDRs of the first start; the first start stores those asked for.
@@ -48,7 +54,8 @@ func keepServiceRanges(dir DataDir, asked []netip.Prefix) ([]netip.Prefix, error
 	if out, err := readRanges(dir.Sub(serviceRangeFile)); err != nil || len(out) > 0 {
 		return out, err
 	}
-	if err := writeIfChanged(dir.Sub(serviceRangeFile), []byte(strings.Join(prefixStrings(asked), "\n")+"\n")); err != nil {
+	if err := writeIfChanged(dir.Sub(serviceRangeFile),
+		[]byte(strings.Join(prefixStrings(asked), "\n")+"\n")); err != nil {
 		return nil, fmt.Errorf("note the range of services: %w", err)
 	}
 	return asked, nil
@@ -60,7 +67,8 @@ func (c *Cluster) ServicesKept() string {
 	if slices.Equal(asked, c.cfg.keptServices) {
 		return ""
 	}
-	return fmt.Sprintf("Services keep %s of the first start, in place of %s: to move them, add a ServiceCIDR with the new range",
+	return fmt.Sprintf("Services keep %s of the first start, in place of %s: to move them, add a ServiceCIDR with "+
+		"the new range",
 		strings.Join(prefixStrings(c.cfg.keptServices), ","), strings.Join(prefixStrings(asked), ","))
 }
 
@@ -69,7 +77,8 @@ func checkDisjoint(pods, services []netip.Prefix, where string) error {
 	for _, p := range pods {
 		for _, s := range services {
 			if p.Overlaps(s) {
-				return fmt.Errorf("the pods of this node have %s (%s), and Services have %s: choose another --service-cluster-ip-range", p, where, s)
+				return fmt.Errorf("the pods of this node have %s (%s), and Services have %s: choose another "+
+					"--service-cluster-ip-range", p, where, s)
 			}
 		}
 	}
@@ -83,10 +92,13 @@ func outsideOf(ranges, cluster []netip.Prefix) []netip.Prefix {
 	})
 }
 
-// choosePodCIDRs returns this node's pod CIDRs: the wanted ones, else the stored ones, else a free one from each cluster CIDR. A free one
-// overlaps no address of this machine and no service CIDR; the search begins at an index that depends on the directory. A chosen range is
-// reserved until claim is closed, so that clusters that start at the same time get different ranges.
-func choosePodCIDRs(want []netip.Prefix, dir DataDir, from nodeipam.Config) (out []netip.Prefix, claim io.Closer, err error) {
+// choosePodCIDRs returns this node's pod CIDRs: the wanted ones, else the stored ones, else a free one from each
+// cluster CIDR. A free one overlaps no address of this machine and no service CIDR; the search begins at an index that
+// depends on the directory. A chosen range is reserved until claim is closed, so that clusters that start at the same
+// time get different ranges.
+func choosePodCIDRs(
+	want []netip.Prefix, dir DataDir, from nodeipam.Config,
+) (out []netip.Prefix, claim io.Closer, err error) {
 	if len(want) > 0 {
 		return want, io.NopCloser(nil), checkDisjoint(want, from.Reserved, "as asked for")
 	}
@@ -107,7 +119,8 @@ func choosePodCIDRs(want []netip.Prefix, dir DataDir, from nodeipam.Config) (out
 			_ = claims.Close()
 			return nil, nil, err
 		}
-		out, claims = append(out, p), append(claims, c)
+		out = append(out, p)
+		claims = append(claims, c)
 	}
 	if err := storePodCIDRs(dir, out); err != nil {
 		_ = claims.Close()
@@ -218,8 +231,8 @@ func (c multiCloser) Close() error {
 	return errors.Join(errs...)
 }
 
-// claimRange reserves a range within this network namespace and reports whether it was free. The claim is an abstract Unix socket that does
-// not listen; the kernel removes it at the latest with the process.
+// claimRange reserves a range within this network namespace and reports whether it was free. The claim is an abstract
+// Unix socket that does not listen; the kernel removes it at the latest with the process.
 func claimRange(p netip.Prefix) (claim io.Closer, ours bool) {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil { // no abstract sockets here: rely on the addresses in use

@@ -11,7 +11,8 @@ import (
 	"keelson/controllers/nodeipam"
 )
 
-// TestPodRangesBesideServices: a node's pods get no addresses of Services', and a service range that is changed onto theirs is refused.
+// TestPodRangesBesideServices: a node's pods get no addresses of Services', and a service range that is changed onto
+// theirs is refused.
 func TestPodRangesBesideServices(t *testing.T) {
 	prefixes := func(texts ...string) (out []netip.Prefix) {
 		for _, text := range texts {
@@ -36,15 +37,18 @@ func TestPodRangesBesideServices(t *testing.T) {
 		t.Errorf("after --cluster-cidr changed: got %s, %v", again, err)
 	}
 	_, err = choose(dir, nil, prefixes("10.213.0.0/16"))
-	want := "the pods of this node have 10.213.1.0/24 (" + dir.Sub(podCIDRFile) + "), and Services have 10.213.0.0/16: choose another --service-cluster-ip-range"
+	want := "the pods of this node have 10.213.1.0/24 (" + dir.Sub(podCIDRFile) + "), and Services have " +
+		"10.213.0.0/16: choose another --service-cluster-ip-range"
 	if err == nil || err.Error() != want {
 		t.Errorf("got %v\nwant %s", err, want)
 	}
 	_, err = choose(DataDir(t.TempDir()), prefixes("10.213.0.0/23"), prefixes("10.213.0.0/16"))
-	if err == nil || !strings.HasSuffix(err.Error(), "every /24 of 10.213.0.0/23 is in use on this machine, or by Services") {
+	if err == nil ||
+		!strings.HasSuffix(err.Error(), "every /24 of 10.213.0.0/23 is in use on this machine, or by Services") {
 		t.Errorf("no room: got %v", err)
 	}
-	if got := fmt.Sprint(outsideOf(prefixes("10.213.1.0/24", "fd00::/64"), prefixes("10.213.0.0/16", "fd01::/48"))); got != "[fd00::/64]" {
+	if got := fmt.Sprint(outsideOf(prefixes("10.213.1.0/24", "fd00::/64"),
+		prefixes("10.213.0.0/16", "fd01::/48"))); got != "[fd00::/64]" {
 		t.Errorf("outside: %s", got)
 	}
 }

@@ -68,8 +68,8 @@ type Cluster struct {
 	preexisting []string // entries found in a fresh directory: keys of another server on the same etcd, static pods
 }
 
-// New locks the data directory, listens on the port and opens the keys. It starts nothing. An error is one sentence that a user can act on;
-// New then leaves nothing behind.
+// New locks the data directory, listens on the port and opens the keys. It starts nothing. An error is one sentence
+// that a user can act on; New then leaves nothing behind.
 func New(cfg Config) (*Cluster, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -83,7 +83,12 @@ func New(cfg Config) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Cluster{cfg: cfg, dir: dir, fresh: dir.Fresh(), preexisting: dir.entries()}
+	c := &Cluster{
+		cfg:         cfg,
+		dir:         dir,
+		fresh:       dir.Fresh(),
+		preexisting: dir.entries(),
+	}
 	err = c.takeLocks()
 	if err == nil {
 		if err = c.prepare(); err != nil && c.fresh {
@@ -124,8 +129,10 @@ func (c *Cluster) prepare() (err error) {
 		return err
 	}
 	if stays := outsideOf(c.cfg.PodCIDRs, ranges.Cluster); len(ranges.Cluster) > 0 && len(stays) > 0 {
-		c.log.Warn("this node keeps the pod range it has, which --cluster-cidr does not have: only nodes that come get theirs from there",
-			"range", prefixStrings(stays), "cluster-cidr", prefixStrings(ranges.Cluster), "file", c.dir.Sub(podCIDRFile))
+		c.log.Warn("this node keeps the pod range it has, which --cluster-cidr does not have: only nodes that come "+
+			"get theirs from there",
+			"range", prefixStrings(stays), "cluster-cidr", prefixStrings(ranges.Cluster), "file", c.dir.Sub(
+				podCIDRFile))
 	}
 	l, err := openListeners(c.cfg)
 	if err != nil {
@@ -231,8 +238,8 @@ func (c *Cluster) EtcdURL() string {
 // DataDir is the resolved data directory.
 func (c *Cluster) DataDir() DataDir { return c.dir }
 
-// Run starts all parts, calls ready when the node is Ready, and stops the parts in reverse order when ctx is done. Containers keep running.
-// A failed first start leaves nothing behind.
+// Run starts all parts, calls ready when the node is Ready, and stops the parts in reverse order when ctx is done.
+// Containers keep running. A failed first start leaves nothing behind.
 func (c *Cluster) Run(ctx context.Context, ready func()) error {
 	begun := false
 	err := c.run(ctx, func() {
@@ -246,7 +253,8 @@ func (c *Cluster) Run(ctx context.Context, ready func()) error {
 }
 
 func (c *Cluster) run(ctx context.Context, ready func()) error {
-	klog.SetSlogLogger(slog.New(log.Demote(c.log.Handler())).With(deeds.Key, deeds.Libraries)) // the Kubernetes libraries log at a lower level: users do not need these lines
+	// the Kubernetes libraries log at a lower level: users do not need these lines
+	klog.SetSlogLogger(slog.New(log.Demote(c.log.Handler())).With(deeds.Key, deeds.Libraries))
 	defer memory.Pace()()
 	st, err := openStore(ctx, c.cfg.Etcd, c.dir, c.log, c.cfg.AcceptDataLoss)
 	if err != nil {
@@ -258,11 +266,14 @@ func (c *Cluster) run(ctx context.Context, ready func()) error {
 		return err
 	}
 	g := &run.Group{}
-	if err := c.site(made, st).build(g, c.cfg.Progress, func(*role) bool { return true }, nil, "control plane", "agents"); err != nil {
+	if err := c.site(made, st).build(g, c.cfg.Progress, func(*role) bool { return true }, nil, "control plane",
+		"agents"); err != nil {
 		return err
 	}
-	begun, logger := time.Now(), c.log.With(deeds.Key, deeds.Cluster)
-	logger.Info("started", "version", KubernetesVersion, "revision", Revision(), "dir", c.dir, "api", c.URL(), "pid", os.Getpid())
+	begun := time.Now()
+	logger := c.log.With(deeds.Key, deeds.Cluster)
+	logger.Info("started", "version", KubernetesVersion, "revision", Revision(), "dir", c.dir, "api", c.URL(), "pid",
+		os.Getpid())
 	defer logger.Info("stopped")
 	return g.Run(ctx, func() {
 		logger.Info("ready", "took", time.Since(begun).Round(time.Millisecond))
@@ -280,21 +291,40 @@ func (c *Cluster) site(made assembled, st store.Store) *site {
 		own["the etcd API"] = c.etcd.Addr()
 	}
 	return &site{
-		cfg: c.cfg, dir: c.dir, marks: made.marks, log: c.log,
+		cfg:     c.cfg,
+		dir:     c.dir,
+		marks:   made.marks,
+		log:     c.log,
 		connect: func(u *auth.User, agent string) *client.Client { return inProcess(made.server, u, agent) },
 		// Other instances may run on the same etcd.
-		election: ElectionOptions{Off: len(c.cfg.Etcd.Servers) == 0}, waitAgain: true,
-		signers:  signers{tokens: c.keys.tokenSigner, authorities: certificates.All(c.keys.ca).Authorities, rootCA: c.keys.ca.CertPEM()},
+		election:  ElectionOptions{Off: len(c.cfg.Etcd.Servers) == 0},
+		waitAgain: true,
+		signers: signers{
+			tokens:      c.keys.tokenSigner,
+			authorities: certificates.All(c.keys.ca).Authorities,
+			rootCA:      c.keys.ca.CertPEM(),
+		},
 		rejected: &c.rejected,
 		server:   &serverSite{assembled: made, c: c, store: st},
-		node:     nodeSite{nodeEnv: nodeEnv{reserved: own, renew: heartbeat}, serving: c.keys.kubeletServing(), podGroup: network.GroupOf(c.dir.ID())},
+		node: nodeSite{
+			nodeEnv: nodeEnv{
+				reserved: own,
+				renew:    heartbeat,
+			},
+			serving:  c.keys.kubeletServing(),
+			podGroup: network.GroupOf(c.dir.ID()),
+		},
 	}
 }
 
-// agentsHere are the agents that certainly run in this process. With leader election another instance may be the leader.
+// agentsHere are the agents that certainly run in this process. With leader election another instance may be the
+// leader.
 func (c *Cluster) agentsHere() map[string]bool {
 	alone := c.cfg.agents() && len(c.cfg.Etcd.Servers) == 0
-	return map[string]bool{controllersLease: alone, schedulerLease: alone && !slices.Contains(c.cfg.Without, schedulerChoice)}
+	return map[string]bool{
+		controllersLease: alone,
+		schedulerLease:   alone && !slices.Contains(c.cfg.Without, schedulerChoice),
+	}
 }
 
 // assembled is an API server with the objects built for it.
@@ -306,7 +336,10 @@ type assembled struct {
 
 // assemble builds the API server over st.
 func (c *Cluster) assemble(st store.Store) (assembled, error) {
-	tl := timeline.New(timeline.Config{DecisionBytes: c.cfg.DecisionMemory << 20, Log: c.log.With(deeds.Key, deeds.Timeline)})
+	tl := timeline.New(timeline.Config{
+		DecisionBytes: c.cfg.DecisionMemory << 20,
+		Log:           c.log.With(deeds.Key, deeds.Timeline),
+	})
 	marks := mark.NewRecorder(append([]mark.Listener{tl.Listen, deeds.New(c.log).Listen}, c.listeners...)...)
 	rbac := &authz.RBAC{}
 	var server *apiserver.Server // set below; the closures that use it run after the start
@@ -335,10 +368,18 @@ func (c *Cluster) assemble(st store.Store) (assembled, error) {
 	cfg.Store = served
 	cfg.Parts = c.keys.requestParts(rbac, &c.cfg.API, c.cfg.nodeChosenRanges(), files, toldClientCAs)
 	cfg.EventHandlers = rbacEventHandlers(rbac)
-	cfg.Audit, cfg.Tracing = auditor, tracing
-	cfg.ServiceCIDRs, cfg.NodePorts, cfg.Advertise = services.ranges, services.nodePorts, services.advertise
-	cfg.Extra = map[string]http.Handler{"/keelson/v1/": tl.Handler(markSender(func() *apiserver.Reader { return server.Reader() })), BackupPath: serveBackup(st, c.log), configurationPath: serveRejected(&c.rejected)}
-	cfg.Decision, cfg.Marks = tl.Decision, marks
+	cfg.Audit = auditor
+	cfg.Tracing = tracing
+	cfg.ServiceCIDRs = services.ranges
+	cfg.NodePorts = services.nodePorts
+	cfg.Advertise = services.advertise
+	cfg.Extra = map[string]http.Handler{
+		"/keelson/v1/":    tl.Handler(markSender(func() *apiserver.Reader { return server.Reader() })),
+		BackupPath:        serveBackup(st, c.log),
+		configurationPath: serveRejected(&c.rejected),
+	}
+	cfg.Decision = tl.Decision
+	cfg.Marks = marks
 	server, err = apiserver.New(cfg)
 	if err != nil {
 		return assembled{}, err
@@ -356,10 +397,12 @@ func (c *Cluster) apiServerConfig() apiserver.Config {
 
 		StandardHTTP2: c.cfg.API.Serving.StandardHTTP2,
 
-		Checks:          policyChecks(),
-		Gates:           c.cfg.Gates,
-		Collectors:      slices.Concat(clientMetrics(), electionMetrics(), controllers.Collectors(), schedulerCollectors(), proxy.Collectors(), dns.Collectors(), []prometheus.Collector{buildInfo()}),
-		Bootstrap:       slices.Concat(bootstrapObjects(c.cfg.Gates), []runtime.Object{c.keys.authenticationInfo()}, c.keys.kubeletClientInfo()),
+		Checks: policyChecks(),
+		Gates:  c.cfg.Gates,
+		Collectors: slices.Concat(clientMetrics(), electionMetrics(), controllers.Collectors(),
+			schedulerCollectors(), proxy.Collectors(), dns.Collectors(), []prometheus.Collector{buildInfo()}),
+		Bootstrap: slices.Concat(bootstrapObjects(c.cfg.Gates), []runtime.Object{c.keys.authenticationInfo()},
+			c.keys.kubeletClientInfo()),
 		RemovedBindings: oldNodeBindings(table()),
 		Kubelet:         c.keys.kubeletClient(),
 		Outbound:        outbound.Config{Listeners: c.otherListeners()},

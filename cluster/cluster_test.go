@@ -21,7 +21,9 @@ import (
 
 func config(dir string) Config {
 	cfg := Default()
-	cfg.DataDir, cfg.Port, cfg.Rootless = DataDir(dir), 0, true
+	cfg.DataDir = DataDir(dir)
+	cfg.Port = 0
+	cfg.Rootless = true
 	return cfg
 }
 
@@ -41,9 +43,13 @@ func TestRefusesAndLeavesNothing(t *testing.T) {
 		name, dir, want string
 		edit            func(*Config)
 	}{
-		{"port in use", filepath.Join(base, "a"), "is used by another program", func(c *Config) { c.Port = taken.Addr().(*net.TCPAddr).Port }},
+		{"port in use", filepath.Join(base, "a"), "is used by another program", func(c *Config) {
+			c.Port = taken.Addr().(*net.TCPAddr).Port
+		}},
 		{"a file in its place", file, "data directory: ", func(*Config) {}},
-		{"no such port", filepath.Join(base, "b"), "port 70000 is not between 0 and 65535", func(c *Config) { c.Port = 70000 }},
+		{"no such port", filepath.Join(base, "b"), "port 70000 is not between 0 and 65535", func(c *Config) {
+			c.Port = 70000
+		}},
 	} {
 		cfg := config(c.dir)
 		c.edit(&cfg)
@@ -78,7 +84,8 @@ func TestRefusedKubelet(t *testing.T) {
 		{"no bootstrap kubeconfig", "file does not exist", RoleConfig{Bootstrap: filepath.Join(base, "none")}},
 		{"broken bootstrap kubeconfig", "read kubeconfig: ", RoleConfig{Bootstrap: broken}},
 	} {
-		for _, state := range []string{"", "keep", "pki/ca.crt", "keelson.pid"} { // what is in the directory; "": there is none
+		// what is in the directory; "": there is none
+		for _, state := range []string{"", "keep", "pki/ca.crt", "keelson.pid"} {
 			dir := filepath.Join(t.TempDir(), "data")
 			if state != "" {
 				if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, state)), 0o700); err != nil {
@@ -88,8 +95,10 @@ func TestRefusedKubelet(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			c.role.DataDir, c.role.LogOutput = DataDir(dir), io.Discard
-			if err := RunRole(t.Context(), "kubelet", c.role); err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "\n") {
+			c.role.DataDir = DataDir(dir)
+			c.role.LogOutput = io.Discard
+			if err := RunRole(t.Context(), "kubelet", c.role); err == nil || !strings.Contains(err.Error(), c.want) ||
+				strings.Contains(err.Error(), "\n") {
 				t.Errorf("%s: %v; want one sentence with %q", c.name, err, c.want)
 			}
 			left, err := os.ReadDir(dir)
@@ -180,7 +189,8 @@ func TestLockOfTheDying(t *testing.T) {
 		t.Fatal(err)
 	}
 	for err := error(unix.EINTR); err != nil; { // until it is a zombie, which it stays
-		if err = unix.Waitid(unix.P_PID, child.Process.Pid, nil, unix.WEXITED|unix.WNOWAIT, nil); err != nil && !errors.Is(err, unix.EINTR) {
+		if err = unix.Waitid(unix.P_PID, child.Process.Pid, nil, unix.WEXITED|unix.WNOWAIT, nil); err != nil &&
+			!errors.Is(err, unix.EINTR) {
 			t.Fatal(err)
 		}
 	}

@@ -33,9 +33,12 @@ const defaultConfDir = "/etc/cni/net.d"
 var defaultBinDirs = []string{"/opt/cni/bin", "/usr/lib/cni"}
 
 func (o *CNIOptions) flags(fl *pflag.FlagSet) {
-	fl.BoolVar(&o.On, "cni", false, "set up pod networks with CNI plugins, by the first configuration in --cni-conf-dir, in place of the built-in network")
-	fl.StringVar(&o.ConfDir, "cni-conf-dir", "", "`DIRECTORY` of CNI network configurations; implies --cni (default "+defaultConfDir+")")
-	fl.StringSliceVar(&o.BinDirs, "cni-bin-dir", nil, "`DIRECTORIES` of CNI plugins, separated by commas (default /opt/cni/bin,/usr/lib/cni)")
+	fl.BoolVar(&o.On, "cni", false, "set up pod networks with CNI plugins, by the first configuration in "+
+		"--cni-conf-dir, in place of the built-in network")
+	fl.StringVar(&o.ConfDir, "cni-conf-dir", "", "`DIRECTORY` of CNI network configurations; implies --cni (default "+
+		defaultConfDir+")")
+	fl.StringSliceVar(&o.BinDirs, "cni-bin-dir", nil,
+		"`DIRECTORIES` of CNI plugins, separated by commas (default /opt/cni/bin,/usr/lib/cni)")
 }
 
 func (o CNIOptions) on() bool { return o.On || o.ConfDir != "" }
@@ -58,7 +61,14 @@ func (o CNIOptions) validate() error {
 
 // open returns the CNI network. It exists even when plugins are disabled, to detach pods of an earlier run.
 func (o CNIOptions) open(dir DataDir, ranges []netip.Prefix, log *slog.Logger) (*cni.Network, error) {
-	cfg := cni.Config{ID: dir.ID(), Dir: dir.Sub("cni"), ConfDir: o.ConfDir, BinDirs: o.BinDirs, IPRanges: ranges, Log: log}
+	cfg := cni.Config{
+		ID:       dir.ID(),
+		Dir:      dir.Sub("cni"),
+		ConfDir:  o.ConfDir,
+		BinDirs:  o.BinDirs,
+		IPRanges: ranges,
+		Log:      log,
+	}
 	if cfg.ConfDir == "" {
 		cfg.ConfDir = defaultConfDir
 	}
@@ -84,10 +94,11 @@ func (c Config) podRanges() []netip.Prefix {
 	return c.PodCIDRs
 }
 
-// podAddressCheck returns a function that reports whether an address is that of a pod on this node; nil when podRanges tell.
+// podAddressCheck returns a function that reports whether an address is that of a pod on this node; nil when podRanges
+// tell.
 func (s *site) podAddressCheck() (func(netip.Addr) bool, error) {
 	if !s.cfg.CNI.on() || !s.cfg.realNode() {
-		return nil, nil //nolint:nilnil // absence is an answer here
+		return nil, nil // absence is an answer here
 	}
 	rt, err := s.openRuntime()
 	if err != nil || rt.plugins == nil {
@@ -141,8 +152,18 @@ type pluginNetwork struct{ *cni.Network }
 // Attach runs the plugins to connect a pod.
 func (n pluginNetwork) Attach(ctx context.Context, pod runtime.Pod) (runtime.Attachment, error) {
 	in := cni.Pod{
-		ID: pod.ID, Netns: pod.Netns, Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, Annotations: pod.Annotations, CgroupParent: pod.CgroupParent,
-		DNS: cni.DNS{Servers: pod.DNS.GetServers(), Searches: pod.DNS.GetSearches(), Options: pod.DNS.GetOptions()},
+		ID:           pod.ID,
+		Netns:        pod.Netns,
+		Namespace:    pod.Namespace,
+		Name:         pod.Name,
+		UID:          pod.UID,
+		Annotations:  pod.Annotations,
+		CgroupParent: pod.CgroupParent,
+		DNS: cni.DNS{
+			Servers:  pod.DNS.GetServers(),
+			Searches: pod.DNS.GetSearches(),
+			Options:  pod.DNS.GetOptions(),
+		},
 	}
 	for _, p := range pod.Ports {
 		in.Ports = append(in.Ports, cni.PortMapping(p))

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cluster assembles the rooms into a running cluster: New takes a Config and acquires locks, port and keys, Run starts every role
-// in order and stops them in reverse. cli and tests call it. It only connects the parts; no part's own logic is here.
+// Package cluster assembles the rooms into a running cluster: New takes a Config and acquires locks, port and keys, Run
+// starts every role in order and stops them in reverse. cli and tests call it. It only connects the parts; no part's
+// own logic is here.
 package cluster
 
 import (
@@ -41,7 +42,8 @@ type Config struct {
 	NoNode bool
 	// NoAgents also leaves out controllers and scheduler.
 	NoAgents bool
-	// PodsBeside says, with NoNode, that a kubelet in another process may run this machine's node on the same data directory.
+	// PodsBeside says, with NoNode, that a kubelet in another process may run this machine's node on the same data
+	// directory.
 	PodsBeside bool
 	// Mirrors maps a registry host to the URL of its mirror.
 	Mirrors map[string]string
@@ -55,8 +57,8 @@ type Config struct {
 	EtcdListen string
 	// keptServices are the service CIDRs of the first start; none: Services applies.
 	keptServices []netip.Prefix
-	// PodCIDRs are this node's pod CIDRs, at most one per IP family; none: unused parts of the cluster CIDRs, kept as long as the data
-	// directory.
+	// PodCIDRs are this node's pod CIDRs, at most one per IP family; none: unused parts of the cluster CIDRs, kept as
+	// long as the data directory.
 	PodCIDRs []netip.Prefix
 	Options
 	// serverAt is the API server's address if it runs on another machine.
@@ -101,7 +103,8 @@ func (c Config) Validate() error {
 		errs = append(errs, fmt.Errorf("port %d is not between 0 and 65535", c.Port))
 	}
 	if c.FakeHeartbeat != 0 && c.FakeHeartbeat < time.Second {
-		errs = append(errs, fmt.Errorf("a heartbeat of fake nodes every %s: a second is possible at least", c.FakeHeartbeat))
+		errs = append(errs, fmt.Errorf("a heartbeat of fake nodes every %s: a second is possible at least",
+			c.FakeHeartbeat))
 	}
 	errs = append(errs, c.validateFakes())
 	if msgs := validation.IsDNS1123Subdomain(c.NodeName); len(msgs) > 0 {
@@ -111,7 +114,10 @@ func (c Config) Validate() error {
 		errs = append(errs, fmt.Errorf("container runtime endpoint %q is not of the form unix:///PATH", e))
 	}
 	if c.CNI.on() && c.RuntimeEndpoint != "" {
-		errs = append(errs, fmt.Errorf("--cni is for the built-in container runtime: the one at %s has a configuration of its own", c.RuntimeEndpoint))
+		errs = append(errs,
+			fmt.Errorf("--cni is for the built-in container runtime: the one at %s has a configuration of its own",
+				c.RuntimeEndpoint))
 	}
-	return errors.Join(append(errs, c.Listen.validate(), c.Services.Validate(), c.Node.validate(), c.CNI.validate(), c.PodRoutes.validate(c), c.API.Validate(), c.Controllers.Validate(), c.Proxy.Validate(), c.DNS.Validate())...)
+	return errors.Join(append(errs, c.Listen.validate(), c.Services.Validate(), c.Node.validate(), c.CNI.validate(),
+		c.PodRoutes.validate(c), c.API.Validate(), c.Controllers.Validate(), c.Proxy.Validate(), c.DNS.Validate())...)
 }

@@ -17,7 +17,8 @@ import (
 	schedulerconfig "keelson/scheduler/config"
 )
 
-// settings are a component's configuration under Kubernetes' field names. Fields without effect in Keelson are left out.
+// settings are a component's configuration under Kubernetes' field names. Fields without effect in Keelson are left
+// out.
 type settings = map[string]any
 
 // configz serves a component's configuration at /configz, under the name that Kubernetes' component uses.
@@ -37,8 +38,13 @@ func configz(name string, of settings) http.HandlerFunc {
 func (o ElectionOptions) configz(lease string) settings {
 	e := o.election(lease)
 	return settings{
-		"LeaderElect": !o.Off, "LeaseDuration": e.Lease.String(), "RenewDeadline": e.Deadline.String(), "RetryPeriod": e.Retry.String(),
-		"ResourceLock": cmp.Or(o.Lock, "leases"), "ResourceName": e.Name, "ResourceNamespace": cmp.Or(e.Namespace, "kube-system"),
+		"LeaderElect":       !o.Off,
+		"LeaseDuration":     e.Lease.String(),
+		"RenewDeadline":     e.Deadline.String(),
+		"RetryPeriod":       e.Retry.String(),
+		"ResourceLock":      cmp.Or(o.Lock, "leases"),
+		"ResourceName":      e.Name,
+		"ResourceNamespace": cmp.Or(e.Namespace, "kube-system"),
 	}
 }
 
@@ -50,15 +56,23 @@ func schedulerConfigz(r RoleConfig) (string, settings) {
 	}
 	var profiles []settings
 	for _, p := range c.Profiles {
-		profiles = append(profiles, settings{"SchedulerName": p.SchedulerName, "PercentageOfNodesToScore": p.PercentageOfNodesToScore})
+		profiles = append(profiles, settings{
+			"SchedulerName":            p.SchedulerName,
+			"PercentageOfNodesToScore": p.PercentageOfNodesToScore,
+		})
 	}
 	return "componentconfig", settings{
-		"LeaderElection":           r.Election.configz(schedulerLease),
-		"ClientConnection":         settings{"Kubeconfig": r.kubeconfig("scheduler"), "ContentType": "application/vnd.kubernetes.protobuf"},
+		"LeaderElection": r.Election.configz(schedulerLease),
+		"ClientConnection": settings{
+			"Kubeconfig":  r.kubeconfig("scheduler"),
+			"ContentType": "application/vnd.kubernetes.protobuf",
+		},
 		"Profiles":                 profiles,
-		"PercentageOfNodesToScore": *c.PercentageOfNodesToScore, "PodInitialBackoffSeconds": *c.PodInitialBackoffSeconds,
-		"PodMaxBackoffSeconds": *c.PodMaxBackoffSeconds, "Parallelism": *c.Parallelism,
-		"EnableProfiling": !r.Serving.NoProfiling,
+		"PercentageOfNodesToScore": *c.PercentageOfNodesToScore,
+		"PodInitialBackoffSeconds": *c.PodInitialBackoffSeconds,
+		"PodMaxBackoffSeconds":     *c.PodMaxBackoffSeconds,
+		"Parallelism":              *c.Parallelism,
+		"EnableProfiling":          !r.Serving.NoProfiling,
 	}
 }
 
@@ -67,26 +81,44 @@ func controllersConfigz(r RoleConfig) (string, settings) {
 	o := r.Controllers.Default()
 	out := settings{
 		"Generic": settings{
-			"Port": r.Serving.Port, "Address": r.Serving.Bind.String(), "Controllers": o.Controllers, "LeaderElection": r.Election.configz(controllersLease),
-			"ClientConnection": settings{"Kubeconfig": r.kubeconfig("controller-manager"), "ContentType": "application/vnd.kubernetes.protobuf"},
-			"Debugging":        settings{"EnableProfiling": !r.Serving.NoProfiling},
+			"Port":           r.Serving.Port,
+			"Address":        r.Serving.Bind.String(),
+			"Controllers":    o.Controllers,
+			"LeaderElection": r.Election.configz(controllersLease),
+			"ClientConnection": settings{
+				"Kubeconfig":  r.kubeconfig("controller-manager"),
+				"ContentType": "application/vnd.kubernetes.protobuf",
+			},
+			"Debugging": settings{"EnableProfiling": !r.Serving.NoProfiling},
 		},
 		"KubeCloudShared": settings{
-			"AllocateNodeCIDRs": o.PodRanges.Allocate == nodeipam.Allocate || o.PodRanges.Allocate != nodeipam.AllocateNothing && len(o.PodRanges.Cluster) > 0,
-			"ClusterCIDR":       (*prefixes)(&o.PodRanges.Cluster).String(), "UseServiceAccountCredentials": true,
+			"AllocateNodeCIDRs": o.PodRanges.Allocate == nodeipam.Allocate ||
+				o.PodRanges.Allocate != nodeipam.AllocateNothing && len(o.PodRanges.Cluster) > 0,
+			"ClusterCIDR":                  (*prefixes)(&o.PodRanges.Cluster).String(),
+			"UseServiceAccountCredentials": true,
 		},
 		"CSRSigningController": r.Signing.configz(o.CertificateLife),
-		"SAController":         settings{"ServiceAccountKeyFile": r.Signing.TokenKeyFile, "RootCAFile": r.Signing.RootCAFile},
+		"SAController": settings{
+			"ServiceAccountKeyFile": r.Signing.TokenKeyFile,
+			"RootCAFile":            r.Signing.RootCAFile,
+		},
 		"AttachDetachController": settings{
-			"DisableAttachDetachReconcilerSync": true, "DisableForceDetachOnTimeout": o.Attach.NoForceDetach,
+			"DisableAttachDetachReconcilerSync": true,
+			"DisableForceDetachOnTimeout":       o.Attach.NoForceDetach,
 		},
 		"LegacySATokenCleaner": settings{"CleanUpPeriod": cmp.Or(o.LegacyTokenPeriod, 365*24*time.Hour).String()},
 		"NodeIPAMController": settings{
-			"ServiceCIDR": (*prefixes)(&o.PodRanges.Reserved).String(), "NodeCIDRMaskSizeIPv4": cmp.Or(o.PodRanges.Bits4, 24), "NodeCIDRMaskSizeIPv6": cmp.Or(o.PodRanges.Bits6, 64),
+			"ServiceCIDR":          (*prefixes)(&o.PodRanges.Reserved).String(),
+			"NodeCIDRMaskSizeIPv4": cmp.Or(o.PodRanges.Bits4, 24),
+			"NodeCIDRMaskSizeIPv6": cmp.Or(o.PodRanges.Bits6, 64),
 		},
 		"NodeLifecycleController": settings{
-			"NodeEvictionRate": max(0, o.Nodes.Rate), "SecondaryNodeEvictionRate": max(0, o.Nodes.SecondaryRate), "NodeStartupGracePeriod": o.Nodes.StartupGrace.String(),
-			"NodeMonitorGracePeriod": o.Nodes.Grace.String(), "LargeClusterSizeThreshold": max(0, o.Nodes.LargeClusterThreshold), "UnhealthyZoneThreshold": o.Nodes.UnhealthyThreshold,
+			"NodeEvictionRate":          max(0, o.Nodes.Rate),
+			"SecondaryNodeEvictionRate": max(0, o.Nodes.SecondaryRate),
+			"NodeStartupGracePeriod":    o.Nodes.StartupGrace.String(),
+			"NodeMonitorGracePeriod":    o.Nodes.Grace.String(),
+			"LargeClusterSizeThreshold": max(0, o.Nodes.LargeClusterThreshold),
+			"UnhealthyZoneThreshold":    o.Nodes.UnhealthyThreshold,
 		},
 		"PodGCController": settings{"TerminatedPodGCThreshold": max(0, o.TerminatedPods)},
 		"HPAController":   autoscalingConfigz(o.Autoscaling),
@@ -101,26 +133,39 @@ func autoscalingConfigz(a *podautoscaler.Config) settings {
 		c = *a
 	}
 	return settings{
-		"HorizontalPodAutoscalerSyncPeriod": c.SyncPeriod.String(), "HorizontalPodAutoscalerDownscaleStabilizationWindow": c.DownscaleStabilization.String(),
-		"HorizontalPodAutoscalerTolerance": c.Tolerance, "HorizontalPodAutoscalerCPUInitializationPeriod": c.CPUInitialization.String(),
-		"HorizontalPodAutoscalerInitialReadinessDelay": c.InitialReadinessDelay.String(),
+		"HorizontalPodAutoscalerSyncPeriod":                   c.SyncPeriod.String(),
+		"HorizontalPodAutoscalerDownscaleStabilizationWindow": c.DownscaleStabilization.String(),
+		"HorizontalPodAutoscalerTolerance":                    c.Tolerance,
+		"HorizontalPodAutoscalerCPUInitializationPeriod":      c.CPUInitialization.String(),
+		"HorizontalPodAutoscalerInitialReadinessDelay":        c.InitialReadinessDelay.String(),
 	}
 }
 
-// concurrencyConfigz adds the number of workers of each controller, keyed by what follows --concurrent- in the flag's name.
+// concurrencyConfigz adds the number of workers of each controller, keyed by what follows --concurrent- in the flag's
+// name.
 func concurrencyConfigz(out settings, o ControllerOptions) {
 	for _, c := range KnownControllers() {
 		at, ok := map[string][2]string{
-			"cron-job": {"CronJobController", "ConcurrentCronJobSyncs"}, "daemonset": {"DaemonSetController", "ConcurrentDaemonSetSyncs"},
-			"deployment": {"DeploymentController", "ConcurrentDeploymentSyncs"}, "endpoint": {"EndpointController", "ConcurrentEndpointSyncs"},
-			"ephemeralvolume": {"EphemeralVolumeController", "ConcurrentEphemeralVolumeSyncs"}, "gc": {"GarbageCollectorController", "ConcurrentGCSyncs"},
-			"horizontal-pod-autoscaler": {"HPAController", "ConcurrentHorizontalPodAutoscalerSyncs"}, "job": {"JobController", "ConcurrentJobSyncs"},
-			"namespace": {"NamespaceController", "ConcurrentNamespaceSyncs"}, "rc": {"ReplicationController", "ConcurrentRCSyncs"},
-			"replicaset": {"ReplicaSetController", "ConcurrentRSSyncs"}, "resource-quota": {"ResourceQuotaController", "ConcurrentResourceQuotaSyncs"},
-			"service": {"ServiceController", "ConcurrentServiceSyncs"}, "service-endpoint": {"EndpointSliceController", "ConcurrentServiceEndpointSyncs"},
-			"serviceaccount-token": {"SAController", "ConcurrentSATokenSyncs"}, "statefulset": {"StatefulSetController", "ConcurrentStatefulSetSyncs"},
-			"ttl-after-finished":                 {"TTLAfterFinishedController", "ConcurrentTTLSyncs"},
-			"validating-admission-policy-status": {"ValidatingAdmissionPolicyStatusController", "ConcurrentPolicySyncs"},
+			"cron-job":                  {"CronJobController", "ConcurrentCronJobSyncs"},
+			"daemonset":                 {"DaemonSetController", "ConcurrentDaemonSetSyncs"},
+			"deployment":                {"DeploymentController", "ConcurrentDeploymentSyncs"},
+			"endpoint":                  {"EndpointController", "ConcurrentEndpointSyncs"},
+			"ephemeralvolume":           {"EphemeralVolumeController", "ConcurrentEphemeralVolumeSyncs"},
+			"gc":                        {"GarbageCollectorController", "ConcurrentGCSyncs"},
+			"horizontal-pod-autoscaler": {"HPAController", "ConcurrentHorizontalPodAutoscalerSyncs"},
+			"job":                       {"JobController", "ConcurrentJobSyncs"},
+			"namespace":                 {"NamespaceController", "ConcurrentNamespaceSyncs"},
+			"rc":                        {"ReplicationController", "ConcurrentRCSyncs"},
+			"replicaset":                {"ReplicaSetController", "ConcurrentRSSyncs"},
+			"resource-quota":            {"ResourceQuotaController", "ConcurrentResourceQuotaSyncs"},
+			"service":                   {"ServiceController", "ConcurrentServiceSyncs"},
+			"service-endpoint":          {"EndpointSliceController", "ConcurrentServiceEndpointSyncs"},
+			"serviceaccount-token":      {"SAController", "ConcurrentSATokenSyncs"},
+			"statefulset":               {"StatefulSetController", "ConcurrentStatefulSetSyncs"},
+			"ttl-after-finished":        {"TTLAfterFinishedController", "ConcurrentTTLSyncs"},
+			"validating-admission-policy-status": {
+				"ValidatingAdmissionPolicyStatusController", "ConcurrentPolicySyncs",
+			},
 		}[c.Syncs]
 		if !ok {
 			continue
@@ -135,10 +180,16 @@ func concurrencyConfigz(out settings, o ControllerOptions) {
 }
 
 func (o Signing) configz(life time.Duration) settings {
-	out := settings{"ClusterSigningCertFile": o.All.Cert, "ClusterSigningKeyFile": o.All.Key, "ClusterSigningDuration": cmp.Or(life, 365*24*time.Hour).String()}
+	out := settings{
+		"ClusterSigningCertFile": o.All.Cert,
+		"ClusterSigningKeyFile":  o.All.Key,
+		"ClusterSigningDuration": cmp.Or(life, 365*24*time.Hour).String(),
+	}
 	for signer, name := range map[string]string{
-		certv1.KubeletServingSignerName: "KubeletServingSignerConfiguration", certv1.KubeAPIServerClientKubeletSignerName: "KubeletClientSignerConfiguration",
-		certv1.KubeAPIServerClientSignerName: "KubeAPIServerClientSignerConfiguration", certificates.LegacyUnknown: "LegacyUnknownSignerConfiguration",
+		certv1.KubeletServingSignerName:             "KubeletServingSignerConfiguration",
+		certv1.KubeAPIServerClientKubeletSignerName: "KubeletClientSignerConfiguration",
+		certv1.KubeAPIServerClientSignerName:        "KubeAPIServerClientSignerConfiguration",
+		certificates.LegacyUnknown:                  "LegacyUnknownSignerConfiguration",
 	} {
 		files := AuthorityFiles{}
 		if one := o.By[signer]; one != nil {

@@ -51,9 +51,9 @@ func (s *sequence) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestFollowALogAtFullSpeed: the supervisor's writer rotates as fast as it can write, the kubelet's reader follows through all
-// rotations, and the log never takes more of the disk than its bound. The writer waits for the reader only where it would remove a file
-// that the reader has yet to read.
+// TestFollowALogAtFullSpeed: the supervisor's writer rotates as fast as it can write, the kubelet's reader follows
+// through all rotations, and the log never takes more of the disk than its bound. The writer waits for the reader only
+// where it would remove a file that the reader has yet to read.
 func TestFollowALogAtFullSpeed(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "0.log")
@@ -66,14 +66,18 @@ func TestFollowALogAtFullSpeed(t *testing.T) {
 	var alive atomic.Bool
 	alive.Store(true)
 	seq := &sequence{t: t, more: make(chan struct{}, 1)}
-	followed, gone := make(chan error, 1), make(chan struct{})
+	followed := make(chan error, 1)
+	gone := make(chan struct{})
 	go func() { // ends when alive is false
 		defer close(gone)
-		followed <- logs.Read(t.Context(), path, logs.Options{Follow: true, Stdout: true, Alive: func(context.Context) bool { return alive.Load() }}, seq)
+		followed <- logs.Read(t.Context(), path,
+			logs.Options{Follow: true, Stdout: true, Alive: func(context.Context) bool { return alive.Load() }}, seq)
 	}()
 	pad := strings.Repeat("x", 90)
 	var chunk []byte
-	lines, written, most := 0, int64(0), int64(0)
+	lines := 0
+	written := int64(0)
+	most := int64(0)
 	begin := time.Now()
 	for written < total {
 		chunk = chunk[:0]

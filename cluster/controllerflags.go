@@ -17,7 +17,8 @@ import (
 	"keelson/lib/flaggroup"
 )
 
-// controllerFlags are the controllers' flags, for `up` and `controller-manager`. Names and meaning are kube-controller-manager's.
+// controllerFlags are the controllers' flags, for `up` and `controller-manager`. Names and meaning are
+// kube-controller-manager's.
 func controllerFlags(fl *pflag.FlagSet, o *ControllerOptions) {
 	in := func(group string, add func(*pflag.FlagSet, *ControllerOptions)) {
 		flaggroup.Add(fl, group, func(fl *pflag.FlagSet) { add(fl, o) })
@@ -38,15 +39,18 @@ func workerFlags(fl *pflag.FlagSet, o *ControllerOptions) {
 			continue
 		}
 		seen[c.Syncs] = true
-		fl.Var(workersFlag{o, c.Syncs, c.Workers}, "concurrent-"+c.Syncs+"-syncs", "how many objects the "+c.Name+" works on at once")
+		fl.Var(workersFlag{o, c.Syncs, c.Workers}, "concurrent-"+c.Syncs+"-syncs",
+			"how many objects the "+c.Name+" works on at once")
 	}
 }
 
 // podRangeFlags configure the allocation of pod CIDRs to nodes.
 func podRangeFlags(fl *pflag.FlagSet, o *ControllerOptions) {
-	fl.Var((*allocate)(&o.PodRanges.Allocate), "allocate-node-cidrs", "allocate a pod CIDR from --cluster-cidr to each node without one; requires --cluster-cidr (default: true if --cluster-cidr is set)")
+	fl.Var((*allocate)(&o.PodRanges.Allocate), "allocate-node-cidrs", "allocate a pod CIDR from --cluster-cidr to "+
+		"each node without one; requires --cluster-cidr (default: true if --cluster-cidr is set)")
 	fl.Lookup("allocate-node-cidrs").NoOptDefVal = "true"
-	fl.Var((*prefixes)(&o.PodRanges.Cluster), "cluster-cidr", "`CIDR` for the pods of the cluster, or one per IP family, separated by a comma (keelson up: default 10.42.0.0/16)")
+	fl.Var((*prefixes)(&o.PodRanges.Cluster), "cluster-cidr", "`CIDR` for the pods of the cluster, or one per IP "+
+		"family, separated by a comma (keelson up: default 10.42.0.0/16)")
 	fl.IntVar(&o.PodRanges.Bits4, "node-cidr-mask-size-ipv4", 24, "mask size of a node's IPv4 pod CIDR")
 	fl.IntVar(&o.PodRanges.Bits6, "node-cidr-mask-size-ipv6", 64, "mask size of a node's IPv6 pod CIDR")
 }
@@ -55,10 +59,13 @@ func podRangeFlags(fl *pflag.FlagSet, o *ControllerOptions) {
 func someControllerFlags(fl *pflag.FlagSet, o *ControllerOptions) {
 	fl.StringSliceVar(&o.Controllers, "controllers", []string{"*"}, controllersUsage(KnownControllers()))
 	o.TerminatedPods = 12500
-	fl.Var((*threshold)(&o.TerminatedPods), "terminated-pod-gc-threshold", "keep `N` finished pods before the oldest are deleted; 0 or less: all")
+	fl.Var((*threshold)(&o.TerminatedPods), "terminated-pod-gc-threshold",
+		"keep `N` finished pods before the oldest are deleted; 0 or less: all")
 	fl.DurationVar(&o.LegacyTokenPeriod, "legacy-service-account-token-clean-up-period", 365*24*time.Hour,
-		"how long a service account's secret token must be unused before it is invalidated, and then invalid before it is deleted")
-	fl.DurationVar(&o.CertificateLife, "cluster-signing-duration", 365*24*time.Hour, "maximum duration of signed certificates; a request may ask for a shorter one")
+		"how long a service account's secret token must be unused before it is invalidated, and then invalid before "+
+			"it is deleted")
+	fl.DurationVar(&o.CertificateLife, "cluster-signing-duration", 365*24*time.Hour,
+		"maximum duration of signed certificates; a request may ask for a shorter one")
 }
 
 func controllersUsage(all []ControllerInfo) string {
@@ -76,7 +83,8 @@ func controllersUsage(all []ControllerInfo) string {
 	}
 	slices.Sort(on)
 	slices.Sort(off)
-	usage := "`NAMES` of the controllers to run, separated by commas: * for those that are on by default, NAME for one, -NAME for all but one." +
+	usage := "`NAMES` of the controllers to run, separated by commas: * for those that are on by default, NAME for " +
+		"one, -NAME for all but one." +
 		"\nOn by default, with older names: " + strings.Join(on, ", ")
 	if len(off) > 0 {
 		usage += "\nOff by default: " + strings.Join(off, ", ")
@@ -88,11 +96,17 @@ func controllersUsage(all []ControllerInfo) string {
 func autoscalingFlags(fl *pflag.FlagSet, o *ControllerOptions) {
 	a := podautoscaler.Defaults()
 	o.Autoscaling = &a
-	fl.DurationVar(&a.SyncPeriod, "horizontal-pod-autoscaler-sync-period", a.SyncPeriod, "period of syncing the replicas of a HorizontalPodAutoscaler")
-	fl.Float64Var(&a.Tolerance, "horizontal-pod-autoscaler-tolerance", a.Tolerance, "minimum `FRACTION` by which a metric must differ from its target before the target is scaled")
-	fl.DurationVar(&a.DownscaleStabilization, "horizontal-pod-autoscaler-downscale-stabilization", a.DownscaleStabilization, "stabilization window for scaling down: the highest recommendation in it counts")
-	fl.DurationVar(&a.InitialReadinessDelay, "horizontal-pod-autoscaler-initial-readiness-delay", a.InitialReadinessDelay, "time after a pod's start in which a change to unready counts as the initial readiness")
-	fl.DurationVar(&a.CPUInitialization, "horizontal-pod-autoscaler-cpu-initialization-period", a.CPUInitialization, "time after a pod's start in which its CPU usage may be ignored")
+	fl.DurationVar(&a.SyncPeriod, "horizontal-pod-autoscaler-sync-period", a.SyncPeriod,
+		"period of syncing the replicas of a HorizontalPodAutoscaler")
+	fl.Float64Var(&a.Tolerance, "horizontal-pod-autoscaler-tolerance", a.Tolerance,
+		"minimum `FRACTION` by which a metric must differ from its target before the target is scaled")
+	fl.DurationVar(&a.DownscaleStabilization, "horizontal-pod-autoscaler-downscale-stabilization",
+		a.DownscaleStabilization, "stabilization window for scaling down: the highest recommendation in it counts")
+	fl.DurationVar(&a.InitialReadinessDelay, "horizontal-pod-autoscaler-initial-readiness-delay",
+		a.InitialReadinessDelay, "time after a pod's start in which a change to unready counts as the initial "+
+			"readiness")
+	fl.DurationVar(&a.CPUInitialization, "horizontal-pod-autoscaler-cpu-initialization-period", a.CPUInitialization,
+		"time after a pod's start in which its CPU usage may be ignored")
 }
 
 // allocate is a flag of three states: true, false or unset.
@@ -178,20 +192,30 @@ func (*threshold) Type() string { return "int32" }
 // lifecycleFlags configure when nodes are unhealthy and how fast their pods are evicted.
 func lifecycleFlags(fl *pflag.FlagSet, o *ControllerOptions) {
 	n := &o.Nodes
-	fl.DurationVar(&n.Grace, "node-monitor-grace-period", 50*time.Second, "how long a node may send no heartbeat before its conditions become Unknown")
-	fl.DurationVar(&n.StartupGrace, "node-startup-grace-period", time.Minute, "how long a new node may take to report its first status before its conditions become Unknown")
-	n.Rate, n.SecondaryRate, n.UnhealthyThreshold, n.LargeClusterThreshold = 0.1, 0.01, 0.55, 50
-	fl.Var((*perSecond)(&n.Rate), "node-eviction-rate", "evict pods from `N` unhealthy nodes per second and zone; 0: from none")
-	fl.Var((*perSecond)(&n.SecondaryRate), "secondary-node-eviction-rate", "--node-eviction-rate of a large zone that is unhealthy")
-	fl.Float64Var(&n.UnhealthyThreshold, "unhealthy-zone-threshold", 0.55, "`FRACTION` of nodes not ready from which a zone is unhealthy")
-	fl.Var((*threshold)(&n.LargeClusterThreshold), "large-cluster-size-threshold", "a zone of up to `N` nodes is small: while it is unhealthy, no pods are evicted from its nodes")
+	fl.DurationVar(&n.Grace, "node-monitor-grace-period", 50*time.Second,
+		"how long a node may send no heartbeat before its conditions become Unknown")
+	fl.DurationVar(&n.StartupGrace, "node-startup-grace-period", time.Minute,
+		"how long a new node may take to report its first status before its conditions become Unknown")
+	n.Rate = 0.1
+	n.SecondaryRate = 0.01
+	n.UnhealthyThreshold = 0.55
+	n.LargeClusterThreshold = 50
+	fl.Var((*perSecond)(&n.Rate), "node-eviction-rate",
+		"evict pods from `N` unhealthy nodes per second and zone; 0: from none")
+	fl.Var((*perSecond)(&n.SecondaryRate), "secondary-node-eviction-rate",
+		"--node-eviction-rate of a large zone that is unhealthy")
+	fl.Float64Var(&n.UnhealthyThreshold, "unhealthy-zone-threshold", 0.55,
+		"`FRACTION` of nodes not ready from which a zone is unhealthy")
+	fl.Var((*threshold)(&n.LargeClusterThreshold), "large-cluster-size-threshold",
+		"a zone of up to `N` nodes is small: while it is unhealthy, no pods are evicted from its nodes")
 }
 
 // attachFlags configure the attach/detach controller.
 func attachFlags(fl *pflag.FlagSet, o *ControllerOptions) {
 	fl.BoolVar(&o.Attach.NoForceDetach, "disable-force-detach-on-timeout", false,
 		"leave volumes attached to lost nodes that may still use them, until the node is tainted as out of service")
-	fl.Bool("disable-attach-detach-reconcile-sync", false, "without effect: attachments are watched, not compared periodically")
+	fl.Bool("disable-attach-detach-reconcile-sync", false,
+		"without effect: attachments are watched, not compared periodically")
 	fl.Duration("attach-detach-reconcile-sync-period", time.Minute, "without effect: attachments are watched")
 }
 

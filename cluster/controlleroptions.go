@@ -26,8 +26,8 @@ func KnownControllers() []ControllerInfo { return controllers.Known() }
 type ElectionOptions struct {
 	// Off disables leader election: this instance always works.
 	Off bool
-	// LeaseDuration is how long a silent leader keeps its lease (default 15 s), RenewDeadline how long it tries to renew it before it gives
-	// up (default 10 s), RetryPeriod the time between tries (default 2 s).
+	// LeaseDuration is how long a silent leader keeps its lease (default 15 s), RenewDeadline how long it tries to
+	// renew it before it gives up (default 10 s), RetryPeriod the time between tries (default 2 s).
 	LeaseDuration, RenewDeadline, RetryPeriod time.Duration
 	// Namespace and Name are the lease's; default: kube-system and the role's name in Kubernetes.
 	Namespace, Name string
@@ -44,13 +44,19 @@ func (o ElectionOptions) validate() error {
 	}
 	var errs []error
 	if e.Lease <= e.Deadline {
-		errs = append(errs, fmt.Errorf("--leader-elect-lease-duration %s must be longer than --leader-elect-renew-deadline %s", e.Lease, e.Deadline))
+		errs = append(errs,
+			fmt.Errorf("--leader-elect-lease-duration %s must be longer than --leader-elect-renew-deadline %s",
+				e.Lease, e.Deadline))
 	}
 	if e.Deadline <= e.Retry+e.Retry/5 { // waits have a jitter of one fifth
-		errs = append(errs, fmt.Errorf("--leader-elect-renew-deadline %s must be longer than 1.2 times --leader-elect-retry-period %s", e.Deadline, e.Retry))
+		errs = append(errs,
+			fmt.Errorf("--leader-elect-renew-deadline %s must be longer than 1.2 times --leader-elect-retry-period %s",
+				e.Deadline, e.Retry))
 	}
 	if e.Lease < time.Second || e.Retry <= 0 {
-		errs = append(errs, errors.New("--leader-elect-lease-duration must be a second at least, and --leader-elect-retry-period more than 0"))
+		errs = append(errs,
+			errors.New("--leader-elect-lease-duration must be a second at least, and --leader-elect-retry-period "+
+				"more than 0"))
 	}
 	if o.Lock != "" && o.Lock != "leases" {
 		errs = append(errs, fmt.Errorf("--leader-elect-resource-lock %q: only \"leases\" is supported", o.Lock))
@@ -63,10 +69,18 @@ func (o ElectionOptions) election(name string) client.Election {
 	if o.Name != "" {
 		name = o.Name
 	}
-	return client.Election{Namespace: o.Namespace, Name: name, Lease: o.LeaseDuration, Deadline: o.RenewDeadline, Retry: o.RetryPeriod, WatchDog: o.watchdog}.Default()
+	return client.Election{
+		Namespace: o.Namespace,
+		Name:      name,
+		Lease:     o.LeaseDuration,
+		Deadline:  o.RenewDeadline,
+		Retry:     o.RetryPeriod,
+		WatchDog:  o.watchdog,
+	}.Default()
 }
 
-// watch creates the health check of the election, which fails when this leader's lease is no longer renewed; nil without an election.
+// watch creates the health check of the election, which fails when this leader's lease is no longer renewed; nil
+// without an election.
 func (o *ElectionOptions) watch() *leaderelection.HealthzAdaptor {
 	if !o.Off {
 		o.watchdog = leaderelection.NewLeaderHealthzAdaptor(watchdogTolerance)

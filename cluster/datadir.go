@@ -50,13 +50,15 @@ func (d DataDir) Log() string { return filepath.Join(string(d), "keelson.log") }
 // Sub returns the path of an entry.
 func (d DataDir) Sub(name string) string { return filepath.Join(string(d), name) }
 
-// ID is a short name for this cluster's kernel objects (bridge, cgroup, nftables table). Several clusters can share a machine.
+// ID is a short name for this cluster's kernel objects (bridge, cgroup, nftables table). Several clusters can share a
+// machine.
 func (d DataDir) ID() string {
 	sum := sha256.Sum256([]byte(d))
 	return hex.EncodeToString(sum[:4])
 }
 
-// Prepare creates the directory (0700) and returns its absolute path without symbolic links. The new directories are synced to disk.
+// Prepare creates the directory (0700) and returns its absolute path without symbolic links. The new directories are
+// synced to disk.
 func (d DataDir) Prepare() (DataDir, error) {
 	made := ""
 	for p := filepath.Clean(string(d)); !exists(p) && p != filepath.Dir(p); p = filepath.Dir(p) {
@@ -81,7 +83,8 @@ func (d DataDir) Prepare() (DataDir, error) {
 // migrating is where `keelson migrate` builds a store. A leftover there is of an interrupted migration.
 const migrating = "store.migrating"
 
-// contents are the entries that Keelson creates in a data directory, and the only ones it deletes. Rotated logs have dates in their names.
+// contents are the entries that Keelson creates in a data directory, and the only ones it deletes. Rotated logs have
+// dates in their names.
 func (d DataDir) contents() []string {
 	names := slices.Clone(contents)
 	older, _ := logrotate.List(d.Log()) // an unreadable directory has none
@@ -92,7 +95,9 @@ func (d DataDir) contents() []string {
 }
 
 var contents = []string{
-	"kubeconfig", "keelson.log", "keelson.log.1", "pod-cidr", serviceRangeFile, wireGuardKeyFile, wireGuardKeyFile + ".new", "pki", "store", storeCreatedFile, migrating, "runtime", "network", "kubelet", "logs", "manifests", "volumes",
+	"kubeconfig", "keelson.log", "keelson.log.1", "pod-cidr", serviceRangeFile, wireGuardKeyFile,
+	wireGuardKeyFile + ".new", "pki", "store", storeCreatedFile, migrating, "runtime", "network", "kubelet", "logs",
+	"manifests", "volumes",
 	"node.pid", "keelson.pid", endpointFile,
 }
 
@@ -101,7 +106,8 @@ func (d DataDir) Fresh() bool {
 	return !exists(d.Sub("store")) && !exists(d.Sub("runtime")) && !exists(d.Sub(endpointFile))
 }
 
-// restoredOnly reports whether a restore filled the directory and nothing has run on it yet: it holds only a closed store and keys.
+// restoredOnly reports whether a restore filled the directory and nothing has run on it yet: it holds only a closed
+// store and keys.
 func (d DataDir) restoredOnly() bool {
 	all, err := os.ReadDir(string(d))
 	other := slices.ContainsFunc(all, func(e os.DirEntry) bool { return e.Name() != "store" && e.Name() != "pki" })
@@ -146,7 +152,8 @@ func (d DataDir) erase(keep ...string) error {
 		}
 		errs = append(errs, os.RemoveAll(d.Sub(name)))
 	}
-	if err := os.Remove(string(d)); err != nil && !errors.Is(err, syscall.ENOTEMPTY) && !errors.Is(err, os.ErrNotExist) {
+	if err := os.Remove(string(d)); err != nil && !errors.Is(err, syscall.ENOTEMPTY) &&
+		!errors.Is(err, os.ErrNotExist) {
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
@@ -168,7 +175,8 @@ func (d DataDir) resolve() (DataDir, error) {
 	return DataDir(abs), nil
 }
 
-// named resolves the directory for names of kernel objects, which must not depend on the working directory. The directory need not exist.
+// named resolves the directory for names of kernel objects, which must not depend on the working directory. The
+// directory need not exist.
 func (d DataDir) named() DataDir {
 	if found, err := d.resolve(); err == nil {
 		return found
@@ -186,11 +194,12 @@ type BusyError struct {
 }
 
 func (e *BusyError) Error() string {
-	return fmt.Sprintf("%s belongs to a running instance (pid %d): use it, stop it with `keelson down --data-dir %s`, or choose another --data-dir", e.Dir, e.Pid, e.Dir)
+	return fmt.Sprintf("%s belongs to a running instance (pid %d): use it, stop it with `keelson down --data-dir "+
+		"%s`, or choose another --data-dir", e.Dir, e.Pid, e.Dir)
 }
 
-// Lock locks the directory for this process and writes its pid. The lock ends with the process, or with the returned closer. The error is a
-// *BusyError when another instance holds it.
+// Lock locks the directory for this process and writes its pid. The lock ends with the process, or with the returned
+// closer. The error is a *BusyError when another instance holds it.
 func (d DataDir) Lock() (io.Closer, error) { return d.lock(d.PidFile()) }
 
 // LockNode does the same for the directory's node.
@@ -246,8 +255,8 @@ func holder(path string) (int, error) {
 // lockWait is how long tryLock waits for the lock of a process that was killed.
 const lockWait = 10 * time.Second
 
-// tryLock locks a pid file, EWOULDBLOCK if a running process holds it. A killed process holds its locks until its last thread ends, and a
-// reader of the file holds one for a moment: tryLock waits for both.
+// tryLock locks a pid file, EWOULDBLOCK if a running process holds it. A killed process holds its locks until its last
+// thread ends, and a reader of the file holds one for a moment: tryLock waits for both.
 func tryLock(f *os.File, how int) error {
 	for end := time.Now().Add(lockWait); ; time.Sleep(5 * time.Millisecond) {
 		err := syscall.Flock(int(f.Fd()), how|syscall.LOCK_NB)

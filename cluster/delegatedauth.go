@@ -33,9 +33,10 @@ import (
 	"keelson/pki"
 )
 
-// delegatedAuth authenticates and authorizes the callers of an agent's health and metrics port, as delegated authentication does in
-// Kubernetes: by a client certificate of a CA from the ConfigMap kube-system/extension-apiserver-authentication, or by a TokenReview; then
-// by a SubjectAccessReview. Answers are cached for reviewLife.
+// delegatedAuth authenticates and authorizes the callers of an agent's health and metrics port, as delegated
+// authentication does in Kubernetes: by a client certificate of a CA from the ConfigMap
+// kube-system/extension-apiserver-authentication, or by a TokenReview; then by a SubjectAccessReview. Answers are
+// cached for reviewLife.
 type delegatedAuth struct {
 	authnAPI  kubernetes.Interface // receives TokenReviews
 	authzAPI  kubernetes.Interface // receives SubjectAccessReviews
@@ -76,8 +77,13 @@ func newDelegatedAuth(cl *client.Client, o AgentServing, log *slog.Logger) (*del
 		return nil, err
 	}
 	c := &delegatedAuth{
-		authnAPI: who, authzAPI: may, certs: authn.NewCertificates(x509.NewCertPool()), log: log,
-		reviewSlots: make(chan struct{}, maxReviews), tokens: lru.New(reviewCacheSize), accesses: lru.New(reviewCacheSize),
+		authnAPI:    who,
+		authzAPI:    may,
+		certs:       authn.NewCertificates(x509.NewCertPool()),
+		log:         log,
+		reviewSlots: make(chan struct{}, maxReviews),
+		tokens:      lru.New(reviewCacheSize),
+		accesses:    lru.New(reviewCacheSize),
 	}
 	if o.ClientCA == "" {
 		return c, nil
@@ -128,14 +134,17 @@ func (c *delegatedAuth) admit(w http.ResponseWriter, r *http.Request) bool {
 	switch {
 	case err != nil:
 		c.log.Warn("authorize a request", "user", u.Name, "path", r.URL.Path, "err", err)
-		wire.WriteError(w, r, apierrors.NewInternalError(fmt.Errorf("ask the API server whether user %q may %s %s: it does not answer", u.Name, strings.ToLower(r.Method), r.URL.Path)))
+		wire.WriteError(w, r,
+			apierrors.NewInternalError(fmt.Errorf("ask the API server whether user %q may %s %s: it does not answer",
+				u.Name, strings.ToLower(r.Method), r.URL.Path)))
 	case !allowed:
 		text := fmt.Sprintf("User %q cannot %s path %q", u.Name, strings.ToLower(r.Method), r.URL.Path)
 		if reason != "" {
 			text += ": " + reason
 		}
 		e := apierrors.NewForbidden(schema.GroupResource{}, "", nil)
-		e.ErrStatus.Message, e.ErrStatus.Details = "forbidden: "+text, &metav1.StatusDetails{}
+		e.ErrStatus.Message = "forbidden: " + text
+		e.ErrStatus.Details = &metav1.StatusDetails{}
 		wire.WriteError(w, r, e)
 	}
 	return err == nil && allowed
@@ -171,7 +180,8 @@ func (c *delegatedAuth) refreshCAs(ctx context.Context) {
 	if fresh() {
 		return
 	}
-	cm, err := c.authnAPI.CoreV1().ConfigMaps(metav1.NamespaceSystem).Get(ctx, authenticationInfoName, metav1.GetOptions{})
+	cm, err := c.authnAPI.CoreV1().ConfigMaps(metav1.NamespaceSystem).Get(ctx, authenticationInfoName,
+		metav1.GetOptions{})
 	if err == nil {
 		var pool *x509.CertPool
 		if pool, err = pki.Authorities([]byte(cm.Data[clientCAKey])); err == nil {
@@ -179,7 +189,8 @@ func (c *delegatedAuth) refreshCAs(ctx context.Context) {
 		}
 	}
 	if err != nil {
-		c.log.Warn("read the client certificate authorities", "configmap", metav1.NamespaceSystem+"/"+authenticationInfoName, "err", err)
+		c.log.Warn("read the client certificate authorities", "configmap",
+			metav1.NamespaceSystem+"/"+authenticationInfoName, "err", err)
 		if c.refreshed.Load() == 0 {
 			return // the next request retries
 		}
@@ -190,14 +201,21 @@ func (c *delegatedAuth) refreshCAs(ctx context.Context) {
 // byToken authenticates a token with a TokenReview.
 func (c *delegatedAuth) byToken(ctx context.Context, token string) (*auth.User, error) {
 	got, err := c.review(ctx, c.tokens, []byte(token), true, func() (reviewed, error) {
-		tr, err := c.authnAPI.AuthenticationV1().TokenReviews().Create(ctx, &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}, metav1.CreateOptions{})
+		tr, err := c.authnAPI.AuthenticationV1().TokenReviews().Create(ctx,
+			&authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}, metav1.CreateOptions{})
 		if err != nil {
 			return reviewed{}, fmt.Errorf("review a token: %w", err)
 		}
 		if !tr.Status.Authenticated {
 			return reviewed{reason: tr.Status.Error}, nil
 		}
-		u := &auth.User{Name: tr.Status.User.Username, UID: tr.Status.User.UID, Groups: tr.Status.User.Groups, Extra: map[string][]string{}, How: "token review"}
+		u := &auth.User{
+			Name:   tr.Status.User.Username,
+			UID:    tr.Status.User.UID,
+			Groups: tr.Status.User.Groups,
+			Extra:  map[string][]string{},
+			How:    "token review",
+		}
 		for k, v := range tr.Status.User.Extra {
 			u.Extra[k] = v
 		}
@@ -216,13 +234,20 @@ func (c *delegatedAuth) byToken(ctx context.Context, token string) (*auth.User, 
 const maxCachedPath = 4096
 
 // authorize asks the API server whether u may make the request. Members of system:masters need no review.
-func (c *delegatedAuth) authorize(ctx context.Context, u *auth.User, r *http.Request) (allowed bool, reason string, err error) {
+func (c *delegatedAuth) authorize(
+	ctx context.Context, u *auth.User, r *http.Request,
+) (allowed bool, reason string, err error) {
 	if slices.Contains(u.Groups, auth.Masters) {
 		return true, "", nil
 	}
 	spec := authorizationv1.SubjectAccessReviewSpec{
-		User: u.Name, UID: u.UID, Groups: u.Groups,
-		NonResourceAttributes: &authorizationv1.NonResourceAttributes{Path: r.URL.Path, Verb: strings.ToLower(r.Method)},
+		User:   u.Name,
+		UID:    u.UID,
+		Groups: u.Groups,
+		NonResourceAttributes: &authorizationv1.NonResourceAttributes{
+			Path: r.URL.Path,
+			Verb: strings.ToLower(r.Method),
+		},
 	}
 	for k, v := range u.Extra {
 		if spec.Extra == nil {
@@ -235,7 +260,8 @@ func (c *delegatedAuth) authorize(ctx context.Context, u *auth.User, r *http.Req
 		return false, "", err
 	}
 	got, err := c.review(ctx, c.accesses, question, len(r.URL.Path) < maxCachedPath, func() (reviewed, error) {
-		sar, err := c.authzAPI.AuthorizationV1().SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{Spec: spec}, metav1.CreateOptions{})
+		sar, err := c.authzAPI.AuthorizationV1().SubjectAccessReviews().Create(ctx,
+			&authorizationv1.SubjectAccessReview{Spec: spec}, metav1.CreateOptions{})
 		if err != nil {
 			return reviewed{}, fmt.Errorf("review an access: %w", err)
 		}
@@ -245,7 +271,9 @@ func (c *delegatedAuth) authorize(ctx context.Context, u *auth.User, r *http.Req
 }
 
 // review returns the cached answer for question, or calls ask. keep says whether the answer may be cached.
-func (c *delegatedAuth) review(ctx context.Context, kept *lru.Cache, question []byte, keep bool, ask func() (reviewed, error)) (reviewed, error) {
+func (c *delegatedAuth) review(
+	ctx context.Context, kept *lru.Cache, question []byte, keep bool, ask func() (reviewed, error),
+) (reviewed, error) {
 	key := sha256.Sum256(question)
 	if known, ok := kept.Get(key); ok {
 		if a, ok := known.(reviewed); ok && time.Now().Before(a.expires) {

@@ -49,14 +49,16 @@ type JoinRequest struct {
 func (q JoinRequest) validate() (id, secret string, err error) {
 	m := tokenForm.FindStringSubmatch(q.Token)
 	if m == nil {
-		return "", "", errors.New("--token is not of the form ID.SECRET, 6 and 16 small letters and digits: `keelson token create` makes one")
+		return "", "", errors.New("--token is not of the form ID.SECRET, 6 and 16 small letters and digits: `keelson " +
+			"token create` makes one")
 	}
 	u, err := url.Parse(q.Server)
 	if err != nil || u.Scheme != "https" || u.Host == "" || u.Path != "" && u.Path != "/" {
 		return "", "", fmt.Errorf("server %q is not of the form https://HOST:PORT", q.Server)
 	}
 	if len(q.CAHashes) == 0 {
-		return "", "", errors.New("--ca-hash is missing: without it this machine cannot tell the cluster from one that pretends to be it; `keelson token create --print-join-command` says it")
+		return "", "", errors.New("--ca-hash is missing: without it this machine cannot tell the cluster from one " +
+			"that pretends to be it; `keelson token create --print-join-command` says it")
 	}
 	for _, h := range q.CAHashes {
 		if sum, ok := strings.CutPrefix(h, "sha256:"); !ok || len(sum) != 64 {
@@ -66,16 +68,19 @@ func (q JoinRequest) validate() (id, secret string, err error) {
 	return m[1], m[2], nil
 }
 
-// discover verifies the cluster as kubeadm does: the public ConfigMap cluster-info must be signed with the token, its CA must be pinned,
-// and the server must then present a certificate of that CA. It returns a client configuration with the token.
+// discover verifies the cluster as kubeadm does: the public ConfigMap cluster-info must be signed with the token, its
+// CA must be pinned, and the server must then present a certificate of that CA. It returns a client configuration with
+// the token.
 func (q JoinRequest) discover(ctx context.Context) (*rest.Config, error) {
 	id, secret, err := q.validate()
 	if err != nil {
 		return nil, err
 	}
-	insecure := &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: true} //nolint:gosec // nothing is trusted before the signature and the hash are verified
+	// nothing is trusted before the signature and the hash are verified
+	insecure := &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: true}
 	var text string
-	for end := time.Now().Add(signatureTimeout); ; time.Sleep(200 * time.Millisecond) { // a new token's signature appears after a moment
+	// a new token's signature appears after a moment
+	for end := time.Now().Add(signatureTimeout); ; time.Sleep(200 * time.Millisecond) {
 		info, err := q.clusterInfo(ctx, insecure)
 		if err != nil {
 			return nil, err
@@ -84,17 +89,20 @@ func (q JoinRequest) discover(ctx context.Context) (*rest.Config, error) {
 		signature, ok := info.Data[signatureOf+id]
 		if ok {
 			if !signedBy(text, signature, secret) {
-				return nil, fmt.Errorf("the secret of token %s is wrong: what the server says is not signed with it; `keelson token create` makes another", id)
+				return nil, fmt.Errorf("the secret of token %s is wrong: what the server says is not signed with it; "+
+					"`keelson token create` makes another", id)
 			}
 			break
 		}
 		if time.Now().After(end) || ctx.Err() != nil {
-			return nil, fmt.Errorf("the server knows no token %s: it has expired, was deleted, or is another cluster's; `keelson token create` makes one", id)
+			return nil, fmt.Errorf("the server knows no token %s: it has expired, was deleted, or is another "+
+				"cluster's; `keelson token create` makes one", id)
 		}
 	}
 	file, err := clientcmd.Load([]byte(text))
 	if err != nil || len(file.Clusters) != 1 {
-		return nil, fmt.Errorf("config map %s/%s of the server holds no kubeconfig with one cluster (%w)", metav1.NamespacePublic, clusterInfo, err)
+		return nil, fmt.Errorf("config map %s/%s of the server holds no kubeconfig with one cluster (%w)",
+			metav1.NamespacePublic, clusterInfo, err)
 	}
 	var of *clientcmdapi.Cluster
 	for _, of = range file.Clusters {
@@ -104,7 +112,8 @@ func (q JoinRequest) discover(ctx context.Context) (*rest.Config, error) {
 		return nil, err
 	}
 	if !slices.ContainsFunc(hashes, func(h string) bool { return slices.Contains(q.CAHashes, h) }) {
-		return nil, fmt.Errorf("this is another cluster, or somebody between: its authority is %s, --ca-hash says %s", strings.Join(hashes, ", "), strings.Join(q.CAHashes, ", "))
+		return nil, fmt.Errorf("this is another cluster, or somebody between: its authority is %s, --ca-hash says %s",
+			strings.Join(hashes, ", "), strings.Join(q.CAHashes, ", "))
 	}
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(of.CertificateAuthorityData)
@@ -113,16 +122,24 @@ func (q JoinRequest) discover(ctx context.Context) (*rest.Config, error) {
 		return nil, err
 	}
 	if again.Data[infoFile] != text {
-		return nil, errors.New("the server said something else before it had shown its certificate: somebody is between")
+		return nil,
+			errors.New("the server said something else before it had shown its certificate: somebody is between")
 	}
-	return &rest.Config{Host: q.Server, BearerToken: q.Token, TLSClientConfig: rest.TLSClientConfig{CAData: of.CertificateAuthorityData}}, nil
+	return &rest.Config{
+		Host:        q.Server,
+		BearerToken: q.Token,
+		TLSClientConfig: rest.TLSClientConfig{
+			CAData: of.CertificateAuthorityData,
+		},
+	}, nil
 }
 
 // clusterInfo reads the ConfigMap cluster-info without credentials.
 func (q JoinRequest) clusterInfo(ctx context.Context, secret *tls.Config) (*corev1.ConfigMap, error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	path := strings.TrimSuffix(q.Server, "/") + "/api/v1/namespaces/" + metav1.NamespacePublic + "/configmaps/" + clusterInfo
+	path := strings.TrimSuffix(q.Server, "/") + "/api/v1/namespaces/" + metav1.NamespacePublic + "/configmaps/" +
+		clusterInfo
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, path, http.NoBody)
 	if err != nil {
 		return nil, err
@@ -134,18 +151,21 @@ func (q JoinRequest) clusterInfo(ctx context.Context, secret *tls.Config) (*core
 		if invalid, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
 			return nil, fmt.Errorf("the server's certificate is not good for %s: %w", q.Server, invalid.Err)
 		}
-		return nil, fmt.Errorf("the server is not reachable at %s: %w; is it started with --bind-address, and does a firewall let port and address through?", q.Server, err)
+		return nil, fmt.Errorf("the server is not reachable at %s: %w; is it started with --bind-address, and does a "+
+			"firewall let port and address through?", q.Server, err)
 	}
 	defer func() { _ = resp.Body.Close() }()
 	if said, err := http.ParseTime(resp.Header.Get("Date")); err == nil {
 		if off := time.Since(said).Round(time.Second); off.Abs() > maxClockSkew {
-			return nil, fmt.Errorf("this machine's clock says %s, the server's %s: they are %s apart; set the clock and try again", time.Now().UTC().Format(time.RFC3339), said.UTC().Format(time.RFC3339), off.Abs())
+			return nil, fmt.Errorf("this machine's clock says %s, the server's %s: they are %s apart; set the clock "+
+				"and try again", time.Now().UTC().Format(time.RFC3339), said.UTC().Format(time.RFC3339), off.Abs())
 		}
 	}
 	switch resp.StatusCode {
 	case http.StatusOK:
 	case http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound:
-		return nil, fmt.Errorf("the server at %s shows strangers no %s/%s (%s): `keelson token create` there makes it", q.Server, metav1.NamespacePublic, clusterInfo, resp.Status)
+		return nil, fmt.Errorf("the server at %s shows strangers no %s/%s (%s): `keelson token create` there makes it",
+			q.Server, metav1.NamespacePublic, clusterInfo, resp.Status)
 	default:
 		return nil, fmt.Errorf("the server at %s answers %s", q.Server, resp.Status)
 	}
@@ -177,15 +197,16 @@ func signedBy(content, signature, secret string) bool {
 		return false
 	}
 	mac := hmac.New(sha256.New, []byte(secret))
-	_, _ = mac.Write([]byte(parts[0] + "." + base64.RawURLEncoding.EncodeToString([]byte(content)))) // Write of a hash never fails
+	// Write of a hash never fails
+	_, _ = mac.Write([]byte(parts[0] + "." + base64.RawURLEncoding.EncodeToString([]byte(content))))
 	return hmac.Equal(got, mac.Sum(nil))
 }
 
 // joinKubeconfig is the bootstrap kubeconfig of a node that has joined.
 const joinKubeconfig = "pki/bootstrap.kubeconfig"
 
-// Join fills the data directory of a new node of the cluster in q; the kubelet role then runs it. An interrupted join continues when it is
-// repeated.
+// Join fills the data directory of a new node of the cluster in q; the kubelet role then runs it. An interrupted join
+// continues when it is repeated.
 func Join(ctx context.Context, q JoinRequest, r *RoleConfig) error {
 	cfg, err := r.config()
 	if err != nil {
@@ -207,7 +228,8 @@ func Join(ctx context.Context, q JoinRequest, r *RoleConfig) error {
 			return err
 		}
 	} else if ca, err := rootCA(known); err != nil || string(ca) != string(to.CAData) {
-		return fmt.Errorf("%s is a node of another cluster: `keelson down --purge --data-dir %s` ends that, or choose another --data-dir", cfg.DataDir, cfg.DataDir)
+		return fmt.Errorf("%s is a node of another cluster: `keelson down --purge --data-dir %s` ends that, or "+
+			"choose another --data-dir", cfg.DataDir, cfg.DataDir)
 	}
 	c := clientcmdapi.NewConfig()
 	const name = "join"
@@ -223,12 +245,13 @@ func Join(ctx context.Context, q JoinRequest, r *RoleConfig) error {
 	if err != nil {
 		return err
 	}
-	r.DataDir, r.Bootstrap = dir, dir.Sub(joinKubeconfig)
+	r.DataDir = dir
+	r.Bootstrap = dir.Sub(joinKubeconfig)
 	return writeIfChanged(r.Bootstrap, b)
 }
 
-// nameIsFree returns an error if a Ready node has the name, or if the token is no longer valid. A token without the right to read nodes
-// cannot tell.
+// nameIsFree returns an error if a Ready node has the name, or if the token is no longer valid. A token without the
+// right to read nodes cannot tell.
 func nameIsFree(ctx context.Context, to *rest.Config, name string) error {
 	cl, err := kubernetes.NewForConfig(to)
 	if err != nil {
@@ -237,7 +260,8 @@ func nameIsFree(ctx context.Context, to *rest.Config, name string) error {
 	n, err := cl.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsUnauthorized(err):
-		return errors.New("the server does not take the token: it has expired, or may not be used to log in; `keelson token create` makes another")
+		return errors.New("the server does not take the token: it has expired, or may not be used to log in; " +
+			"`keelson token create` makes another")
 	case apierrors.IsNotFound(err), apierrors.IsForbidden(err):
 		return nil
 	case err != nil:
@@ -245,7 +269,8 @@ func nameIsFree(ctx context.Context, to *rest.Config, name string) error {
 	}
 	for _, c := range n.Status.Conditions {
 		if c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue {
-			return fmt.Errorf("there is a node %q already, and it is Ready: choose another --node-name, or `keelson node rm %s` if it is gone for good", name, name)
+			return fmt.Errorf("there is a node %q already, and it is Ready: choose another --node-name, or `keelson "+
+				"node rm %s` if it is gone for good", name, name)
 		}
 	}
 	return nil

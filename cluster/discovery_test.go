@@ -32,7 +32,8 @@ func sign(content, secret string) string {
 	return head + ".." + text(mac.Sum(nil))
 }
 
-// TestDiscover: a machine believes the server that its token and its hash lead to, and says what is wrong with every other.
+// TestDiscover: a machine believes the server that its token and its hash lead to, and says what is wrong with every
+// other.
 func TestDiscover(t *testing.T) {
 	ca, err := pki.Open("", "ca")
 	if err != nil {
@@ -58,9 +59,14 @@ func TestDiscover(t *testing.T) {
 		change func(*world)
 		want   string
 	}{
-		"right":             {func(*world) {}, ""},
-		"wrong hash":        {func(w *world) { w.request.CAHashes = []string{"sha256:" + strings.Repeat("0", 64)} }, "this is another cluster, or somebody between"},
-		"wrong secret":      {func(w *world) { w.request.Token = "abcdef.ffffffffffffffff" }, "the secret of token abcdef is wrong"},
+		"right": {func(*world) {}, ""},
+		"wrong hash": {
+			func(w *world) { w.request.CAHashes = []string{"sha256:" + strings.Repeat("0", 64)} },
+			"this is another cluster, or somebody between",
+		},
+		"wrong secret": {
+			func(w *world) { w.request.Token = "abcdef.ffffffffffffffff" }, "the secret of token abcdef is wrong",
+		},
 		"changed":           {func(w *world) { w.data[infoFile] += "\n" }, "is wrong"},
 		"an hour off":       {func(w *world) { w.off = time.Hour }, "apart; set the clock"},
 		"no cluster-info":   {func(w *world) { w.code = http.StatusForbidden }, "keelson token create"},
@@ -70,7 +76,9 @@ func TestDiscover(t *testing.T) {
 		"no token":          {func(w *world) { w.request.Token = "x" }, "--token is not of the form"},
 		"no hash":           {func(w *world) { w.request.CAHashes = nil }, "--ca-hash is missing"},
 		"bad hash":          {func(w *world) { w.request.CAHashes = []string{"md5:1"} }, "not of the form sha256:HEX"},
-		"plain":             {func(w *world) { w.request.Server = "http://127.0.0.1:1" }, "not of the form https://HOST:PORT"},
+		"plain": {
+			func(w *world) { w.request.Server = "http://127.0.0.1:1" }, "not of the form https://HOST:PORT",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			file := clientcmdapi.NewConfig()
@@ -80,7 +88,10 @@ func TestDiscover(t *testing.T) {
 				t.Fatal(err)
 			}
 			w := &world{shows: ca, code: http.StatusOK, request: JoinRequest{Token: testToken, CAHashes: hash}}
-			w.data = map[string]string{infoFile: string(text), signatureOf + "abcdef": sign(string(text), "0123456789abcdef")}
+			w.data = map[string]string{
+				infoFile:               string(text),
+				signatureOf + "abcdef": sign(string(text), "0123456789abcdef"),
+			}
 			asked := 0
 			s := httptest.NewUnstartedServer(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
 				asked++
@@ -101,7 +112,7 @@ func TestDiscover(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			s.TLS = &tls.Config{Certificates: []tls.Certificate{cert}} //nolint:gosec // a test's
+			s.TLS = &tls.Config{Certificates: []tls.Certificate{cert}} // a test's
 			s.StartTLS()
 			defer s.Close()
 			if w.request.Server == "" {
@@ -130,7 +141,8 @@ func FuzzSignature(f *testing.F) {
 	f.Add("content", sign("content", "0123456789abcdef"))
 	f.Add("", "..")
 	f.Fuzz(func(t *testing.T, content, signature string) {
-		if signedBy(content, signature, "a-secret-of-nobody") && signature != sign(content, "a-secret-of-nobody") && !strings.Contains(signature, "..") {
+		if signedBy(content, signature, "a-secret-of-nobody") && signature != sign(content, "a-secret-of-nobody") &&
+			!strings.Contains(signature, "..") {
 			t.Errorf("%q is a signature of %q", signature, content)
 		}
 	})

@@ -31,8 +31,10 @@ func dnsRules() []rbacv1.PolicyRule {
 	config := on("get list watch", "", "configmaps")
 	config.ResourceNames = []string{dns.ConfigMap}
 	return []rbacv1.PolicyRule{
-		on("get list watch", "", "services", "namespaces", "nodes"), on("get list watch", "discovery.k8s.io", "endpointslices"), config,
-		on("create", "", "services"), on("create update delete", "discovery.k8s.io", "endpointslices"), on("create patch", "", "events"),
+		on("get list watch", "", "services", "namespaces", "nodes"),
+		on("get list watch", "discovery.k8s.io", "endpointslices"), config,
+		on("create", "", "services"), on("create update delete", "discovery.k8s.io", "endpointslices"),
+		on("create patch", "", "events"),
 		{Verbs: []string{"post"}, NonResourceURLs: []string{"/keelson/v1/marks"}},
 	}
 }
@@ -49,15 +51,17 @@ func (s *site) dns() (run.Func, error) {
 	if err != nil {
 		return nil, err
 	}
-	anyPort, second := false, netip.Addr{}
+	anyPort := false
+	second := netip.Addr{}
 	if !listen.IsValid() {
 		if s.cfg.RuntimeEndpoint != "" {
-			return nil, nil //nolint:nilnil // with a foreign pod network no address to listen on is known
+			return nil, nil // with a foreign pod network no address to listen on is known
 		}
 		if len(s.cfg.PodCIDRs) == 0 {
 			return nil, errors.New("no address to answer at: name one with --dns-listen")
 		}
-		listen, anyPort = netip.AddrPortFrom(s.cfg.PodCIDRs[0].Masked().Addr().Next(), 53), true
+		listen = netip.AddrPortFrom(s.cfg.PodCIDRs[0].Masked().Addr().Next(), 53)
+		anyPort = true
 		if len(s.cfg.PodCIDRs) > 1 {
 			second = s.cfg.PodCIDRs[1].Masked().Addr().Next()
 		}
@@ -71,9 +75,18 @@ func (s *site) dns() (run.Func, error) {
 		return nil, err
 	}
 	d, err := dns.New(dns.Config{
-		Pod:    pod,
-		Client: s.client(roleNamed(dnsRole).roleIdentity), NodeName: s.cfg.NodeName, Listen: listen, Second: second, AnyPort: anyPort, ServiceIP: ip,
-		Domain: s.cfg.Node.domain(), File: s.cfg.DNS.Config, Allowed: allow, Marks: s.marks, Log: s.logOf(deeds.DNS),
+		Pod:       pod,
+		Client:    s.client(roleNamed(dnsRole).roleIdentity),
+		NodeName:  s.cfg.NodeName,
+		Listen:    listen,
+		Second:    second,
+		AnyPort:   anyPort,
+		ServiceIP: ip,
+		Domain:    s.cfg.Node.domain(),
+		File:      s.cfg.DNS.Config,
+		Allowed:   allow,
+		Marks:     s.marks,
+		Log:       s.logOf(deeds.DNS),
 	})
 	if err != nil {
 		return nil, err
@@ -99,7 +112,8 @@ func roleNamed(name string) role {
 	return rows[slices.IndexFunc(rows, func(r role) bool { return r.name == name })]
 }
 
-// clusterDNS is the address of the cluster's DNS server: the kubelet's first --cluster-dns, else the tenth of the service CIDR.
+// clusterDNS is the address of the cluster's DNS server: the kubelet's first --cluster-dns, else the tenth of the
+// service CIDR.
 func (c Config) clusterDNS() (netip.Addr, error) {
 	if len(c.Node.ClusterDNS) > 0 {
 		return netip.ParseAddr(c.Node.ClusterDNS[0])
@@ -118,7 +132,8 @@ func (c Config) clusterDNS() (netip.Addr, error) {
 	return a, nil
 }
 
-// podResolvers are the nameservers in pods' resolv.conf; none without a cluster DNS server: pods then use the node's own.
+// podResolvers are the nameservers in pods' resolv.conf; none without a cluster DNS server: pods then use the node's
+// own.
 func (c Config) podResolvers() []string {
 	if len(c.Node.ClusterDNS) > 0 {
 		return c.Node.ClusterDNS

@@ -15,9 +15,12 @@ import (
 	"keelson/lib/run"
 )
 
-// elected returns a part that works only while this instance is the leader. An instance that loses its lease waits again if patient; else
-// it ends with client.ErrNotLeader. work is called once per term.
-func elected(cl *client.Client, e client.Election, patient bool, log *slog.Logger, work func(context.Context) error) run.Func {
+// elected returns a part that works only while this instance is the leader. An instance that loses its lease waits
+// again if patient; else it ends with client.ErrNotLeader. work is called once per term.
+func elected(cl *client.Client, e client.Election, patient bool, log *slog.Logger, work func(
+	context.Context,
+) error,
+) run.Func {
 	return func(ctx context.Context, ready func()) error {
 		host, err := os.Hostname()
 		if err != nil {

@@ -60,7 +60,8 @@ func TestMigrate(t *testing.T) {
 	var want map[string]string
 	embedded(t, dir, func(s store.Store) {
 		for i := range 300 {
-			if _, err := s.Create(t.Context(), fmt.Sprintf("/registry/pods/a/%d", i), bytes.Repeat([]byte{byte(i), 0}, i)); err != nil {
+			if _, err := s.Create(t.Context(), fmt.Sprintf("/registry/pods/a/%d", i),
+				bytes.Repeat([]byte{byte(i), 0}, i)); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -91,7 +92,8 @@ func TestMigrate(t *testing.T) {
 			t.Errorf("back from etcd: %d keys, not the same as before", len(got))
 		}
 	})
-	if _, err := MigrateFromEtcd(t.Context(), back, e); err == nil || !strings.Contains(err.Error(), "is there already") {
+	if _, err := MigrateFromEtcd(t.Context(), back, e); err == nil ||
+		!strings.Contains(err.Error(), "is there already") {
 		t.Errorf("MigrateFromEtcd over a store: got %v", err)
 	}
 	if err := newCluster(back); err != nil {
@@ -100,7 +102,8 @@ func TestMigrate(t *testing.T) {
 	if _, err := remote.Create(t.Context(), "/registry/pods/a/other", nil); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := MigrateToEtcd(t.Context(), dir, e, false); err == nil || !strings.Contains(err.Error(), "/registry/pods/a/other") {
+	if _, err := MigrateToEtcd(t.Context(), dir, e, false); err == nil ||
+		!strings.Contains(err.Error(), "/registry/pods/a/other") {
 		t.Errorf("MigrateToEtcd over another cluster: got %v, want an error that names the key", err)
 	}
 }
@@ -110,14 +113,17 @@ func serve(t *testing.T, change func(*Config)) (*Cluster, kubernetes.Interface) 
 	t.Helper()
 	cfg := Default()
 	cfg.DataDir = DataDir(filepath.Join(t.TempDir(), "data"))
-	cfg.Port, cfg.NoNode, cfg.NoAgents = 0, true, true
+	cfg.Port = 0
+	cfg.NoNode = true
+	cfg.NoAgents = true
 	change(&cfg)
 	c, err := New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	ready, ended := make(chan struct{}), make(chan error, 1)
+	ready := make(chan struct{})
+	ended := make(chan error, 1)
 	go func() { ended <- c.Run(ctx, func() { close(ready) }) }() // ends with ctx
 	t.Cleanup(func() {
 		cancel()
@@ -146,7 +152,8 @@ func TestTwoAPIServers(t *testing.T) {
 	servers := etcdtest.URLs(etcdtest.Start(t, 1, nil))
 	_, a := serve(t, func(c *Config) { c.Etcd.Servers = servers })
 	_, b := serve(t, func(c *Config) { c.Etcd.Servers = servers })
-	writer, reader := a, b
+	writer := a
+	reader := b
 	for i := range 30 {
 		cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("c%d", i)}}
 		if _, err := writer.CoreV1().ConfigMaps("default").Create(t.Context(), cm, metav1.CreateOptions{}); err != nil {
@@ -182,7 +189,8 @@ func TestEtcdctl(t *testing.T) {
 		if cert != "admin" {
 			patience = "5s" // it asks until then, and gets nothing
 		}
-		flags := []string{"--endpoints", c.EtcdURL(), "--cacert", filepath.Join(pki, "ca.crt"), "--dial-timeout", patience, "--command-timeout", patience}
+		flags := []string{"--endpoints", c.EtcdURL(), "--cacert", filepath.Join(pki,
+			"ca.crt"), "--dial-timeout", patience, "--command-timeout", patience}
 		if cert != "" {
 			flags = append(flags, "--cert", filepath.Join(pki, cert+".crt"), "--key", filepath.Join(pki, cert+".key"))
 		}
@@ -201,8 +209,15 @@ func TestEtcdctl(t *testing.T) {
 		{[]string{"get", "--prefix", "--limit", "1", "/registry/"}, "/registry/"},
 		{[]string{"put", "/registry/other", "by hand"}, "OK"},
 		{[]string{"get", "--print-value-only", "/registry/other"}, "by hand"},
-		{[]string{"watch", "--rev", "1", "/registry/other", "--", "sh", "-c", "echo saw $ETCD_WATCH_KEY; kill $PPID"}, "saw "},
-		{[]string{"get", "--prefix", "--keys-only", "--sort-by", "modify", "--order", "descend", "/registry/o"}, "/registry/other"},
+		{
+			[]string{
+				"watch", "--rev", "1", "/registry/other", "--", "sh", "-c", "echo saw $ETCD_WATCH_KEY; kill $PPID",
+			}, "saw ",
+		},
+		{
+			[]string{"get", "--prefix", "--keys-only", "--sort-by", "modify", "--order", "descend", "/registry/o"},
+			"/registry/other",
+		},
 		{[]string{"del", "--prefix", "/registry/other"}, "delete key by key"},
 		{[]string{"del", "/registry/other"}, "1"},
 		{[]string{"endpoint", "status"}, "3.5.21"},
@@ -246,7 +261,10 @@ func checkSnapshot(t *testing.T, snapshot string) {
 	revisions := map[string]int64{}
 	embedded(t, dir, func(s store.Store) {
 		want = stored(t, s)
-		if _, err := backup.Walk(t.Context(), s, "/", func(kv store.KV) error { revisions[kv.Key] = kv.Revision; return nil }); err != nil {
+		if _, err := backup.Walk(t.Context(), s, "/", func(kv store.KV) error {
+			revisions[kv.Key] = kv.Revision
+			return nil
+		}); err != nil {
 			t.Error(err)
 		}
 	})
@@ -263,7 +281,8 @@ func checkSnapshot(t *testing.T, snapshot string) {
 	rev, err := backup.Walk(t.Context(), remote, "/registry/", func(kv store.KV) error {
 		n++
 		if string(kv.Value) != want[kv.Key] || kv.Revision != revisions[kv.Key] {
-			t.Errorf("etcd holds %s at %d, %d bytes; want %d, %d bytes", kv.Key, kv.Revision, len(kv.Value), revisions[kv.Key], len(want[kv.Key]))
+			t.Errorf("etcd holds %s at %d, %d bytes; want %d, %d bytes", kv.Key, kv.Revision, len(kv.Value),
+				revisions[kv.Key], len(want[kv.Key]))
 		}
 		return nil
 	})

@@ -22,7 +22,8 @@ import (
 	"keelson/simulate"
 )
 
-// SilenceNode makes a fake node behave as after a power failure: its last lease is valid for last. With last 0 the node recovers.
+// SilenceNode makes a fake node behave as after a power failure: its last lease is valid for last. With last 0 the node
+// recovers.
 func SilenceNode(ctx context.Context, to *rest.Config, name string, last time.Duration) error {
 	cl, err := kubernetes.NewForConfig(to)
 	if err != nil {
@@ -39,13 +40,16 @@ func silenceNode(ctx context.Context, cl kubernetes.Interface, name string, last
 	case err != nil:
 		return fmt.Errorf("read node %s: %w", name, err)
 	case !metrics.Fake(n):
-		return fmt.Errorf("node %s is a machine and not simulated: stop or start its kubelet there (`keelson down`, `keelson up` or `keelson kubelet`)", name)
+		return fmt.Errorf("node %s is a machine and not simulated: stop or start its kubelet there (`keelson down`, "+
+			"`keelson up` or `keelson kubelet`)", name)
 	}
 	var value any // null removes the annotation
 	if last > 0 {
 		value = last.String()
 	}
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]any{simulate.AnnotationSilent: value}}})
+	patch, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"annotations": map[string]any{simulate.AnnotationSilent: value}},
+	})
 	if err != nil {
 		return err
 	}
@@ -65,7 +69,8 @@ func ParseFakeNodes(text string) (count int, names []string, err error) {
 		case err == nil && counted:
 			return 0, nil, fmt.Errorf("%q has two numbers of fake nodes", text)
 		case err == nil:
-			count, counted = n, true
+			count = n
+			counted = true
 		case part == "":
 			return 0, nil, fmt.Errorf("%q is not a number of fake nodes, nor names of them (node01,node02)", text)
 		default:
@@ -91,7 +96,9 @@ func (c Config) validateFakes() error {
 		case seen[name]:
 			errs = append(errs, fmt.Errorf("fake node %q is named twice", name))
 		case name == c.NodeName && c.realNode():
-			errs = append(errs, fmt.Errorf("fake node %q has the name of this machine's node: choose another, or another --node-name", name))
+			errs = append(errs,
+				fmt.Errorf("fake node %q has the name of this machine's node: choose another, or another --node-name",
+					name))
 		case numbered && err == nil && n < c.FakeNodes:
 			errs = append(errs, fmt.Errorf("fake node %q has the name of one of those that are numbered", name))
 		}

@@ -10,10 +10,21 @@ import (
 
 func TestFakeNodes(t *testing.T) {
 	for text, want := range map[string]string{
-		"0": "0 []", "3": "3 []", "node01,node02": "0 [node01 node02]", "node01,100": "100 [node01]", "2, a": "2 [a]",
-		"": "names of them", "1,2": "two numbers", "a,,b": "names of them",
-		"a,a": "named twice", "A": "lowercase", "-1": "between 0 and 20000", "20000,a": "20001 fake nodes", "fake-1,2": "numbered", "fake-2,2": "2 [fake-2]",
-		"here": "this machine's node",
+		"0":             "0 []",
+		"3":             "3 []",
+		"node01,node02": "0 [node01 node02]",
+		"node01,100":    "100 [node01]",
+		"2, a":          "2 [a]",
+		"":              "names of them",
+		"1,2":           "two numbers",
+		"a,,b":          "names of them",
+		"a,a":           "named twice",
+		"A":             "lowercase",
+		"-1":            "between 0 and 20000",
+		"20000,a":       "20001 fake nodes",
+		"fake-1,2":      "numbered",
+		"fake-2,2":      "2 [fake-2]",
+		"here":          "this machine's node",
 	} {
 		c := Config{DataDir: "/d", NodeName: "here"}
 		var err error

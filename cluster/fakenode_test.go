@@ -32,7 +32,10 @@ func TestSilenceNode(t *testing.T) {
 			t.Errorf("for %v: got %q, %v, want %q", step.last, n.Annotations[simulate.AnnotationSilent], err, step.want)
 		}
 	}
-	for name, want := range map[string]string{"real": "is a machine and not simulated", "none": `there is no node "none"`} {
+	for name, want := range map[string]string{
+		"real": "is a machine and not simulated",
+		"none": `there is no node "none"`,
+	} {
 		if err := silenceNode(t.Context(), cl, name, time.Second); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got %v, want %q", name, err, want)
 		}

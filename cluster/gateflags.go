@@ -16,11 +16,12 @@ import (
 )
 
 func gatesFlag(fl *pflag.FlagSet, on *gates.On) {
-	fl.Var(on, "feature-gates", "Kubernetes feature gates `NAME=BOOL`,... (GenericWorkload; the others keep the release's defaults)")
+	fl.Var(on, "feature-gates", "Kubernetes feature gates `NAME=BOOL`,... (GenericWorkload; the others keep the "+
+		"release's defaults)")
 }
 
-// runtimeConfig is kube-apiserver's --runtime-config. The flag is checked and has no effect: Keelson serves every version it has, some of
-// them only with their feature gate.
+// runtimeConfig is kube-apiserver's --runtime-config. The flag is checked and has no effect: Keelson serves every
+// version it has, some of them only with their feature gate.
 type runtimeConfig struct{}
 
 // String formats the flag's value.
@@ -57,7 +58,10 @@ func checkVersion(part string) error {
 	}
 	for _, row := range registry.Table(gates.All()) {
 		n := row.Kind.Names
-		if len(words) >= 2 && (schema.GroupVersion{Group: n.Group, Version: n.Version}) == (schema.GroupVersion{Group: words[0], Version: words[1]}) && (len(words) == 2 || words[2] == n.Resource) {
+		if len(words) >= 2 && (schema.GroupVersion{Group: n.Group, Version: n.Version}) == (schema.GroupVersion{
+			Group:   words[0],
+			Version: words[1],
+		}) && (len(words) == 2 || words[2] == n.Resource) {
 			return nil
 		}
 	}

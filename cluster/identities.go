@@ -16,11 +16,12 @@ import (
 	"keelson/pki"
 )
 
-// identities are the keys by which clients know the cluster: its certificate authorities and the key of service-account tokens. Replacing a
-// lost one silently would lock every client out, so each is created once. fingerprintsFile lists the public keys; what it lists must exist
-// and be the same.
+// identities are the keys by which clients know the cluster: its certificate authorities and the key of service-account
+// tokens. Replacing a lost one silently would lock every client out, so each is created once. fingerprintsFile lists
+// the public keys; what it lists must exist and be the same.
 //
-// A directory without that file is new, or of a version that did not write it. In the second case alwaysMade must exist.
+// A directory without that file is new, or of a version that did not write it. In the second case alwaysMade must
+// exist.
 type identities struct {
 	dir   string // pki/
 	known map[string]string
@@ -28,8 +29,8 @@ type identities struct {
 	older bool // an API server has run here, but fingerprintsFile does not exist
 }
 
-// fingerprintsFile holds a line "NAME sha256:HEX" for each identity, as kubeadm names a public key. It holds noFingerprints after a restore
-// without keys. It is never empty.
+// fingerprintsFile holds a line "NAME sha256:HEX" for each identity, as kubeadm names a public key. It holds
+// noFingerprints after a restore without keys. It is never empty.
 const (
 	fingerprintsFile = "fingerprints"
 	noFingerprints   = "none yet\n"
@@ -54,7 +55,8 @@ func openIdentities(dir DataDir) (*identities, error) {
 		return nil, fmt.Errorf("read fingerprints of keys: %w", err)
 	}
 	if i.known, err = parseFingerprints(b); err != nil {
-		return nil, fmt.Errorf("%s is damaged (%w): put it back from a backup, or delete it if the other files in %s are this cluster's", i.path(fingerprintsFile), err, i.dir)
+		return nil, fmt.Errorf("%s is damaged (%w): put it back from a backup, or delete it if the other files in %s "+
+			"are this cluster's", i.path(fingerprintsFile), err, i.dir)
 	}
 	return i, nil
 }
@@ -72,7 +74,8 @@ func parseFingerprints(b []byte) (map[string]string, error) {
 	}
 	for line := range strings.Lines(string(b)) {
 		name, sum, _ := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
-		if name == "" || name != filepath.Base(name) || !strings.HasPrefix(sum, "sha256:") || len(sum) != len("sha256:")+64 || !strings.HasSuffix(line, "\n") {
+		if name == "" || name != filepath.Base(name) || !strings.HasPrefix(sum, "sha256:") ||
+			len(sum) != len("sha256:")+64 || !strings.HasSuffix(line, "\n") {
 			return nil, fmt.Errorf("line %.100q is not of the form NAME sha256:HEX", line)
 		}
 		out[name] = sum
@@ -150,7 +153,8 @@ func (i *identities) same(name string, files []string, key crypto.PublicKey) err
 		return err
 	}
 	if want := i.known[name]; want != "" && want != sum {
-		return i.missingError(files, fmt.Sprintf("of another cluster (the public key is %s, %s says %s)", sum, i.path(fingerprintsFile), want))
+		return i.missingError(files, fmt.Sprintf("of another cluster (the public key is %s, %s says %s)", sum,
+			i.path(fingerprintsFile), want))
 	}
 	i.found[name] = sum
 	return nil
@@ -158,18 +162,21 @@ func (i *identities) same(name string, files []string, key crypto.PublicKey) err
 
 // missingError is the error for missing or wrong files. It says how to restore them.
 func (i *identities) missingError(files []string, what string) error {
-	paths, they := i.path(files[0]), "it"
+	paths := i.path(files[0])
+	they := "it"
 	if len(files) > 1 {
-		paths, they = paths+" and "+i.path(files[1]), "them"
+		paths = paths + " and " + i.path(files[1])
+		they = "them"
 	}
-	return fmt.Errorf("%s: %s; copy %s back from a backup (`keelson restore FILE --data-dir OTHER` writes OTHER/pki/%s), because a new one would "+
+	return fmt.Errorf("%s: %s; copy %s back from a backup (`keelson restore FILE --data-dir OTHER` writes "+
+		"OTHER/pki/%s), because a new one would "+
 		"lock out every client; docs/store.md, \"Keys\", says what to do without a backup", paths, what, they, files[0])
 }
 
 // authorityIfAny is authority, but nil where none was ever created, as on a machine without an API server.
 func (i *identities) authorityIfAny(name string) (*pki.Authority, error) {
 	if i.known[name] == "" && !exists(i.path(name+".key")) {
-		return nil, nil //nolint:nilnil // absence is an answer here
+		return nil, nil // absence is an answer here
 	}
 	return i.authority(name)
 }
@@ -177,7 +184,7 @@ func (i *identities) authorityIfAny(name string) (*pki.Authority, error) {
 // tokenKeyIfAny is tokenKey, but nil where none was ever created.
 func (i *identities) tokenKeyIfAny() (crypto.Signer, error) {
 	if i.known[tokenIdentity] == "" && !exists(i.path(tokenIdentity+".key")) {
-		return nil, nil //nolint:nilnil // absence is an answer here
+		return nil, nil // absence is an answer here
 	}
 	return i.tokenKey()
 }
@@ -191,7 +198,8 @@ func (i *identities) save() error {
 	maps.Copy(all, i.found)
 	for name := range all { // including names that this version does not know
 		if !exists(i.path(name + ".key")) {
-			return fmt.Errorf("%s names %q, but there is no %s: put the list or the key back from a backup", i.path(fingerprintsFile), name, i.path(name+".key"))
+			return fmt.Errorf("%s names %q, but there is no %s: put the list or the key back from a backup",
+				i.path(fingerprintsFile), name, i.path(name+".key"))
 		}
 	}
 	if i.known != nil && maps.Equal(all, i.known) {

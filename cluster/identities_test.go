@@ -52,14 +52,19 @@ func madeDir(t *testing.T) DataDir {
 	return dir
 }
 
-// damages are what may happen to a file with the content b; other is the same file of another cluster. nil: it is removed.
+// damages are what may happen to a file with the content b; other is the same file of another cluster. nil: it is
+// removed.
 var damages = map[string]func(b, other []byte) []byte{
-	"removed":         func([]byte, []byte) []byte { return nil },
-	"emptied":         func([]byte, []byte) []byte { return []byte{} },
-	"truncated":       func(b, _ []byte) []byte { return b[:len(b)/2] },
-	"garbage":         func(b, _ []byte) []byte { return bytes.Repeat([]byte{0xa5}, len(b)) },
-	"of another one":  func(_, other []byte) []byte { return other },
-	"a changed byte":  func(b, _ []byte) []byte { b = bytes.Clone(b); b[len(b)/2] ^= 1; return b },
+	"removed":        func([]byte, []byte) []byte { return nil },
+	"emptied":        func([]byte, []byte) []byte { return []byte{} },
+	"truncated":      func(b, _ []byte) []byte { return b[:len(b)/2] },
+	"garbage":        func(b, _ []byte) []byte { return bytes.Repeat([]byte{0xa5}, len(b)) },
+	"of another one": func(_, other []byte) []byte { return other },
+	"a changed byte": func(b, _ []byte) []byte {
+		b = bytes.Clone(b)
+		b[len(b)/2] ^= 1
+		return b
+	},
 	"without its end": func(b, _ []byte) []byte { return b[:len(b)-30] },
 }
 
@@ -84,8 +89,8 @@ func damage(t *testing.T, path, other string, how func(b, other []byte) []byte) 
 	}
 }
 
-// TestIdentitiesAreNotMadeAnew: whatever happens to one of the files by which clients know the cluster, the next start says which it
-// is and how to put it back, and changes nothing; when the file is back, the cluster starts as it was.
+// TestIdentitiesAreNotMadeAnew: whatever happens to one of the files by which clients know the cluster, the next start
+// says which it is and how to put it back, and changes nothing; when the file is back, the cluster starts as it was.
 func TestIdentitiesAreNotMadeAnew(t *testing.T) {
 	other := madeDir(t)
 	for _, file := range []string{"ca.crt", "ca.key", "sa.key", "front-proxy-ca.crt", "front-proxy-ca.key"} {
@@ -111,7 +116,8 @@ func TestIdentitiesAreNotMadeAnew(t *testing.T) {
 					t.Errorf("%q is more than a line", err)
 				}
 				if after := pkiFiles(t, dir); !maps.Equal(damaged, after) {
-					t.Errorf("the refused start changed pki/: %v, before %v", slices.Sorted(maps.Keys(after)), slices.Sorted(maps.Keys(damaged)))
+					t.Errorf("the refused start changed pki/: %v, before %v", slices.Sorted(maps.Keys(after)),
+						slices.Sorted(maps.Keys(damaged)))
 				}
 				if err := os.WriteFile(dir.Sub("pki/"+file), []byte(before[file]), 0o600); err != nil {
 					t.Fatal(err)
@@ -129,11 +135,13 @@ func TestIdentitiesAreNotMadeAnew(t *testing.T) {
 
 // TestIdentitiesOfAnotherCluster: a whole authority of another cluster is refused, although its files fit each other.
 func TestIdentitiesOfAnotherCluster(t *testing.T) {
-	dir, other := madeDir(t), madeDir(t)
+	dir := madeDir(t)
+	other := madeDir(t)
 	for _, file := range []string{"ca.crt", "ca.key"} {
 		damage(t, dir.Sub("pki/"+file), other.Sub("pki/"+file), damages["of another one"])
 	}
-	if err := newCluster(dir); err == nil || !strings.Contains(err.Error(), "of another cluster") || !strings.Contains(err.Error(), dir.Sub("pki/ca.crt")) {
+	if err := newCluster(dir); err == nil || !strings.Contains(err.Error(), "of another cluster") ||
+		!strings.Contains(err.Error(), dir.Sub("pki/ca.crt")) {
 		t.Errorf("New = %v, want that ca.crt is of another cluster", err)
 	}
 	if err := os.Remove(dir.Sub("pki/" + fingerprintsFile)); err != nil { // as who changes the authority on purpose
@@ -147,9 +155,17 @@ func TestIdentitiesOfAnotherCluster(t *testing.T) {
 	}
 }
 
-// TestIdentitiesWithoutFingerprints: an older directory has none; they are noted, and what such a directory always had is not made anew.
+// TestIdentitiesWithoutFingerprints: an older directory has none; they are noted, and what such a directory always had
+// is not made anew.
 func TestIdentitiesWithoutFingerprints(t *testing.T) {
-	for _, gone := range [][]string{{}, {"ca.crt"}, {"ca.key"}, {"sa.key"}, {"ca.crt", "ca.key", "sa.key"}, {"front-proxy-ca.crt", "front-proxy-ca.key"}} {
+	for _, gone := range [][]string{
+		{},
+		{"ca.crt"},
+		{"ca.key"},
+		{"sa.key"},
+		{"ca.crt", "ca.key", "sa.key"},
+		{"front-proxy-ca.crt", "front-proxy-ca.key"},
+	} {
 		for _, sign := range []string{"kubeconfig", "store"} {
 			t.Run(fmt.Sprint(gone, sign), func(t *testing.T) {
 				dir := madeDir(t)
@@ -210,7 +226,8 @@ func TestFingerprintsDamaged(t *testing.T) {
 
 // TestLeavesAreMadeAnew: certificates that the authority can sign again are, whatever happened to them.
 func TestLeavesAreMadeAnew(t *testing.T) {
-	dir, other := madeDir(t), madeDir(t)
+	dir := madeDir(t)
+	other := madeDir(t)
 	ca := pkiFiles(t, dir)["ca.key"]
 	identity := []string{"ca.crt", "ca.key", "sa.key", "front-proxy-ca.crt", "front-proxy-ca.key", fingerprintsFile}
 	for file := range pkiFiles(t, dir) {
@@ -226,7 +243,10 @@ func TestLeavesAreMadeAnew(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for name, cert := range map[string][]byte{"admin": c.keys.adminPair.CertPEM, "kubelet": c.keys.agentPairs["kubelet"].CertPEM} {
+			for name, cert := range map[string][]byte{
+				"admin":   c.keys.adminPair.CertPEM,
+				"kubelet": c.keys.agentPairs["kubelet"].CertPEM,
+			} {
 				if string(cert) != pkiFiles(t, dir)[name+".crt"] {
 					t.Errorf("%s %s: %s.crt is not what is used", file, what, name)
 				}
@@ -276,7 +296,8 @@ func TestSecretsStayPrivate(t *testing.T) {
 	}
 }
 
-// TestRefusedStartKeepsWhatWasThere: keys of another server, copied into a new directory, and static pods outlive a start that fails.
+// TestRefusedStartKeepsWhatWasThere: keys of another server, copied into a new directory, and static pods outlive a
+// start that fails.
 func TestRefusedStartKeepsWhatWasThere(t *testing.T) {
 	from := madeDir(t)
 	dir := DataDir(filepath.Join(t.TempDir(), "data"))

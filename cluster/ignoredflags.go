@@ -6,8 +6,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// ignored is a flag of a Kubernetes component that is accepted without effect, so that existing manifests and units work. why is shown to
-// users.
+// ignored is a flag of a Kubernetes component that is accepted without effect, so that existing manifests and units
+// work. why is shown to users.
 type ignored struct {
 	name, why string
 	// boolean marks a boolean flag.

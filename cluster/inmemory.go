@@ -35,7 +35,8 @@ import (
 type InMemoryConfig struct {
 	// Store holds the objects. The caller closes it after Run.
 	Store store.Store
-	// Listener serves the API over HTTPS beside the in-memory transport; nil: only this process reaches the API. The cluster closes it.
+	// Listener serves the API over HTTPS beside the in-memory transport; nil: only this process reaches the API. The
+	// cluster closes it.
 	Listener net.Listener
 	API      options.Options
 	Services options.Services
@@ -44,8 +45,8 @@ type InMemoryConfig struct {
 	Log       *slog.Logger // nil: discarded
 }
 
-// InMemory is an API server without files, with optional agents; package clustertest builds its clusters from it. It has no side effects:
-// no file, no network except its Listener, no process-wide setting.
+// InMemory is an API server without files, with optional agents; package clustertest builds its clusters from it. It
+// has no side effects: no file, no network except its Listener, no process-wide setting.
 type InMemory struct {
 	c    *Cluster
 	made atomic.Pointer[assembled]
@@ -60,8 +61,18 @@ func NewInMemory(cfg InMemoryConfig) (*InMemory, error) {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	m := &InMemory{c: &Cluster{
-		cfg: Config{NodeName: "in-memory", Options: Options{API: cfg.API, Services: cfg.Services}, PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/24")}}, log: cfg.Log, listener: cfg.Listener,
-		listeners: cfg.Listeners, shares: connlimit.Shares{API: 1000, Streams: 1000},
+		cfg: Config{
+			NodeName: "in-memory",
+			Options: Options{
+				API:      cfg.API,
+				Services: cfg.Services,
+			},
+			PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/24")},
+		},
+		log:       cfg.Log,
+		listener:  cfg.Listener,
+		listeners: cfg.Listeners,
+		shares:    connlimit.Shares{API: 1000, Streams: 1000},
 	}}
 	var err error
 	if m.c.keys, err = (&identities{found: map[string]string{}}).open(m.c.cfg); err != nil {
@@ -70,8 +81,8 @@ func NewInMemory(cfg InMemoryConfig) (*InMemory, error) {
 	return m, m.Reopen(cfg.Store)
 }
 
-// Reopen assembles a new API server over st, after the previous one has ended. Existing clients then use the new one. It is not possible
-// with a Listener.
+// Reopen assembles a new API server over st, after the previous one has ended. Existing clients then use the new one.
+// It is not possible with a Listener.
 func (m *InMemory) Reopen(st store.Store) error {
 	if st == nil {
 		return errors.New("cluster in memory: no store given")
@@ -91,7 +102,9 @@ func (m *InMemory) Run(ctx context.Context, ready func()) error {
 
 // ForUser returns the HTTP handler and the list/watch source of the API server for a user.
 func (m *InMemory) ForUser(u *auth.User) (http.Handler, client.Source) {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { m.made.Load().server.As(u).ServeHTTP(w, r) }), currentSource{m, u}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		m.made.Load().server.As(u).ServeHTTP(w, r)
+	}), currentSource{m, u}
 }
 
 // currentSource is the source of the API server that was assembled last.
@@ -101,12 +114,16 @@ type currentSource struct {
 }
 
 // List implements client.Source.
-func (l currentSource) List(ctx context.Context, gvr schema.GroupVersionResource, namespace string, opts metav1.ListOptions) ([]runtime.Object, string, error) {
+func (l currentSource) List(
+	ctx context.Context, gvr schema.GroupVersionResource, namespace string, opts metav1.ListOptions,
+) ([]runtime.Object, string, error) {
 	return l.m.made.Load().server.Source(l.u).List(ctx, gvr, namespace, opts)
 }
 
 // Watch implements client.Source.
-func (l currentSource) Watch(ctx context.Context, gvr schema.GroupVersionResource, namespace string, opts metav1.ListOptions) (watch.Interface, error) {
+func (l currentSource) Watch(
+	ctx context.Context, gvr schema.GroupVersionResource, namespace string, opts metav1.ListOptions,
+) (watch.Interface, error) {
 	return l.m.made.Load().server.Source(l.u).Watch(ctx, gvr, namespace, opts)
 }
 
@@ -114,8 +131,13 @@ func (l currentSource) Watch(ctx context.Context, gvr schema.GroupVersionResourc
 func (m *InMemory) AdminConfig() *rest.Config {
 	pair := m.c.keys.adminPair
 	return &rest.Config{
-		Host: m.c.URL(), QPS: -1,
-		TLSClientConfig: rest.TLSClientConfig{CAData: m.c.keys.ca.CertPEM(), CertData: pair.CertPEM, KeyData: pair.KeyPEM},
+		Host: m.c.URL(),
+		QPS:  -1,
+		TLSClientConfig: rest.TLSClientConfig{
+			CAData:   m.c.keys.ca.CertPEM(),
+			CertData: pair.CertPEM,
+			KeyData:  pair.KeyPEM,
+		},
 	}
 }
 
@@ -139,7 +161,8 @@ func (m *InMemory) Direct(u *auth.User, agent string) *client.Client {
 
 // Admin is an administrator's client.
 func (m *InMemory) Admin(agent string) *client.Client {
-	return m.Direct(&auth.User{Name: "admin", Groups: []string{auth.Masters, auth.Authenticated}, How: auth.InProcess}, agent)
+	return m.Direct(&auth.User{Name: "admin", Groups: []string{auth.Masters, auth.Authenticated}, How: auth.InProcess},
+		agent)
 }
 
 // Connect creates the client of an agent: its user, and its name for the server's log.
@@ -157,8 +180,16 @@ func (m *InMemory) Controllers(o ControllerOptions, connect Connect) run.Func {
 // site is where agents of the server that was assembled last are built.
 func (m *InMemory) site(connect Connect) *site {
 	return &site{
-		cfg: m.c.cfg, marks: m.made.Load().marks, log: m.c.log, connect: connect, election: ElectionOptions{Off: true},
-		signers:  signers{tokens: m.c.keys.tokenSigner, authorities: certificates.All(m.c.keys.ca).Authorities, rootCA: m.c.keys.ca.CertPEM()},
+		cfg:      m.c.cfg,
+		marks:    m.made.Load().marks,
+		log:      m.c.log,
+		connect:  connect,
+		election: ElectionOptions{Off: true},
+		signers: signers{
+			tokens:      m.c.keys.tokenSigner,
+			authorities: certificates.All(m.c.keys.ca).Authorities,
+			rootCA:      m.c.keys.ca.CertPEM(),
+		},
 		rejected: &m.c.rejected,
 	}
 }
@@ -176,7 +207,9 @@ func (m *InMemory) Scheduler(connect Connect) run.Func {
 
 // Nodes returns a simulator of nodes. It sets the client and the marks of cfg.
 func (m *InMemory) Nodes(cfg simulate.Config, connect Connect) (*simulate.Simulator, error) {
-	cfg.Client = connect(user("system:serviceaccount:kube-system:simulate-controller"), "keelson-simulate/"+KubernetesVersion)
-	cfg.Marks, cfg.Log = m.made.Load().marks, m.c.log.With(deeds.Key, deeds.FakeNodes)
+	cfg.Client = connect(user("system:serviceaccount:kube-system:simulate-controller"),
+		"keelson-simulate/"+KubernetesVersion)
+	cfg.Marks = m.made.Load().marks
+	cfg.Log = m.c.log.With(deeds.Key, deeds.FakeNodes)
 	return simulate.New(cfg)
 }

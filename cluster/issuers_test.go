@@ -14,10 +14,12 @@ import (
 	"keelson/apiserver/outbound"
 )
 
-// TestIssuersAreReachedThroughEgress: a call of an issuer of tokens is in the metrics of outgoing connections, and trusts the authorities that are
-// given.
+// TestIssuersAreReachedThroughEgress: a call of an issuer of tokens is in the metrics of outgoing connections, and
+// trusts the authorities that are given.
 func TestIssuersAreReachedThroughEgress(t *testing.T) {
-	s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) }))
+	s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusTeapot)
+	}))
 	defer s.Close()
 	pool := x509.NewCertPool()
 	pool.AddCert(s.Certificate())

@@ -30,13 +30,20 @@ type kubeletServing struct {
 }
 
 func (k *keys) kubeletServing() kubeletServing {
-	return kubeletServing{&tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{k.kubelet}}, newKubeletClientCAs(k.kubeletClientCA.Pool())}
+	return kubeletServing{&tls.Config{
+		MinVersion: tls.VersionTLS12,
+		Certificates: []tls.Certificate{
+			k.kubelet,
+		},
+	}, newKubeletClientCAs(k.kubeletClientCA.Pool())}
 }
 
-// kubeletCertificates are the client and serving certificates of a kubelet in a process of its own. run renews them; it may be nil.
+// kubeletCertificates are the client and serving certificates of a kubelet in a process of its own. run renews them; it
+// may be nil.
 type kubeletCertificates struct {
 	rest *rest.Config
-	// anonymous reaches the same server without credentials. ca is the server's CA; rest may hold it in its transport only.
+	// anonymous reaches the same server without credentials. ca is the server's CA; rest may hold it in its transport
+	// only.
 	anonymous      *rest.Config
 	ca             []byte
 	serving        kubeletServing
@@ -44,7 +51,8 @@ type kubeletCertificates struct {
 	learnClientCAs run.Func // reads the client CAs from the API server; nil: they are known
 }
 
-// kubeletCertificates returns those that the API server wrote to the data directory or, with a bootstrap kubeconfig, requests new ones.
+// kubeletCertificates returns those that the API server wrote to the data directory or, with a bootstrap kubeconfig,
+// requests new ones.
 func (r RoleConfig) kubeletCertificates(cfg Config, dir DataDir) (kubeletCertificates, error) {
 	if r.Bootstrap != "" {
 		return r.requestedCertificates(cfg, dir)
@@ -67,14 +75,20 @@ func (r RoleConfig) kubeletCertificates(cfg Config, dir DataDir) (kubeletCertifi
 			return kubeletCertificates{}, err
 		}
 	}
-	return kubeletCertificates{rest: to, anonymous: rest.AnonymousClientConfig(to), ca: ca, serving: serving}, nil
+	return kubeletCertificates{
+		rest:      to,
+		anonymous: rest.AnonymousClientConfig(to),
+		ca:        ca,
+		serving:   serving,
+	}, nil
 }
 
-// requestedCertificates requests certificates as the bootstrap kubeconfig's user, once. Afterwards the kubeconfig in the data directory is
-// used; the bootstrap file, whose token expires, may be deleted.
+// requestedCertificates requests certificates as the bootstrap kubeconfig's user, once. Afterwards the kubeconfig in
+// the data directory is used; the bootstrap file, whose token expires, may be deleted.
 func (r RoleConfig) requestedCertificates(cfg Config, dir DataDir) (kubeletCertificates, error) {
 	var none kubeletCertificates
-	klog.SetSlogLogger(slog.New(log.Demote(r.log().Handler())).With(deeds.Key, deeds.Certificates)) // the library that renews them logs there
+	// the library that renews them logs there
+	klog.SetSlogLogger(slog.New(log.Demote(r.log().Handler())).With(deeds.Key, deeds.Certificates))
 	if err := os.MkdirAll(dir.Sub("pki"), 0o700); err != nil {
 		return none, fmt.Errorf("make directory for certificates: %w", err)
 	}
@@ -99,7 +113,8 @@ func (r RoleConfig) requestedCertificates(cfg Config, dir DataDir) (kubeletCerti
 		return none, err
 	}
 	if !x509.NewCertPool().AppendCertsFromPEM(ca) {
-		return none, errors.New("--bootstrap-kubeconfig names no certificate authority, by which the kubelet knows the API server")
+		return none, errors.New("--bootstrap-kubeconfig names no certificate authority, by which the kubelet knows " +
+			"the API server")
 	}
 	clients := newKubeletClientCAs(x509.NewCertPool())
 	if r.ClientCA != "" {
@@ -108,7 +123,11 @@ func (r RoleConfig) requestedCertificates(cfg Config, dir DataDir) (kubeletCerti
 		}
 	}
 	id, err := identity.New(identity.Config{
-		Dir: dir.Sub("pki"), NodeName: cfg.NodeName, Addresses: netIPs(nodeIPs(cfg)), Server: to, Bootstrap: bootstrap,
+		Dir:       dir.Sub("pki"),
+		NodeName:  cfg.NodeName,
+		Addresses: netIPs(nodeIPs(cfg)),
+		Server:    to,
+		Bootstrap: bootstrap,
 		First: func() error {
 			if known {
 				return nil
@@ -119,9 +138,16 @@ func (r RoleConfig) requestedCertificates(cfg Config, dir DataDir) (kubeletCerti
 	if err != nil {
 		return none, err
 	}
-	out := kubeletCertificates{rest: id.REST(), anonymous: rest.AnonymousClientConfig(to), ca: ca, serving: kubeletServing{id.ServerTLS(), clients}, run: id.Run}
+	out := kubeletCertificates{
+		rest:      id.REST(),
+		anonymous: rest.AnonymousClientConfig(to),
+		ca:        ca,
+		serving:   kubeletServing{id.ServerTLS(), clients},
+		run:       id.Run,
+	}
 	if r.ClientCA == "" {
-		out.learnClientCAs = clients.learn(id.REST(), dir.Sub("pki/"+kubeletClientAuthority+".crt"), ca, r.log().With(deeds.Key, deeds.Certificates))
+		out.learnClientCAs = clients.learn(id.REST(), dir.Sub("pki/"+kubeletClientAuthority+".crt"), ca,
+			r.log().With(deeds.Key, deeds.Certificates))
 	}
 	return out, nil
 }
@@ -139,7 +165,7 @@ func (r RoleConfig) clientCAs() (*kubeletClientCAs, error) {
 // loadIfThere reads a kubeconfig; nil if the file does not exist.
 func loadIfThere(path string) (*rest.Config, error) {
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
-		return nil, nil //nolint:nilnil // absence is an answer here
+		return nil, nil // absence is an answer here
 	}
 	c, err := clientcmd.BuildConfigFromFlags("", path)
 	if err != nil {
@@ -148,8 +174,8 @@ func loadIfThere(path string) (*rest.Config, error) {
 	return c, nil
 }
 
-// writeNodeKubeconfig writes a kubeconfig that refers to the file with the current certificate. It stays valid when the certificate is
-// renewed.
+// writeNodeKubeconfig writes a kubeconfig that refers to the file with the current certificate. It stays valid when the
+// certificate is renewed.
 func writeNodeKubeconfig(path, server string, ca []byte, pair string) error {
 	const name = "kubelet"
 	c := clientcmdapi.NewConfig()

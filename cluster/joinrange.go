@@ -27,16 +27,18 @@ import (
 	"keelson/network"
 )
 
-// How long a node in a process of its own waits for its pod CIDRs at its first start: after a join for the server's node IPAM controller,
-// else shorter, because the cluster may have no such controller.
+// How long a node in a process of its own waits for its pod CIDRs at its first start: after a join for the server's
+// node IPAM controller, else shorter, because the cluster may have no such controller.
 const (
 	joinRangeWait = 30 * time.Second
 	ownRangeWait  = 3 * time.Second
 )
 
-// askPodCIDRs returns the pod CIDRs of a node in a process of its own: configured, stored, allocated by the cluster, or chosen by the node.
-// They are stored, so that the next start needs no server.
-func askPodCIDRs(ctx context.Context, cfg Config, dir DataDir, cl *client.Client, wait time.Duration) ([]netip.Prefix, io.Closer, error) {
+// askPodCIDRs returns the pod CIDRs of a node in a process of its own: configured, stored, allocated by the cluster, or
+// chosen by the node. They are stored, so that the next start needs no server.
+func askPodCIDRs(
+	ctx context.Context, cfg Config, dir DataDir, cl *client.Client, wait time.Duration,
+) ([]netip.Prefix, io.Closer, error) {
 	have, err := storedPodCIDRs(dir)
 	if err != nil {
 		return nil, nil, err
@@ -48,7 +50,8 @@ func askPodCIDRs(ctx context.Context, cfg Config, dir DataDir, cl *client.Client
 	}
 	if len(cfg.PodCIDRs) == 0 && len(have) == 0 {
 		given, err := givenPodCIDRs(ctx, cfg, cl, wait)
-		if err != nil && (wait != ownRangeWait || ctx.Err() != nil) { // without a server, a node that does not join chooses its own
+		// without a server, a node that does not join chooses its own
+		if err != nil && (wait != ownRangeWait || ctx.Err() != nil) {
 			return nil, nil, err
 		}
 		if len(given) > 0 {
@@ -60,9 +63,12 @@ func askPodCIDRs(ctx context.Context, cfg Config, dir DataDir, cl *client.Client
 	return choosePodCIDRs(cfg.PodCIDRs, dir, cfg.Controllers.PodRanges)
 }
 
-// settledPodCIDRs returns the stored pod CIDRs. If another node has the same ones, or the Node object has others, it returns new ones from
-// the cluster, provided that no pod has an address yet. None: the node must ask as if it were new.
-func settledPodCIDRs(ctx context.Context, cfg Config, dir DataDir, cl *client.Client, have []netip.Prefix) ([]netip.Prefix, error) {
+// settledPodCIDRs returns the stored pod CIDRs. If another node has the same ones, or the Node object has others, it
+// returns new ones from the cluster, provided that no pod has an address yet. None: the node must ask as if it were
+// new.
+func settledPodCIDRs(
+	ctx context.Context, cfg Config, dir DataDir, cl *client.Client, have []netip.Prefix,
+) ([]netip.Prefix, error) {
 	if cfg.RuntimeEndpoint != "" || cfg.CNI.on() {
 		return have, nil // pods use them
 	}
@@ -99,11 +105,14 @@ func otherPodCIDRs(ctx context.Context, n *corev1.Node, cl *client.Client) ([]ne
 	ctx, cancel := context.WithTimeout(ctx, joinRangeWait)
 	defer cancel()
 	had := strings.Join(n.Spec.PodCIDRs, ",")
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]string{nodeipam.AnnotationRelease: had}}})
+	patch, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"annotations": map[string]string{nodeipam.AnnotationRelease: had}},
+	})
 	if err != nil {
 		return nil, err
 	}
-	if n, err = cl.CoreV1().Nodes().Patch(ctx, n.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}); err != nil {
+	if n, err = cl.CoreV1().Nodes().Patch(ctx, n.Name, types.StrategicMergePatchType, patch,
+		metav1.PatchOptions{}); err != nil {
 		return nil, fmt.Errorf("give up the node's pod addresses, which another node has: %w", err)
 	}
 	return waitPodCIDRs(ctx, cl, n, func(n *corev1.Node) bool {
@@ -130,9 +139,13 @@ func givenPodCIDRs(ctx context.Context, cfg Config, cl *client.Client, wait time
 }
 
 // waitPodCIDRs waits until the node's pod CIDRs satisfy wanted; none: they did not in time.
-func waitPodCIDRs(ctx context.Context, cl *client.Client, n *corev1.Node, wanted func(*corev1.Node) bool) ([]netip.Prefix, error) {
+func waitPodCIDRs(ctx context.Context, cl *client.Client, n *corev1.Node, wanted func(
+	*corev1.Node,
+) bool,
+) ([]netip.Prefix, error) {
 	w, err := cl.CoreV1().Nodes().Watch(ctx, metav1.ListOptions{
-		FieldSelector: fields.OneTermEqualSelector("metadata.name", n.Name).String(), ResourceVersion: n.ResourceVersion,
+		FieldSelector:   fields.OneTermEqualSelector("metadata.name", n.Name).String(),
+		ResourceVersion: n.ResourceVersion,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("ask the API server for the node's pod addresses: %w", err)
@@ -157,7 +170,11 @@ func waitPodCIDRs(ctx context.Context, cl *client.Client, n *corev1.Node, wanted
 func newNode(cfg Config) *corev1.Node {
 	var kc kubelet.Config
 	cfg.Node.apply(&kc)
-	labels := map[string]string{corev1.LabelHostname: cfg.NodeName, corev1.LabelOSStable: "linux", corev1.LabelArchStable: goruntime.GOARCH}
+	labels := map[string]string{
+		corev1.LabelHostname:   cfg.NodeName,
+		corev1.LabelOSStable:   "linux",
+		corev1.LabelArchStable: goruntime.GOARCH,
+	}
 	maps.Copy(labels, kc.Labels)
 	return &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: cfg.NodeName, Labels: labels},

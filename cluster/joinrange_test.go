@@ -20,8 +20,8 @@ import (
 	"keelson/controllers/nodeipam"
 )
 
-// TestSettledPodCIDRs: a node without pods takes the ranges that its Node has, gives up those that another node has, and starts without a
-// server.
+// TestSettledPodCIDRs: a node without pods takes the ranges that its Node has, gives up those that another node has,
+// and starts without a server.
 func TestSettledPodCIDRs(t *testing.T) {
 	mine := netip.MustParsePrefix("10.42.7.0/24")
 	given := func(cidrs ...string) *corev1.Node {
@@ -53,7 +53,8 @@ func TestSettledPodCIDRs(t *testing.T) {
 			})
 			// The controller: who gives up is made anew and given another range.
 			cl.PrependReactor("patch", "nodes", func(a clienttesting.Action) (bool, runtime.Object, error) {
-				if p := string(a.(clienttesting.PatchAction).GetPatch()); !strings.Contains(p, nodeipam.AnnotationRelease+`":"10.42.7.0/24"`) {
+				if p := string(a.(clienttesting.PatchAction).GetPatch()); !strings.Contains(p,
+					nodeipam.AnnotationRelease+`":"10.42.7.0/24"`) {
 					t.Errorf("the node says %s", p)
 				}
 				return true, contested, nil
@@ -66,11 +67,13 @@ func TestSettledPodCIDRs(t *testing.T) {
 				return true, w, nil
 			})
 			dir := DataDir(t.TempDir())
-			got, err := settledPodCIDRs(t.Context(), Config{NodeName: "n"}, dir, &client.Client{Interface: cl}, []netip.Prefix{mine})
+			got, err := settledPodCIDRs(t.Context(), Config{NodeName: "n"}, dir, &client.Client{Interface: cl},
+				[]netip.Prefix{mine})
 			if err != nil || fmt.Sprint(got) != tc.want {
 				t.Errorf("ranges %v, %v, want %s", got, err, tc.want)
 			}
-			if kept, err := storedPodCIDRs(dir); err != nil || strings.Join(prefixStrings(kept), "\n") != strings.TrimSpace(tc.file) {
+			if kept, err := storedPodCIDRs(dir); err != nil ||
+				strings.Join(prefixStrings(kept), "\n") != strings.TrimSpace(tc.file) {
 				t.Errorf("remembered: %v, %v, want %s", kept, err, tc.file)
 			}
 		})

@@ -12,19 +12,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// missingForNode explains in a sentence what this process or machine lacks for a real node; nil: nothing is known to be missing. The part
-// that needs a feature reports what shows only in use, such as missing overlay mounts.
+// missingForNode explains in a sentence what this process or machine lacks for a real node; nil: nothing is known to be
+// missing. The part that needs a feature reports what shows only in use, such as missing overlay mounts.
 func missingForNode() error {
 	status, err := os.ReadFile("/proc/self/status")
 	if err != nil {
 		return fmt.Errorf("a real node needs /proc: %w", err)
 	}
 	if missing := missingCapabilities(string(status)); len(missing) > 0 {
-		return fmt.Errorf("a real node needs %s, which this process does not have even as root: give it to it, or run as another user for a fake node",
+		return fmt.Errorf("a real node needs %s, which this process does not have even as root: give it to it, or "+
+			"run as another user for a fake node",
 			strings.Join(missing, " and "))
 	}
 	if _, err := os.Stat("/sys/fs/cgroup"); err != nil {
-		return errors.New("a real node needs control groups at /sys/fs/cgroup, where nothing is mounted: mount them, or run as another user for a fake node")
+		return errors.New("a real node needs control groups at /sys/fs/cgroup, where nothing is mounted: mount them, " +
+			"or run as another user for a fake node")
 	}
 	return nil
 }

@@ -74,8 +74,10 @@ func (i *identities) open(cfg Config) (*keys, error) {
 		return nil, err
 	}
 	if k.kubelet, err = serverCert(ca, "kubelet-server", pki.Subject{
-		Name: "system:node:" + cfg.NodeName, Groups: []string{auth.Nodes}, DNS: []string{cfg.NodeName, "localhost"},
-		IPs: append([]net.IP{net.IPv4(127, 0, 0, 1)}, netIPs(nodeIPs(cfg))...),
+		Name:   "system:node:" + cfg.NodeName,
+		Groups: []string{auth.Nodes},
+		DNS:    []string{cfg.NodeName, "localhost"},
+		IPs:    append([]net.IP{net.IPv4(127, 0, 0, 1)}, netIPs(nodeIPs(cfg))...),
 	}); err != nil {
 		return nil, err
 	}
@@ -127,8 +129,8 @@ func (k *keys) openAgents(cfg Config) (err error) {
 
 const frontProxyUser = "front-proxy-client"
 
-// openProxy creates the front-proxy CA and client certificate, by which aggregated servers authenticate this one. The CA is separate: a
-// holder of such a certificate may name any user.
+// openProxy creates the front-proxy CA and client certificate, by which aggregated servers authenticate this one. The
+// CA is separate: a holder of such a certificate may name any user.
 func (k *keys) openProxy(ids *identities) error {
 	var err error
 	if k.proxyCA, err = ids.authority("front-proxy-ca"); err != nil {
@@ -150,7 +152,8 @@ const authenticationInfoName = "extension-apiserver-authentication"
 // authenticationInfo is the ConfigMap of that name.
 func (k *keys) authenticationInfo() *corev1.ConfigMap {
 	cm := &corev1.ConfigMap{}
-	cm.Namespace, cm.Name = "kube-system", authenticationInfoName
+	cm.Namespace = "kube-system"
+	cm.Name = authenticationInfoName
 	cm.Data = map[string]string{
 		"client-ca-file":                     string(k.ca.CertPEM()) + string(k.clientCA),
 		"requestheader-client-ca-file":       string(k.proxyCA.CertPEM()),

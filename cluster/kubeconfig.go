@@ -26,8 +26,8 @@ func ReadKubeconfig(dir DataDir, named string) (*rest.Config, error) {
 	return c, nil
 }
 
-// openError is why a file cannot be opened for reading; nil: it can. The errors of clientcmd do not wrap it. It does not wait for
-// the writer of a pipe.
+// openError is why a file cannot be opened for reading; nil: it can. The errors of clientcmd do not wrap it. It does
+// not wait for the writer of a pipe.
 func openError(path string) error {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
@@ -36,8 +36,8 @@ func openError(path string) error {
 	return f.Close()
 }
 
-// kubeconfigError explains why the kubeconfig named, or the directory's when named is empty, cannot be used. opening is the error of opening it,
-// or nil.
+// kubeconfigError explains why the kubeconfig named, or the directory's when named is empty, cannot be used. opening is
+// the error of opening it, or nil.
 func kubeconfigError(dir DataDir, named string, opening, err error) error {
 	switch {
 	case errors.Is(opening, fs.ErrPermission):

@@ -40,10 +40,12 @@ func TestPipeIsNotWaitedFor(t *testing.T) {
 	}
 }
 
-// TestNoCluster: the hint names the directory that was asked for. A kubeconfig that was named is told as what is wrong with it.
+// TestNoCluster: the hint names the directory that was asked for. A kubeconfig that was named is told as what is wrong
+// with it.
 func TestNoCluster(t *testing.T) {
 	dir := DataDir(t.TempDir())
-	broken, absent := dir.Sub("broken.yaml"), dir.Sub("absent.yaml")
+	broken := dir.Sub("broken.yaml")
+	absent := dir.Sub("absent.yaml")
 	if err := os.WriteFile(broken, []byte("apiVersion: [\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -58,7 +60,8 @@ func TestNoCluster(t *testing.T) {
 		empty:  empty + " cannot be read as a kubeconfig: ",
 	} {
 		_, err := ReadKubeconfig(dir, named)
-		if err == nil || !strings.HasPrefix(err.Error(), want) || named != "" && strings.Contains(err.Error(), "keelson up") {
+		if err == nil || !strings.HasPrefix(err.Error(), want) || named != "" && strings.Contains(err.Error(),
+			"keelson up") {
 			t.Errorf("kubeconfig %q: got %v, want %s", named, err, want)
 		}
 	}
@@ -75,12 +78,14 @@ func TestNoCluster(t *testing.T) {
 func TestStoppableDenied(t *testing.T) {
 	for _, purge := range []bool{false, true} {
 		err := stoppable("/d", purge, denied)
-		if !errors.Is(err, fs.ErrPermission) || !strings.Contains(err.Error(), "/d/keelson.pid cannot be opened: permission denied; run this command as") {
+		if !errors.Is(err, fs.ErrPermission) ||
+			!strings.Contains(err.Error(), "/d/keelson.pid cannot be opened: permission denied; run this command as") {
 			t.Errorf("purge %v: got %v, want that it may not be read, and what to do", purge, err)
 		}
 	}
 	dir := DataDir(t.TempDir())
-	if err := stoppable(dir, true, os.Stat); err == nil || !strings.Contains(err.Error(), "is not a cluster's data directory") {
+	if err := stoppable(dir, true, os.Stat); err == nil ||
+		!strings.Contains(err.Error(), "is not a cluster's data directory") {
 		t.Errorf("an empty directory: got %v", err)
 	}
 	if err := os.WriteFile(dir.NodePidFile(), nil, 0o600); err != nil {

@@ -28,16 +28,16 @@ import (
 	"keelson/pki"
 )
 
-// The API server as a client of kubelets has a CA of its own, which the API server does not trust, and a user in no group. Someone who
-// makes the server call itself with this certificate gets no rights (docs/decisions/0062).
+// The API server as a client of kubelets has a CA of its own, which the API server does not trust, and a user in no
+// group. Someone who makes the server call itself with this certificate gets no rights (docs/decisions/0062).
 const (
 	kubeletClientAuthority = "kubelet-client-ca"
 	kubeletClientPair      = "apiserver-kubelet-client"
 	kubeletClientUser      = authz.KubeletClient
 )
 
-// openKubeletClient creates the CA and the certificate. It replaces a certificate of an earlier version, which the cluster's CA had signed
-// for system:masters.
+// openKubeletClient creates the CA and the certificate. It replaces a certificate of an earlier version, which the
+// cluster's CA had signed for system:masters.
 func (k *keys) openKubeletClient(ids *identities) error {
 	ca, err := ids.authority(kubeletClientAuthority)
 	if err != nil {
@@ -56,7 +56,11 @@ func (k *keys) openKubeletClient(ids *identities) error {
 
 // kubeletClient is the TLS configuration for calls to kubelets.
 func (k *keys) kubeletClient() *tls.Config {
-	return &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{k.kubeletClientCert}, RootCAs: k.ca.Pool()}
+	return &tls.Config{
+		MinVersion:   tls.VersionTLS12,
+		Certificates: []tls.Certificate{k.kubeletClientCert},
+		RootCAs:      k.ca.Pool(),
+	}
 }
 
 // kubeletClientInfo is the ConfigMap in which nodes read the CA of the API server's client certificate.
@@ -64,12 +68,21 @@ func (k *keys) kubeletClientInfo() []runtime.Object {
 	meta := metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: kubeletClientAuthority}
 	return []runtime.Object{
 		&corev1.ConfigMap{ObjectMeta: meta, Data: map[string]string{clientCAKey: string(k.kubeletClientCA.CertPEM())}},
-		&rbacv1.Role{ObjectMeta: meta, Rules: []rbacv1.PolicyRule{
-			{APIGroups: []string{""}, Resources: []string{"configmaps"}, ResourceNames: []string{kubeletClientAuthority}, Verbs: []string{"get"}},
-		}},
+		&rbacv1.Role{
+			ObjectMeta: meta,
+			Rules: []rbacv1.PolicyRule{
+				{
+					APIGroups:     []string{""},
+					Resources:     []string{"configmaps"},
+					ResourceNames: []string{kubeletClientAuthority},
+					Verbs:         []string{"get"},
+				},
+			},
+		},
 		&rbacv1.RoleBinding{
-			ObjectMeta: meta, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: kubeletClientAuthority},
-			Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: auth.Nodes}},
+			ObjectMeta: meta,
+			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: kubeletClientAuthority},
+			Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: auth.Nodes}},
 		},
 	}
 }
@@ -106,21 +119,22 @@ func (a *kubeletClientCAs) set(pem []byte) error {
 	return nil
 }
 
-// How long after the last response the API server is asked again, when a client connects. A response without a CA may come from a server
-// that has yet to be upgraded.
+// How long after the last response the API server is asked again, when a client connects. A response without a CA may
+// come from a server that has yet to be upgraded.
 const (
 	askAgainUnknown = 10 * time.Second
 	askAgainKnown   = 10 * time.Minute
 )
 
-// learn returns a function that reads the CA of the API server's client certificate from the API server, and stores it in file for the next
-// start. A server that has no such ConfigMap is not Keelson or is older: until it has one, the CA otherwise applies, as in clusters of
-// kubeadm.
+// learn returns a function that reads the CA of the API server's client certificate from the API server, and stores it
+// in file for the next start. A server that has no such ConfigMap is not Keelson or is older: until it has one, the CA
+// otherwise applies, as in clusters of kubeadm.
 func (a *kubeletClientCAs) learn(to *rest.Config, file string, otherwise []byte, log *slog.Logger) run.Func {
 	return func(ctx context.Context, ready func()) error {
 		known, err := a.read(file)
 		if err != nil {
-			return fmt.Errorf("authorities of the API server's client certificate: %w; delete %s to have them fetched again", err, file)
+			return fmt.Errorf("authorities of the API server's client certificate: %w; delete %s to have them "+
+				"fetched again", err, file)
 		}
 		cl, err := kubernetes.NewForConfig(to)
 		if err != nil {
@@ -128,7 +142,8 @@ func (a *kubeletClientCAs) learn(to *rest.Config, file string, otherwise []byte,
 		}
 		ready()
 		a.follow(ctx, known, func(ctx context.Context) (bool, error) {
-			cm, err := cl.CoreV1().ConfigMaps(metav1.NamespaceSystem).Get(ctx, kubeletClientAuthority, metav1.GetOptions{})
+			cm, err := cl.CoreV1().ConfigMaps(metav1.NamespaceSystem).Get(ctx, kubeletClientAuthority,
+				metav1.GetOptions{})
 			if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
 				return false, nil
 			}
@@ -141,15 +156,18 @@ func (a *kubeletClientCAs) learn(to *rest.Config, file string, otherwise []byte,
 	}
 }
 
-// follow calls ask until it succeeds, and again when clients connect, until ctx ends. ask reports whether the server names a CA, which it
-// has stored then.
-func (a *kubeletClientCAs) follow(ctx context.Context, known bool, ask func(context.Context) (bool, error), otherwise []byte, log *slog.Logger) {
+// follow calls ask until it succeeds, and again when clients connect, until ctx ends. ask reports whether the server
+// names a CA, which it has stored then.
+func (a *kubeletClientCAs) follow(
+	ctx context.Context, known bool, ask func(context.Context) (bool, error), otherwise []byte, log *slog.Logger,
+) {
 	for wait := time.Second; ctx.Err() == nil; {
 		found, err := ask(ctx)
 		if err == nil && !found && !known {
 			err = a.set(otherwise)
 		}
-		pause, called := wait, (chan struct{})(nil)
+		pause := wait
+		called := (chan struct{})(nil)
 		switch {
 		case err != nil:
 			if ctx.Err() == nil {
@@ -157,9 +175,14 @@ func (a *kubeletClientCAs) follow(ctx context.Context, known bool, ask func(cont
 			}
 			wait = min(2*wait, time.Minute)
 		case found:
-			known, wait, pause, called = true, time.Second, askAgainKnown, a.connected
+			known = true
+			wait = time.Second
+			pause = askAgainKnown
+			called = a.connected
 		default:
-			wait, pause, called = time.Second, askAgainUnknown, a.connected
+			wait = time.Second
+			pause = askAgainUnknown
+			called = a.connected
 		}
 		select {
 		case <-ctx.Done():

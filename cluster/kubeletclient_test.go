@@ -15,8 +15,9 @@ import (
 	"keelson/pki"
 )
 
-// TestClientAuthorityIsLearnedLater: a kubelet that met an API server of an earlier version, which names no authority, asks again when it
-// is called, and so lets the server in after the server's upgrade too. While nobody calls it asks nothing.
+// TestClientAuthorityIsLearnedLater: a kubelet that met an API server of an earlier version, which names no authority,
+// asks again when it is called, and so lets the server in after the server's upgrade too. While nobody calls it asks
+// nothing.
 func TestClientAuthorityIsLearnedLater(t *testing.T) {
 	cluster, err := pki.Open(t.TempDir(), "ca")
 	if err != nil {

@@ -19,13 +19,14 @@ import (
 
 // ListenOptions say where the API is served.
 type ListenOptions struct {
-	// Bind is the address that the API listens on; 0.0.0.0 or :: are all addresses. Empty: 127.0.0.1 and, on a node with the built-in
-	// network, the node's address in its pod network.
+	// Bind is the address that the API listens on; 0.0.0.0 or :: are all addresses. Empty: 127.0.0.1 and, on a node
+	// with the built-in network, the node's address in its pod network.
 	Bind string
 }
 
 func (o *ListenOptions) flags(fl *pflag.FlagSet) {
-	fl.StringVar(&o.Bind, "bind-address", "", "serve the API at `IP`, 0.0.0.0 for all addresses of this machine (default 127.0.0.1, and this node's pods)")
+	fl.StringVar(&o.Bind, "bind-address", "",
+		"serve the API at `IP`, 0.0.0.0 for all addresses of this machine (default 127.0.0.1, and this node's pods)")
 }
 
 func (o ListenOptions) validate() error {
@@ -52,15 +53,19 @@ func (o ListenOptions) Opens() string {
 	case ip.IsLoopback():
 		return ""
 	case ip.IsUnspecified():
-		return "the API listens on every address of this machine: whoever reaches one can try to log in, and see the version without"
+		return "the API listens on every address of this machine: whoever reaches one can try to log in, and see the " +
+			"version without"
 	default:
-		return fmt.Sprintf("the API listens on %s: whoever reaches that address can try to log in, and see the version without", ip)
+		return fmt.Sprintf("the API listens on %s: whoever reaches that address can try to log in, and see the "+
+			"version without", ip)
 	}
 }
 
-// podGateway is this machine's address in its own pod network. The API listens there too: pods reach it, other machines do not.
+// podGateway is this machine's address in its own pod network. The API listens there too: pods reach it, other machines
+// do not.
 func (c Config) podGateway() (netip.Addr, bool) {
-	if c.Listen.Bind != "" || c.Rootless || c.RuntimeEndpoint != "" || c.NoNode && !c.PodsBeside || len(c.PodCIDRs) == 0 {
+	if c.Listen.Bind != "" || c.Rootless || c.RuntimeEndpoint != "" || c.NoNode && !c.PodsBeside ||
+		len(c.PodCIDRs) == 0 {
 		return netip.Addr{}, false
 	}
 	return c.PodCIDRs[0].Masked().Addr().Next(), true
@@ -112,7 +117,9 @@ func openListeners(cfg Config) (*listeners, error) {
 func listen(ip netip.Addr, port int) (net.Listener, error) {
 	lc := net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) error {
 		var err error
-		if ctl := raw.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.SOL_IP, unix.IP_FREEBIND, 1) }); ctl != nil {
+		if ctl := raw.Control(func(fd uintptr) {
+			err = unix.SetsockoptInt(int(fd), unix.SOL_IP, unix.IP_FREEBIND, 1)
+		}); ctl != nil {
 			return ctl
 		}
 		return err
@@ -123,9 +130,11 @@ func listen(ip netip.Addr, port int) (net.Listener, error) {
 	l, err := lc.Listen(context.Background(), "tcp", net.JoinHostPort(ip.String(), strconv.Itoa(port)))
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
-		return nil, fmt.Errorf("port %d on %s is used by another program: stop it or choose another with --port", port, ip)
+		return nil, fmt.Errorf("port %d on %s is used by another program: stop it or choose another with --port", port,
+			ip)
 	case errors.Is(err, syscall.EADDRNOTAVAIL):
-		return nil, fmt.Errorf("this machine has no address %s: give --bind-address one that `ip address` shows, or 0.0.0.0", ip)
+		return nil, fmt.Errorf("this machine has no address %s: give --bind-address one that `ip address` shows, or "+
+			"0.0.0.0", ip)
 	case err != nil:
 		return nil, fmt.Errorf("listen on port %d of %s: %w", port, ip, err)
 	}

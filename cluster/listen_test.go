@@ -27,7 +27,16 @@ func TestEndpoint(t *testing.T) {
 		"another runtime":   {Config{RuntimeEndpoint: "unix:///x"}, ""},
 		"an address":        {Config{Options: Options{Listen: ListenOptions{Bind: "192.0.2.7"}}}, "192.0.2.7"},
 		"loopback, said so": {Config{Options: Options{Listen: ListenOptions{Bind: "127.0.0.1"}}}, ""},
-		"advertised":        {Config{Options: Options{Services: options.Services{Advertise: "192.0.2.9"}, Listen: ListenOptions{Bind: "0.0.0.0"}}}, "192.0.2.9"},
+		"advertised": {
+			Config{
+				Options: Options{
+					Services: options.Services{Advertise: "192.0.2.9"},
+					Listen: ListenOptions{
+						Bind: "0.0.0.0",
+					},
+				},
+			}, "192.0.2.9",
+		},
 	} {
 		c.cfg.PodCIDRs = pods
 		got := ""
@@ -37,14 +46,22 @@ func TestEndpoint(t *testing.T) {
 		if got != c.want {
 			t.Errorf("%s: got %q, want %q", name, got, c.want)
 		}
-		ips := servingAddresses(c.cfg, []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16"), netip.MustParsePrefix("fd00::/108")})
+		ips := servingAddresses(c.cfg, []netip.Prefix{
+			netip.MustParsePrefix("10.96.0.0/16"), netip.MustParsePrefix("fd00::/108"),
+		})
 		for _, want := range []string{"127.0.0.1", "10.96.0.1", "fd00::1", c.want} {
 			if want != "" && !slices.ContainsFunc(ips, func(ip net.IP) bool { return ip.Equal(net.ParseIP(want)) }) {
 				t.Errorf("%s: the certificate is not for %s: %v", name, want, ips)
 			}
 		}
 	}
-	for bind, want := range map[string]string{"": "", "127.0.0.1": "", "::1": "", "0.0.0.0": "every address", "192.0.2.7": "listens on 192.0.2.7"} {
+	for bind, want := range map[string]string{
+		"":          "",
+		"127.0.0.1": "",
+		"::1":       "",
+		"0.0.0.0":   "every address",
+		"192.0.2.7": "listens on 192.0.2.7",
+	} {
 		if got := (ListenOptions{Bind: bind}).Opens(); (got == "") != (want == "") || !strings.Contains(got, want) {
 			t.Errorf("bind %q opens %q, want %q", bind, got, want)
 		}
@@ -71,7 +88,8 @@ func TestListeners(t *testing.T) {
 		if err != nil || got.RemoteAddr().String() != c.LocalAddr().String() {
 			t.Errorf("%s: %v", host, err)
 		}
-		_, _ = c.Close(), got.Close()
+		_ = c.Close()
+		_ = got.Close()
 	}
 	if err := errors.Join(l.Close(), l.Close()); err != nil {
 		t.Error(err)
@@ -85,7 +103,8 @@ func TestListeners(t *testing.T) {
 		t.Fatalf("an address that is not there yet: %v", err)
 	}
 	_ = far.Close()
-	if _, err := listen(netip.MustParseAddr("fd00:dead::1"), 0); err == nil || !strings.Contains(err.Error(), "this machine has no address") {
+	if _, err := listen(netip.MustParseAddr("fd00:dead::1"), 0); err == nil ||
+		!strings.Contains(err.Error(), "this machine has no address") {
 		t.Errorf("an address of nobody: %v", err)
 	}
 }

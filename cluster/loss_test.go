@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// TestLostWritesAreToldOf: a start, a backup and a migration refuse a store that lacks acknowledged writes, in one sentence that names
-// the file and the flag; with the flag they go on.
+// TestLostWritesAreToldOf: a start, a backup and a migration refuse a store that lacks acknowledged writes, in one
+// sentence that names the file and the flag; with the flag they go on.
 func TestLostWritesAreToldOf(t *testing.T) {
 	log := slog.New(slog.DiscardHandler)
 	made := func() DataDir {
@@ -28,7 +28,8 @@ func TestLostWritesAreToldOf(t *testing.T) {
 			t.Fatal(err)
 		}
 		for i := range 200 {
-			if _, err := st.Create(t.Context(), fmt.Sprintf("/registry/configmaps/default/%03d", i), make([]byte, 900)); err != nil {
+			if _, err := st.Create(t.Context(), fmt.Sprintf("/registry/configmaps/default/%03d", i),
+				make([]byte, 900)); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -83,7 +84,10 @@ func TestLostWritesAreToldOf(t *testing.T) {
 				t.Errorf("%s, %s: no error", name, what)
 				continue
 			}
-			for _, want := range []string{filepath.Base(newest), "expected revision 201, found revision", "--accept-data-loss", "restore a backup"} {
+			for _, want := range []string{
+				filepath.Base(newest), "expected revision 201, found revision", "--accept-data-loss",
+				"restore a backup",
+			} {
 				if !strings.Contains(err.Error(), want) {
 					t.Errorf("%s, %s: %q does not say %q", name, what, err, want)
 				}
@@ -123,7 +127,8 @@ func TestLostStore(t *testing.T) {
 			if err := gone(); err != nil {
 				t.Fatal(err)
 			}
-			if st, err := openEmbedded(dir, log, false); err == nil || !strings.Contains(err.Error(), "--accept-data-loss") {
+			if st, err := openEmbedded(dir, log, false); err == nil ||
+				!strings.Contains(err.Error(), "--accept-data-loss") {
 				t.Errorf("got %v, %v; want a refusal", st, err)
 			}
 			if err := os.RemoveAll(dir.Sub("store")); err != nil {

@@ -15,7 +15,8 @@ import (
 	"keelson/timeline"
 )
 
-// markSender returns who may send which marks: an agent those of its own steps, a node those of its own pods, and an administrator all.
+// markSender returns who may send which marks: an agent those of its own steps, a node those of its own pods, and an
+// administrator all.
 func markSender(reader func() *apiserver.Reader) func(*http.Request) timeline.Sender {
 	steps := map[string][]mark.Step{}
 	for _, r := range table() {
@@ -31,13 +32,15 @@ func markSender(reader func() *apiserver.Reader) func(*http.Request) timeline.Se
 		u := pipeline.From(r.Context()).User
 		s := timeline.Sender{Name: u.Name}
 		if node, ok := authz.NodeName(u); ok {
-			s.Node, s.Steps = node, timeline.NodeSteps
+			s.Node = node
+			s.Steps = timeline.NodeSteps
 			s.Bound = func() map[string]timeline.Pod { return podsByUID(reader().PodsOn(node)) }
 			return s
 		}
 		s.Steps = steps[u.Name]
 		if node, ok := admission.RoleNode(u, accounts); ok { // a role on a node: marks of that node's pods
-			s.Node, s.Bound = node, func() map[string]timeline.Pod { return podsByUID(reader().PodsOn(node)) }
+			s.Node = node
+			s.Bound = func() map[string]timeline.Pod { return podsByUID(reader().PodsOn(node)) }
 			if s.Steps == nil {
 				s.Steps = []mark.Step{}
 			}

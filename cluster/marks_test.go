@@ -18,17 +18,19 @@ import (
 	"keelson/lib/mark"
 )
 
-// TestNodesCannotForgeTimelines: over HTTPS, with real credentials, a node's marks of another node's pod change nothing; strangers send
-// none.
+// TestNodesCannotForgeTimelines: over HTTPS, with real credentials, a node's marks of another node's pod change
+// nothing; strangers send none.
 func TestNodesCannotForgeTimelines(t *testing.T) {
 	c, admin := serve(t, func(*Config) {})
 	pods := map[string]*corev1.Pod{}
-	if _, err := admin.CoreV1().ServiceAccounts("default").Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}, metav1.CreateOptions{}); err != nil {
+	if _, err := admin.CoreV1().ServiceAccounts("default").Create(t.Context(),
+		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	for name, node := range map[string]string{"mine": "one", "theirs": "two"} {
 		p, err := admin.CoreV1().Pods("default").Create(t.Context(), &corev1.Pod{
-			ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.PodSpec{NodeName: node, Containers: []corev1.Container{{Name: "c", Image: "i"}}},
+			ObjectMeta: metav1.ObjectMeta{Name: name},
+			Spec:       corev1.PodSpec{NodeName: node, Containers: []corev1.Container{{Name: "c", Image: "i"}}},
 		}, metav1.CreateOptions{})
 		if err != nil {
 			t.Fatal(err)
@@ -42,13 +44,22 @@ func TestNodesCannotForgeTimelines(t *testing.T) {
 		}
 		defer hc.CloseIdleConnections()
 		b, err := json.Marshal(mark.Mark{
-			Step: mark.StepSeen, Component: "kubelet one", At: time.Now(), Detail: &mark.Seen{Source: "api"},
-			Subject: mark.Subject{Resource: "pods", Namespace: "default", Name: name, UID: string(pods[name].UID)},
+			Step:      mark.StepSeen,
+			Component: "kubelet one",
+			At:        time.Now(),
+			Detail:    &mark.Seen{Source: "api"},
+			Subject: mark.Subject{
+				Resource:  "pods",
+				Namespace: "default",
+				Name:      name,
+				UID:       string(pods[name].UID),
+			},
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, cfg.Host+"/keelson/v1/marks", bytes.NewReader(b))
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, cfg.Host+"/keelson/v1/marks",
+			bytes.NewReader(b))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -78,9 +89,17 @@ func TestNodesCannotForgeTimelines(t *testing.T) {
 			t.Errorf("story of %s: %d %s, want the node's word in it: %v", name, code, body, want)
 		}
 	}
-	for _, path := range []string{"timeline/default/mine", "timeline/default/mine?follow=true", "why/default/mine", "backup"} {
-		for _, cfg := range []*rest.Config{node, c.clientOf(t, "mallory"), {Host: c.URL(), TLSClientConfig: rest.TLSClientConfig{CAData: c.keys.ca.CertPEM()}}} {
-			if code, body := httpGet(t, cfg, "/keelson/v1/"+path); code != http.StatusForbidden && code != http.StatusUnauthorized {
+	for _, path := range []string{
+		"timeline/default/mine", "timeline/default/mine?follow=true", "why/default/mine", "backup",
+	} {
+		for _, cfg := range []*rest.Config{
+			node, c.clientOf(t, "mallory"), {
+				Host:            c.URL(),
+				TLSClientConfig: rest.TLSClientConfig{CAData: c.keys.ca.CertPEM()},
+			},
+		} {
+			if code, body := httpGet(t, cfg, "/keelson/v1/"+path); code != http.StatusForbidden &&
+				code != http.StatusUnauthorized {
 				t.Errorf("/keelson/v1/%s: %d %s, want 401 or 403", path, code, body)
 			}
 		}

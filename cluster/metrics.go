@@ -13,30 +13,35 @@ import (
 	"k8s.io/client-go/tools/metrics"
 )
 
-// clientMetrics are client-go's rest_client_* metrics for the requests of this process. There is one set, because client-go has one global
-// registry.
+// clientMetrics are client-go's rest_client_* metrics for the requests of this process. There is one set, because
+// client-go has one global registry.
 var clientMetrics = sync.OnceValue(func() []prometheus.Collector {
 	requests := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "rest_client_requests_total", Help: "Number of HTTP requests, partitioned by status code, method, and host.",
+		Name: "rest_client_requests_total",
+		Help: "Number of HTTP requests, partitioned by status code, method, and host.",
 	}, []string{"code", "method", "host"})
 	took := prometheus.NewHistogramVec(prometheus.HistogramOpts{
-		Name: "rest_client_request_duration_seconds", Help: "Request latency in seconds. Broken down by verb, and host.",
+		Name:    "rest_client_request_duration_seconds",
+		Help:    "Request latency in seconds. Broken down by verb, and host.",
 		Buckets: []float64{0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0},
 	}, []string{"verb", "host"})
 	metrics.Register(metrics.RegisterOpts{RequestLatency: clientLatency{took}, RequestResult: clientResult{requests}})
 	return []prometheus.Collector{requests, took}
 })
 
-// electionMetrics are client-go's leader_election_* metrics. There is one set, created before the first election begins.
+// electionMetrics are client-go's leader_election_* metrics. There is one set, created before the first election
+// begins.
 var electionMetrics = sync.OnceValue(func() []prometheus.Collector {
 	m := electionMetric{
 		leads: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "leader_election_master_status",
-			Help: "Gauge of if the reporting system is master of the relevant lease, 0 indicates backup, 1 indicates master. 'name' is the string used to identify the lease. Please make sure to group by name.",
+			Help: "Gauge of if the reporting system is master of the relevant lease, 0 indicates backup, 1 indicates " +
+				"master. 'name' is the string used to identify the lease. Please make sure to group by name.",
 		}, []string{"name"}),
 		slow: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "leader_election_slowpath_total",
-			Help: "Total number of slow path exercised in renewing leader leases. 'name' is the string used to identify the lease. Please make sure to group by name.",
+			Help: "Total number of slow path exercised in renewing leader leases. 'name' is the string used to " +
+				"identify the lease. Please make sure to group by name.",
 		}, []string{"name"}),
 	}
 	leaderelection.SetProvider(m)
@@ -64,10 +69,18 @@ func (m electionMetric) SlowpathExercised(name string) { m.slow.WithLabelValues(
 func buildInfo() prometheus.Collector {
 	v := versionInfo()
 	g := prometheus.NewGauge(prometheus.GaugeOpts{
-		Name: "kubernetes_build_info", Help: "A metric with a constant '1' value labeled by what the program was built from and by.",
+		Name: "kubernetes_build_info",
+		Help: "A metric with a constant '1' value labeled by what the program was built from and by.",
 		ConstLabels: prometheus.Labels{
-			"major": v.Major, "minor": v.Minor, "git_version": v.GitVersion, "git_commit": v.GitCommit, "git_tree_state": v.GitTreeState,
-			"build_date": v.BuildDate, "go_version": v.GoVersion, "compiler": v.Compiler, "platform": v.Platform,
+			"major":          v.Major,
+			"minor":          v.Minor,
+			"git_version":    v.GitVersion,
+			"git_commit":     v.GitCommit,
+			"git_tree_state": v.GitTreeState,
+			"build_date":     v.BuildDate,
+			"go_version":     v.GoVersion,
+			"compiler":       v.Compiler,
+			"platform":       v.Platform,
 		},
 	})
 	g.Set(1)

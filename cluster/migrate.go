@@ -18,8 +18,9 @@ import (
 	"keelson/store/embed"
 )
 
-// MigrateToEtcd copies the objects of the embedded store in dir to etcd. No instance may use dir. etcd must be empty or hold a part of the
-// same objects: an interrupted copy can be repeated. Keys and values are kept, revisions are not. acceptLoss is Config.AcceptDataLoss.
+// MigrateToEtcd copies the objects of the embedded store in dir to etcd. No instance may use dir. etcd must be empty or
+// hold a part of the same objects: an interrupted copy can be repeated. Keys and values are kept, revisions are not.
+// acceptLoss is Config.AcceptDataLoss.
 func MigrateToEtcd(ctx context.Context, dir DataDir, e EtcdConfig, acceptLoss bool) (int64, error) {
 	from, to, end, err := openBoth(ctx, dir, e, acceptLoss)
 	if err != nil {
@@ -50,7 +51,9 @@ func MigrateToEtcd(ctx context.Context, dir DataDir, e EtcdConfig, acceptLoss bo
 }
 
 // openBoth locks the directory and opens both stores.
-func openBoth(ctx context.Context, dir DataDir, e EtcdConfig, acceptLoss bool) (embedded, remote store.Store, end func(), err error) {
+func openBoth(
+	ctx context.Context, dir DataDir, e EtcdConfig, acceptLoss bool,
+) (embedded, remote store.Store, end func(), err error) {
 	if _, err := os.Stat(dir.Sub("store")); err != nil {
 		return nil, nil, nil, fmt.Errorf("no embedded store in %s: %w", dir, err)
 	}
@@ -68,10 +71,15 @@ func openBoth(ctx context.Context, dir DataDir, e EtcdConfig, acceptLoss bool) (
 	}
 	remote, err = e.open(ctx, slog.New(slog.DiscardHandler))
 	if err != nil {
-		_, _ = embedded.Close(), lock.Close()
+		_ = embedded.Close()
+		_ = lock.Close()
 		return nil, nil, nil, err
 	}
-	return embedded, remote, func() { _, _, _ = remote.Close(), embedded.Close(), lock.Close() }, nil
+	return embedded, remote, func() {
+		_ = remote.Close()
+		_ = embedded.Close()
+		_ = lock.Close()
+	}, nil
 }
 
 // onlyCopies returns an error if the target holds anything that the source does not.
@@ -104,7 +112,10 @@ func compare(ctx context.Context, from, to store.Store) error {
 	}); err != nil {
 		return err
 	}
-	if _, err := backup.Walk(ctx, to, objects.Root, func(store.KV) error { n--; return nil }); err != nil {
+	if _, err := backup.Walk(ctx, to, objects.Root, func(store.KV) error {
+		n--
+		return nil
+	}); err != nil {
 		return err
 	}
 	if n != 0 {
@@ -113,8 +124,8 @@ func compare(ctx context.Context, from, to store.Store) error {
 	return nil
 }
 
-// MigrateFromEtcd creates the embedded store in dir from the objects in etcd at one revision. Revisions are kept. It is all or nothing; a
-// store must not exist yet.
+// MigrateFromEtcd creates the embedded store in dir from the objects in etcd at one revision. Revisions are kept. It is
+// all or nothing; a store must not exist yet.
 func MigrateFromEtcd(ctx context.Context, dir DataDir, e EtcdConfig) (n int64, err error) {
 	if err := e.validate(); err != nil {
 		return 0, err

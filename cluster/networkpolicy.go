@@ -22,10 +22,16 @@ const networkPolicyRole = "networkpolicy"
 // networkPolicyIdentity has the right to read what policies refer to: pods of any node, by their labels.
 func networkPolicyIdentity() roleIdentity {
 	read := func(group string, resources ...string) rbacv1.PolicyRule {
-		return rbacv1.PolicyRule{APIGroups: []string{group}, Resources: resources, Verbs: []string{"get", "list", "watch"}}
+		return rbacv1.PolicyRule{
+			APIGroups: []string{group},
+			Resources: resources,
+			Verbs:     []string{"get", "list", "watch"},
+		}
 	}
 	return roleIdentity{
-		user: account("keelson-networkpolicy"), agent: "keelson-networkpolicy", file: "networkpolicy",
+		user:    account("keelson-networkpolicy"),
+		agent:   "keelson-networkpolicy",
+		file:    "networkpolicy",
 		account: "keelson-networkpolicy",
 		rules: []rbacv1.PolicyRule{
 			read("networking.k8s.io", "networkpolicies"), read("", "namespaces", "pods"),
@@ -44,7 +50,11 @@ func (s *site) networkPolicy() (run.Func, error) { return s.policies().Run, nil 
 func (s *site) policies() *policy.Agent {
 	if s.node.policies == nil {
 		s.node.policies = policy.New(policy.Config{
-			Client: s.client(networkPolicyIdentity()), Node: s.cfg.NodeName, Table: policyTable(s.dir), Marks: s.marks, Log: s.logOf(deeds.NetworkPolicy),
+			Client: s.client(networkPolicyIdentity()),
+			Node:   s.cfg.NodeName,
+			Table:  policyTable(s.dir),
+			Marks:  s.marks,
+			Log:    s.logOf(deeds.NetworkPolicy),
 		})
 	}
 	return s.node.policies
@@ -53,13 +63,15 @@ func (s *site) policies() *policy.Agent {
 // podConnected is runtime.Config.Connected.
 type podConnected = func(context.Context, *runtimeapi.PodSandboxConfig, []netip.Addr) error
 
-// connected returns the function that passes a new pod's addresses to the policy agent; nil: this process enforces no policies.
+// connected returns the function that passes a new pod's addresses to the policy agent; nil: this process enforces no
+// policies.
 func (s *site) connected() podConnected {
 	for _, r := range table() {
 		if r.name == networkPolicyRole && r.on(s.cfg) {
 			a := s.policies()
 			return func(ctx context.Context, pod *runtimeapi.PodSandboxConfig, addrs []netip.Addr) error {
-				return a.Connected(ctx, pod.GetMetadata().GetNamespace(), pod.GetMetadata().GetName(), pod.GetLabels(), addrs)
+				return a.Connected(ctx, pod.GetMetadata().GetNamespace(), pod.GetMetadata().GetName(), pod.GetLabels(),
+					addrs)
 			}
 		}
 	}

@@ -59,7 +59,9 @@ func serverHere(host string) map[string]net.Addr {
 func cgroupParent(dir DataDir) string { return "/keelson-" + dir.ID() }
 
 // openRuntime connects to the runtime that cfg names, or creates the built-in one with its network.
-func openRuntime(cfg Config, dir DataDir, onConnect podConnected, marks *mark.Recorder, log *slog.Logger) (nodeRuntime, error) {
+func openRuntime(
+	cfg Config, dir DataDir, onConnect podConnected, marks *mark.Recorder, log *slog.Logger,
+) (nodeRuntime, error) {
 	if cfg.RuntimeEndpoint != "" {
 		if err := writeIfChanged(dir.Sub(endpointFile), []byte(cfg.RuntimeEndpoint)); err != nil {
 			return nodeRuntime{}, fmt.Errorf("note the container runtime: %w", err)
@@ -82,7 +84,14 @@ func openRuntime(cfg Config, dir DataDir, onConnect podConnected, marks *mark.Re
 	}
 	c := cri.InProcess(rt)
 	c.DialStreams = rt.DialStreams
-	return nodeRuntime{client: c, pods: pods, plugins: plugins, runNetwork: pods.Run, run: rt.Run, reserve: reserve}, nil
+	return nodeRuntime{
+		client:     c,
+		pods:       pods,
+		plugins:    plugins,
+		runNetwork: pods.Run,
+		run:        rt.Run,
+		reserve:    reserve,
+	}, nil
 }
 
 // nodeRuntime is a node's container runtime.
@@ -103,7 +112,13 @@ func (n *nodeRuntime) keepKubelet(a net.Addr) { n.reserve(a, "the kubelet") }
 func builtinRuntime(
 	cfg Config, dir DataDir, onConnect podConnected, streamTCP bool, marks *mark.Recorder, log *slog.Logger,
 ) (rt *runtime.Runtime, pods *network.Network, plugins *cni.Network, err error) {
-	pods, err = network.New(network.Config{ID: dir.ID(), Dir: dir.Sub("network"), PodCIDRs: cfg.PodCIDRs, Plugins: cfg.CNI.on(), Log: log.With(deeds.Key, deeds.Network)})
+	pods, err = network.New(network.Config{
+		ID:       dir.ID(),
+		Dir:      dir.Sub("network"),
+		PodCIDRs: cfg.PodCIDRs,
+		Plugins:  cfg.CNI.on(),
+		Log:      log.With(deeds.Key, deeds.Network),
+	})
 	if err != nil {
 		return nil, nil, nil, err
 	}
@@ -111,9 +126,18 @@ func builtinRuntime(
 		return nil, nil, nil, err
 	}
 	rt, err = runtime.New(runtime.Config{
-		Dir: dir.Sub("runtime"), ID: dir.ID(), CgroupParent: cgroupParent(dir), Network: cfg.CNI.network(pods, plugins), Connected: onConnect, Mirrors: cfg.Mirrors,
-		Logs: cfg.Node.containerLogs(), HostPath: rootdir.Dir(dir.Sub("kubelet")).Resolve,
-		Version: KubernetesRelease, StreamTCP: streamTCP, Marks: marks, Log: log.With(deeds.Key, deeds.Runtime),
+		Dir:          dir.Sub("runtime"),
+		ID:           dir.ID(),
+		CgroupParent: cgroupParent(dir),
+		Network:      cfg.CNI.network(pods, plugins),
+		Connected:    onConnect,
+		Mirrors:      cfg.Mirrors,
+		Logs:         cfg.Node.containerLogs(),
+		HostPath:     rootdir.Dir(dir.Sub("kubelet")).Resolve,
+		Version:      KubernetesRelease,
+		StreamTCP:    streamTCP,
+		Marks:        marks,
+		Log:          log.With(deeds.Key, deeds.Runtime),
 	})
 	if err != nil || !cfg.CNI.on() {
 		plugins = nil
@@ -128,7 +152,12 @@ func removeNode(ctx context.Context, dir DataDir, waiting func(string)) error {
 	}
 	foreign := removeExternal(ctx, dir)
 	log := slog.New(slog.DiscardHandler)
-	net, err := network.New(network.Config{ID: dir.ID(), Dir: dir.Sub("network"), PodCIDRs: []netip.Prefix{anyCIDR}, Log: log})
+	net, err := network.New(network.Config{
+		ID:       dir.ID(),
+		Dir:      dir.Sub("network"),
+		PodCIDRs: []netip.Prefix{anyCIDR},
+		Log:      log,
+	})
 	if err != nil {
 		return err
 	}
@@ -137,11 +166,20 @@ func removeNode(ctx context.Context, dir DataDir, waiting func(string)) error {
 		return err
 	}
 	// The runtime need not detach pods from the built-in network one by one: the whole network is removed.
-	err = runtime.Down(ctx, runtime.Config{Network: detachOnly{plugins}, Dir: dir.Sub("runtime"), ID: dir.ID(), CgroupParent: cgroupParent(dir), Log: log, Waiting: waiting})
-	return errors.Join(append(purgeRoles(ctx, dir), foreign, err, plugins.Purge(ctx), net.Purge(ctx), bounded(ctx, "unmount volumes", waiting, func() error { return kubelet.Purge(dir.Sub("kubelet")) }))...)
+	err = runtime.Down(ctx, runtime.Config{
+		Network:      detachOnly{plugins},
+		Dir:          dir.Sub("runtime"),
+		ID:           dir.ID(),
+		CgroupParent: cgroupParent(dir),
+		Log:          log,
+		Waiting:      waiting,
+	})
+	return errors.Join(append(purgeRoles(ctx, dir), foreign, err, plugins.Purge(ctx), net.Purge(ctx),
+		bounded(ctx, "unmount volumes", waiting, func() error { return kubelet.Purge(dir.Sub("kubelet")) }))...)
 }
 
-// Time limits of a step of `keelson down` that the kernel may never finish, such as unmounting a file system whose server is gone.
+// Time limits of a step of `keelson down` that the kernel may never finish, such as unmounting a file system whose
+// server is gone.
 const (
 	stepNotice = 3 * time.Second
 	stepLimit  = 30 * time.Second
@@ -192,7 +230,8 @@ func removeExternal(ctx context.Context, dir DataDir) error {
 	}
 	rt, err := dialRuntime(string(endpoint))
 	if err != nil {
-		return fmt.Errorf("this cluster's pods may still run in %s, which does not answer; start it, or delete %s to leave them there: %w", endpoint, file, err)
+		return fmt.Errorf("this cluster's pods may still run in %s, which does not answer; start it, or delete %s to "+
+			"leave them there: %w", endpoint, file, err)
 	}
 	defer func() { _ = rt.Close() }()
 	ctx, cancel := context.WithTimeout(ctx, externalStopLimit)

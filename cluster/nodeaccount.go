@@ -46,9 +46,9 @@ func nodeAccountNames(rows []role) []string {
 	return out
 }
 
-// nodeAccountObjects are the service accounts of the roles beside kubelets, and the RBAC that lets nodes request tokens for them.
-// NodeRestriction allows a node only tokens bound to its own Node object. To deny nodes a role, delete its name from the Role and set
-// autoupdate "false".
+// nodeAccountObjects are the service accounts of the roles beside kubelets, and the RBAC that lets nodes request tokens
+// for them. NodeRestriction allows a node only tokens bound to its own Node object. To deny nodes a role, delete its
+// name from the Role and set autoupdate "false".
 func nodeAccountObjects(rows []role) []runtime.Object {
 	names := nodeAccountNames(rows)
 	if len(names) == 0 {
@@ -58,23 +58,36 @@ func nodeAccountObjects(rows []role) []runtime.Object {
 	for _, name := range names {
 		no := false
 		out = append(out, &corev1.ServiceAccount{
-			ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: name}, AutomountServiceAccountToken: &no,
+			ObjectMeta:                   metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: name},
+			AutomountServiceAccountToken: &no,
 		})
 	}
 	meta := metav1.ObjectMeta{
-		Namespace: metav1.NamespaceSystem, Name: nodeRolesName, Annotations: map[string]string{"rbac.authorization.kubernetes.io/autoupdate": "true"},
+		Namespace:   metav1.NamespaceSystem,
+		Name:        nodeRolesName,
+		Annotations: map[string]string{"rbac.authorization.kubernetes.io/autoupdate": "true"},
 	}
 	return append(out,
-		&rbacv1.Role{ObjectMeta: meta, Rules: []rbacv1.PolicyRule{
-			{APIGroups: []string{""}, Resources: []string{"serviceaccounts/token"}, ResourceNames: names, Verbs: []string{"create"}},
-		}},
+		&rbacv1.Role{
+			ObjectMeta: meta,
+			Rules: []rbacv1.PolicyRule{
+				{
+					APIGroups:     []string{""},
+					Resources:     []string{"serviceaccounts/token"},
+					ResourceNames: names,
+					Verbs:         []string{"create"},
+				},
+			},
+		},
 		&rbacv1.RoleBinding{
-			ObjectMeta: *meta.DeepCopy(), RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: nodeRolesName},
-			Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: auth.Nodes}},
+			ObjectMeta: *meta.DeepCopy(),
+			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: nodeRolesName},
+			Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: auth.Nodes}},
 		})
 }
 
-// WriteNodeRBAC writes, as YAML, the RBAC objects for the roles of a node that works as itself, on an API server that is not Keelson's.
+// WriteNodeRBAC writes, as YAML, the RBAC objects for the roles of a node that works as itself, on an API server that
+// is not Keelson's.
 func WriteNodeRBAC(w io.Writer, node string) error {
 	if errs := validation.IsDNS1123Subdomain(node); len(errs) > 0 {
 		return fmt.Errorf("%q is no name of a node: %s", node, strings.Join(errs, "; "))
@@ -86,17 +99,23 @@ func WriteNodeRBAC(w io.Writer, node string) error {
 		if r.account == "" {
 			continue
 		}
-		name, role := "keelson:"+strings.ReplaceAll(r.name, " ", "-"), r.bound
+		name := "keelson:" + strings.ReplaceAll(r.name, " ", "-")
+		role := r.bound
 		if len(r.rules) > 0 {
 			role = name
 			out = append(out, &rbacv1.ClusterRole{
-				TypeMeta: metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "ClusterRole"}, ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: r.rules,
+				TypeMeta:   metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "ClusterRole"},
+				ObjectMeta: metav1.ObjectMeta{Name: name},
+				Rules:      r.rules,
 			})
 		}
 		out = append(out, &rbacv1.ClusterRoleBinding{
 			TypeMeta:   metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "ClusterRoleBinding"},
-			ObjectMeta: metav1.ObjectMeta{Name: name + ":" + node}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
-			Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: "system:node:" + node}},
+			ObjectMeta: metav1.ObjectMeta{Name: name + ":" + node},
+			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
+			Subjects: []rbacv1.Subject{
+				{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: "system:node:" + node},
+			},
 		})
 	}
 	for _, o := range out {
@@ -111,8 +130,8 @@ func WriteNodeRBAC(w io.Writer, node string) error {
 	return nil
 }
 
-// oldNodeBindings are the ClusterRoleBindings of versions before decision 0115, which let every node read what the roles beside its kubelet
-// read.
+// oldNodeBindings are the ClusterRoleBindings of versions before decision 0115, which let every node read what the
+// roles beside its kubelet read.
 func oldNodeBindings(rows []role) []*rbacv1.ClusterRoleBinding {
 	var out []*rbacv1.ClusterRoleBinding
 	for i := range rows {
@@ -126,10 +145,10 @@ func oldNodeBindings(rows []role) []*rbacv1.ClusterRoleBinding {
 	return out
 }
 
-// nodeAccounts creates the clients of the roles beside a kubelet in its own process: the kubelet works as the node, each other role as its
-// service account. The node requests the accounts' tokens, bound to its Node object; they expire within an hour or with that object. On a
-// server that gives nodes no such tokens (Kubernetes, an older Keelson) the roles work as the node, with the rights that its administrator
-// grants.
+// nodeAccounts creates the clients of the roles beside a kubelet in its own process: the kubelet works as the node,
+// each other role as its service account. The node requests the accounts' tokens, bound to its Node object; they expire
+// within an hour or with that object. On a server that gives nodes no such tokens (Kubernetes, an older Keelson) the
+// roles work as the node, with the rights that its administrator grants.
 type nodeAccounts struct {
 	node *client.Client
 	// anonymous reaches the same server without credentials.
@@ -153,8 +172,11 @@ func (n nodeAccounts) connect(u *auth.User, agent string) *client.Client {
 	cfg := rest.AnonymousClientConfig(n.anonymous)
 	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper {
 		return &nodeAccountTransport{
-			account: newAccountTransport(metav1.NamespaceSystem, as, next, func(ctx context.Context) (*authenticationv1.TokenRequestStatus, error) { return n.token(ctx, as) }),
-			asNode:  asNode, log: n.log, node: n.name,
+			account: newAccountTransport(metav1.NamespaceSystem, as, next,
+				func(ctx context.Context) (*authenticationv1.TokenRequestStatus, error) { return n.token(ctx, as) }),
+			asNode: asNode,
+			log:    n.log,
+			node:   n.name,
 		}
 	})
 	cl, err := client.Remote(cfg, agent)
@@ -174,9 +196,16 @@ func (n nodeAccounts) token(ctx context.Context, account string) (*authenticatio
 		return nil, fmt.Errorf("look for the node that it is bound to: %w", err)
 	}
 	seconds := int64(accountTokenLife / time.Second)
-	got, err := n.node.CoreV1().ServiceAccounts(metav1.NamespaceSystem).CreateToken(ctx, account, &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
-		ExpirationSeconds: &seconds, BoundObjectRef: &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Node", Name: own.Name, UID: own.UID},
-	}}, metav1.CreateOptions{})
+	got, err := n.node.CoreV1().ServiceAccounts(metav1.NamespaceSystem).CreateToken(ctx,
+		account, &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
+			ExpirationSeconds: &seconds,
+			BoundObjectRef: &authenticationv1.BoundObjectReference{
+				APIVersion: "v1",
+				Kind:       "Node",
+				Name:       own.Name,
+				UID:        own.UID,
+			},
+		}}, metav1.CreateOptions{})
 	switch {
 	case apierrors.IsForbidden(err), apierrors.IsNotFound(err):
 		return nil, fmt.Errorf("%w: %w", errNoToken, err)
@@ -241,7 +270,9 @@ func (t *nodeAccountTransport) logRefused(r *http.Request) {
 	defer t.mu.Unlock()
 	if now := time.Now(); now.Sub(t.logged) > refusedLogInterval {
 		t.logged = now
-		t.log.Error("this API server gives nodes no tokens for their roles, and refuses the role as the node: bind what it needs, by hand, or switch it off",
-			"account", t.account.name, "request", r.Method+" "+r.URL.Path, "administrator", "keelson node rbac "+t.node+" | kubectl apply -f -")
+		t.log.Error("this API server gives nodes no tokens for their roles, and refuses the role as the node: bind "+
+			"what it needs, by hand, or switch it off",
+			"account", t.account.name, "request", r.Method+" "+r.URL.Path, "administrator", "keelson node rbac "+t.node+
+				" | kubectl apply -f -")
 	}
 }

@@ -50,70 +50,125 @@ func newHostile(t *testing.T) *hostile {
 			t.Fatal(err)
 		}
 	}
-	must(h.admin.CoreV1().ServiceAccounts("default").Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}, metav1.CreateOptions{}))
+	must(h.admin.CoreV1().ServiceAccounts("default").Create(ctx,
+		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}, metav1.CreateOptions{}))
 	for _, name := range []string{"one", "two"} {
-		must(h.admin.CoreV1().Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}))
-		must(h.admin.CoordinationV1().Leases("kube-node-lease").Create(ctx, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}))
-		must(h.admin.CoreV1().Secrets("default").Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "secret-" + name}}, metav1.CreateOptions{}))
-		must(h.admin.CoreV1().ConfigMaps("default").Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "config-" + name}}, metav1.CreateOptions{}))
-		must(h.admin.CoreV1().Pods("default").Create(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "pod-" + name}, Spec: corev1.PodSpec{
-			NodeName: name, Containers: []corev1.Container{{Name: "c", Image: "i"}},
-			Volumes: []corev1.Volume{
-				{Name: "s", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "secret-" + name}}},
-				{Name: "c", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: "config-" + name}}}},
+		must(h.admin.CoreV1().Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}},
+			metav1.CreateOptions{}))
+		must(h.admin.CoordinationV1().Leases("kube-node-lease").Create(ctx,
+			&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}))
+		must(h.admin.CoreV1().Secrets("default").Create(ctx,
+			&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "secret-" + name}}, metav1.CreateOptions{}))
+		must(h.admin.CoreV1().ConfigMaps("default").Create(ctx,
+			&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "config-" + name}}, metav1.CreateOptions{}))
+		must(h.admin.CoreV1().Pods("default").Create(ctx, &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Name: "pod-" + name},
+			Spec: corev1.PodSpec{
+				NodeName:   name,
+				Containers: []corev1.Container{{Name: "c", Image: "i"}},
+				Volumes: []corev1.Volume{
+					{
+						Name: "s",
+						VolumeSource: corev1.VolumeSource{
+							Secret: &corev1.SecretVolumeSource{SecretName: "secret-" + name},
+						},
+					},
+					{
+						Name: "c",
+						VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{
+							LocalObjectReference: corev1.LocalObjectReference{Name: "config-" + name},
+						}},
+					},
+				},
 			},
-		}}, metav1.CreateOptions{}))
+		}, metav1.CreateOptions{}))
 	}
 	must(h.admin.DiscoveryV1().EndpointSlices("kube-system").Create(ctx, &discoveryv1.EndpointSlice{
-		ObjectMeta: metav1.ObjectMeta{Name: "kube-dns-two", Labels: map[string]string{discoveryv1.LabelServiceName: "kube-dns"}}, AddressType: discoveryv1.AddressTypeIPv4,
+		ObjectMeta: metav1.ObjectMeta{
+			Name:   "kube-dns-two",
+			Labels: map[string]string{discoveryv1.LabelServiceName: "kube-dns"},
+		},
+		AddressType: discoveryv1.AddressTypeIPv4,
 	}, metav1.CreateOptions{}))
 	as := h.c.clientOf(t, "system:node:one", auth.Nodes)
 	var err error
 	if h.node, err = client.Remote(as, "test"); err != nil {
 		t.Fatal(err)
 	}
-	h.roles = nodeAccounts{node: h.node, anonymous: rest.AnonymousClientConfig(as), name: "one", log: slog.New(slog.DiscardHandler)}
+	h.roles = nodeAccounts{
+		node:      h.node,
+		anonymous: rest.AnonymousClientConfig(as),
+		name:      "one",
+		log:       slog.New(slog.DiscardHandler),
+	}
 	return h
 }
 
 // attempts are what somebody would do with a client, and may not.
 func (h *hostile) attempts(t *testing.T, c kubernetes.Interface) map[string]error {
 	t.Helper()
-	ctx, out := t.Context(), map[string]error{}
+	ctx := t.Context()
+	out := map[string]error{}
 	try := func(what string) func(any, error) { return func(_ any, err error) { out[what] = err } }
 	try("all secrets")(c.CoreV1().Secrets("").List(ctx, metav1.ListOptions{}))
 	try("the secret of another node's pod")(c.CoreV1().Secrets("default").Get(ctx, "secret-two", metav1.GetOptions{}))
 	try("all config maps")(c.CoreV1().ConfigMaps("default").List(ctx, metav1.ListOptions{}))
-	try("the config map of another node's pod")(c.CoreV1().ConfigMaps("default").Get(ctx, "config-two", metav1.GetOptions{}))
+	try("the config map of another node's pod")(c.CoreV1().ConfigMaps("default").Get(ctx, "config-two",
+		metav1.GetOptions{}))
 	try("another node's lease")(c.CoordinationV1().Leases("kube-node-lease").Get(ctx, "two", metav1.GetOptions{}))
 	try("all leases")(c.CoordinationV1().Leases("kube-node-lease").List(ctx, metav1.ListOptions{}))
 	patch := []byte(`{"metadata":{"labels":{"a":"b"}}}`)
-	try("a patch of another node's lease")(c.CoordinationV1().Leases("kube-node-lease").Patch(ctx, "two", types.MergePatchType, patch, metav1.PatchOptions{}))
-	try("another node's labels")(c.CoreV1().Nodes().Patch(ctx, "two", types.MergePatchType, patch, metav1.PatchOptions{}))
-	try("another node's status")(c.CoreV1().Nodes().Patch(ctx, "two", types.MergePatchType, []byte(`{"status":{"phase":"x"}}`), metav1.PatchOptions{}, "status"))
+	try("a patch of another node's lease")(c.CoordinationV1().Leases("kube-node-lease").Patch(ctx, "two",
+		types.MergePatchType, patch, metav1.PatchOptions{}))
+	try("another node's labels")(c.CoreV1().Nodes().Patch(ctx, "two", types.MergePatchType, patch,
+		metav1.PatchOptions{}))
+	try("another node's status")(c.CoreV1().Nodes().Patch(ctx, "two", types.MergePatchType,
+		[]byte(`{"status":{"phase":"x"}}`), metav1.PatchOptions{}, "status"))
 	out["deleting another node"] = c.CoreV1().Nodes().Delete(ctx, "two", metav1.DeleteOptions{})
-	try("another node's pod's status")(c.CoreV1().Pods("default").Patch(ctx, "pod-two", types.MergePatchType, []byte(`{"status":{"phase":"Failed"}}`), metav1.PatchOptions{}, "status"))
+	try("another node's pod's status")(c.CoreV1().Pods("default").Patch(ctx, "pod-two", types.MergePatchType,
+		[]byte(`{"status":{"phase":"Failed"}}`), metav1.PatchOptions{}, "status"))
 	out["deleting another node's pod"] = c.CoreV1().Pods("default").Delete(ctx, "pod-two", metav1.DeleteOptions{})
-	svc := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "bank"}, Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}}}
+	svc := &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Name: "bank"},
+		Spec: corev1.ServiceSpec{
+			Ports: []corev1.ServicePort{{Port: 80}},
+		},
+	}
 	try("a service")(c.CoreV1().Services("default").Create(ctx, svc, metav1.CreateOptions{}))
-	try("a change of a service")(c.CoreV1().Services("default").Patch(ctx, "kubernetes", types.MergePatchType, patch, metav1.PatchOptions{}))
-	out["the names of another node"] = c.DiscoveryV1().EndpointSlices("kube-system").Delete(ctx, "kube-dns-two", metav1.DeleteOptions{})
-	try("endpoints of another service")(c.DiscoveryV1().EndpointSlices("default").Create(ctx, &discoveryv1.EndpointSlice{
-		ObjectMeta: metav1.ObjectMeta{Name: "bank-x", Labels: map[string]string{discoveryv1.LabelServiceName: "bank"}}, AddressType: discoveryv1.AddressTypeIPv4,
-	}, metav1.CreateOptions{}))
+	try("a change of a service")(c.CoreV1().Services("default").Patch(ctx, "kubernetes", types.MergePatchType, patch,
+		metav1.PatchOptions{}))
+	out["the names of another node"] = c.DiscoveryV1().EndpointSlices("kube-system").Delete(ctx, "kube-dns-two",
+		metav1.DeleteOptions{})
+	try("endpoints of another service")(
+		c.DiscoveryV1().EndpointSlices("default").Create(ctx, &discoveryv1.EndpointSlice{
+			ObjectMeta: metav1.ObjectMeta{
+				Name:   "bank-x",
+				Labels: map[string]string{discoveryv1.LabelServiceName: "bank"},
+			},
+			AddressType: discoveryv1.AddressTypeIPv4,
+		}, metav1.CreateOptions{}))
 	token := func(namespace, account string, ref *authenticationv1.BoundObjectReference) error {
-		_, err := c.CoreV1().ServiceAccounts(namespace).CreateToken(ctx, account, &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{BoundObjectRef: ref}}, metav1.CreateOptions{})
+		_, err := c.CoreV1().ServiceAccounts(namespace).CreateToken(ctx, account,
+			&authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{BoundObjectRef: ref}},
+			metav1.CreateOptions{})
 		return err
 	}
 	out["a token of a role that is bound to nothing"] = token("kube-system", "keelson-dns", nil)
-	out["a token of a role that is bound to another node"] = token("kube-system", "keelson-dns", &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Node", Name: "two"})
-	out["a token of another account"] = token("default", "default", &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Node", Name: "one"})
-	try("a new service account")(c.CoreV1().ServiceAccounts("kube-system").Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "x"}}, metav1.CreateOptions{}))
+	out["a token of a role that is bound to another node"] = token("kube-system", "keelson-dns",
+		&authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Node", Name: "two"})
+	out["a token of another account"] = token("default", "default", &authenticationv1.BoundObjectReference{
+		APIVersion: "v1",
+		Kind:       "Node",
+		Name:       "one",
+	})
+	try("a new service account")(c.CoreV1().ServiceAccounts("kube-system").Create(ctx,
+		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "x"}}, metav1.CreateOptions{}))
 	try("role bindings")(c.RbacV1().ClusterRoleBindings().Create(ctx, nil, metav1.CreateOptions{}))
 	return out
 }
 
-// TestHostileNode: who has the key of a node, or a token of a role beside its kubelet, reads and writes nothing of other nodes.
+// TestHostileNode: who has the key of a node, or a token of a role beside its kubelet, reads and writes nothing of
+// other nodes.
 func TestHostileNode(t *testing.T) {
 	h := newHostile(t)
 	ctx := t.Context()
@@ -127,7 +182,10 @@ func TestHostileNode(t *testing.T) {
 	}
 	refused("node", h.node)
 	for what, list := range map[string]func() error{
-		"all pods": func() error { _, err := h.node.CoreV1().Pods("").List(ctx, metav1.ListOptions{}); return err },
+		"all pods": func() error {
+			_, err := h.node.CoreV1().Pods("").List(ctx, metav1.ListOptions{})
+			return err
+		},
 		"another's pods": func() error {
 			_, err := h.node.CoreV1().Pods("").List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=two"})
 			return err
@@ -144,14 +202,21 @@ func TestHostileNode(t *testing.T) {
 			_, err := h.node.DiscoveryV1().EndpointSlices("").List(ctx, metav1.ListOptions{})
 			return err
 		},
-		"all nodes":  func() error { _, err := h.node.CoreV1().Nodes().List(ctx, metav1.ListOptions{}); return err },
-		"namespaces": func() error { _, err := h.node.CoreV1().Namespaces().List(ctx, metav1.ListOptions{}); return err },
+		"all nodes": func() error {
+			_, err := h.node.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+			return err
+		},
+		"namespaces": func() error {
+			_, err := h.node.CoreV1().Namespaces().List(ctx, metav1.ListOptions{})
+			return err
+		},
 	} {
 		if err := list(); !apierrors.IsForbidden(err) {
 			t.Errorf("node: %s: %v, want it forbidden", what, err)
 		}
 	}
-	if got, err := h.node.CoreV1().Pods("").List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=one"}); err != nil || len(got.Items) != 1 {
+	if got, err := h.node.CoreV1().Pods("").List(ctx,
+		metav1.ListOptions{FieldSelector: "spec.nodeName=one"}); err != nil || len(got.Items) != 1 {
 		t.Errorf("its own pods: %v, %v", got, err)
 	}
 	for _, r := range table() {
@@ -172,11 +237,13 @@ func TestHostileNode(t *testing.T) {
 	})
 }
 
-// TestNodeAccounts: a role works as its account, and as the node where the server gives no token, until it gives one; who refuses both is
-// told of.
+// TestNodeAccounts: a role works as its account, and as the node where the server gives no token, until it gives one;
+// who refuses both is told of.
 func TestNodeAccounts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		api, gives, asked := clienttest.New(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "one", UID: "u"}}), true, 0
+		api := clienttest.New(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "one", UID: "u"}})
+		gives := true
+		asked := 0
 		api.PrependReactor("create", "serviceaccounts", func(a clienttesting.Action) (bool, runtime.Object, error) {
 			asked++
 			create, _ := a.(clienttesting.CreateAction)
@@ -185,25 +252,32 @@ func TestNodeAccounts(t *testing.T) {
 				t.Errorf("bound to %+v", ref)
 			}
 			if !gives {
-				return true, nil, apierrors.NewForbidden(schema.GroupResource{Resource: "serviceaccounts/token"}, "keelson-dns", errors.New("no relationship found"))
+				return true, nil, apierrors.NewForbidden(schema.GroupResource{Resource: "serviceaccounts/token"},
+					"keelson-dns", errors.New("no relationship found"))
 			}
-			return true, &authenticationv1.TokenRequest{Status: authenticationv1.TokenRequestStatus{Token: "t", ExpirationTimestamp: metav1.NewTime(time.Now().Add(time.Hour))}}, nil
+			return true, &authenticationv1.TokenRequest{Status: authenticationv1.TokenRequestStatus{
+				Token:               "t",
+				ExpirationTimestamp: metav1.NewTime(time.Now().Add(time.Hour)),
+			}}, nil
 		})
 		var log bytes.Buffer
-		who, code := "", http.StatusOK
+		who := ""
+		code := http.StatusOK
 		n := nodeAccounts{node: &client.Client{Interface: api}, name: "one"}
 		transport := &nodeAccountTransport{
-			account: newAccountTransport("kube-system", "keelson-dns", roundTripper(func(r *http.Request) (*http.Response, error) {
-				who = r.Header.Get("Authorization")
-				return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody}, nil
-			}), func(ctx context.Context) (*authenticationv1.TokenRequestStatus, error) {
-				return n.token(ctx, "keelson-dns")
-			}),
+			account: newAccountTransport("kube-system", "keelson-dns",
+				roundTripper(func(r *http.Request) (*http.Response, error) {
+					who = r.Header.Get("Authorization")
+					return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody}, nil
+				}), func(ctx context.Context) (*authenticationv1.TokenRequestStatus, error) {
+					return n.token(ctx, "keelson-dns")
+				}),
 			asNode: roundTripper(func(r *http.Request) (*http.Response, error) {
 				who = "node"
 				return &http.Response{StatusCode: code, Body: http.NoBody}, nil
 			}),
-			node: "one", log: slog.New(slog.NewTextHandler(&log, nil)),
+			node: "one",
+			log:  slog.New(slog.NewTextHandler(&log, nil)),
 		}
 		want := func(what, as string, tokens int) {
 			t.Helper()
@@ -217,7 +291,8 @@ func TestNodeAccounts(t *testing.T) {
 				_ = resp.Body.Close()
 			}
 			if who != as || asked != tokens {
-				t.Errorf("%s: as %q after %d requests of tokens, %v, want %q after %d", what, who, asked, err, as, tokens)
+				t.Errorf("%s: as %q after %d requests of tokens, %v, want %q after %d", what, who, asked, err, as,
+					tokens)
 			}
 		}
 		gives = false

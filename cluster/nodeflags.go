@@ -12,28 +12,48 @@ import (
 
 // flags adds the kubelet's flags. Names and meaning are the kubelet's.
 func (o *NodeOptions) flags(fl *pflag.FlagSet) {
-	fl.IntVar(&o.KubeletPort, "kubelet-port", 0, "`PORT` of the kubelet's server (default 10250, or a free one where that is taken)")
-	fl.StringSliceVar(&o.ClusterDNS, "cluster-dns", nil, "`ADDRESSES` of DNS servers for pods' resolv.conf, the first of which is the cluster IP of kube-dns (default: the tenth of the Service CIDR)")
+	fl.IntVar(&o.KubeletPort, "kubelet-port", 0,
+		"`PORT` of the kubelet's server (default 10250, or a free one where that is taken)")
+	fl.StringSliceVar(&o.ClusterDNS, "cluster-dns", nil, "`ADDRESSES` of DNS servers for pods' resolv.conf, the "+
+		"first of which is the cluster IP of kube-dns (default: the tenth of the Service CIDR)")
 	fl.StringVar(&o.ClusterDomain, "cluster-domain", defaultDomain, "DNS `DOMAIN` of the cluster")
-	fl.StringVar(&o.ResolvConf, "resolv-conf", "", "`FILE` with the node's resolvers, which pods get as their dnsPolicy says (default /etc/resolv.conf, or if that names only the stub of systemd-resolved, /run/systemd/resolve/resolv.conf)")
-	fl.StringVar(&o.ContainerLogMaxSize, "container-log-max-size", "10Mi", "rotate a container's log file before it exceeds `SIZE`; negative: never")
-	fl.IntVar(&o.ContainerLogMaxFiles, "container-log-max-files", 5, "keep at most `N` log files of a container, including the current one")
-	fl.StringSliceVar(&o.AllowedUnsafeSysctls, "allowed-unsafe-sysctls", nil, "unsafe `SYSCTLS`, or patterns that end with *, that pods may set beside the safe ones")
-	fl.StringVar(&o.ImageVerificationPolicy, "image-pull-credentials-verification-policy", "", "`POLICY` by which a pod needs credentials that can pull an image that is on the node already: NeverVerifyPreloadedImages (but for images that the kubelet did not pull; the default), NeverVerifyAllowlistedImages, AlwaysVerify, NeverVerify")
-	fl.StringSliceVar(&o.ImageVerificationAllowlist, "preloaded-images-verification-allowlist", nil, "with NeverVerifyAllowlistedImages: image `REPOSITORIES`, or prefixes that end with /*, that need no credentials")
+	fl.StringVar(&o.ResolvConf, "resolv-conf", "", "`FILE` with the node's resolvers, which pods get as their "+
+		"dnsPolicy says (default /etc/resolv.conf, or if that names only the stub of systemd-resolved, "+
+		"/run/systemd/resolve/resolv.conf)")
+	fl.StringVar(&o.ContainerLogMaxSize, "container-log-max-size", "10Mi",
+		"rotate a container's log file before it exceeds `SIZE`; negative: never")
+	fl.IntVar(&o.ContainerLogMaxFiles, "container-log-max-files", 5,
+		"keep at most `N` log files of a container, including the current one")
+	fl.StringSliceVar(&o.AllowedUnsafeSysctls, "allowed-unsafe-sysctls", nil,
+		"unsafe `SYSCTLS`, or patterns that end with *, that pods may set beside the safe ones")
+	fl.StringVar(&o.ImageVerificationPolicy, "image-pull-credentials-verification-policy", "",
+		"`POLICY` by which a pod needs credentials that can pull an image that is on the node already: "+
+			"NeverVerifyPreloadedImages (but for images that the kubelet did not pull; the default), "+
+			"NeverVerifyAllowlistedImages, AlwaysVerify, NeverVerify")
+	fl.StringSliceVar(&o.ImageVerificationAllowlist, "preloaded-images-verification-allowlist", nil,
+		"with NeverVerifyAllowlistedImages: image `REPOSITORIES`, or prefixes that end with /*, that need no "+
+			"credentials")
 	fl.StringToStringVar(&o.Labels, "node-labels", nil, "register this node with the labels `KEY=VALUE,...`")
-	fl.StringSliceVar(&o.Taints, "register-with-taints", nil, "register this node with the taints `KEY=VALUE:EFFECT,...`")
-	fl.BoolVar(&o.NoTunnel, "no-kubelet-tunnel", false, "do not open a tunnel to the API servers of other processes, through which they reach this kubelet when they cannot connect to it")
+	fl.StringSliceVar(&o.Taints, "register-with-taints", nil,
+		"register this node with the taints `KEY=VALUE:EFFECT,...`")
+	fl.BoolVar(&o.NoTunnel, "no-kubelet-tunnel", false, "do not open a tunnel to the API servers of other processes, "+
+		"through which they reach this kubelet when they cannot connect to it")
 	flaggroup.Add(fl, "Kubelet eviction", o.evictionFlags)
 }
 
 // evictionFlags configure node-pressure eviction.
 func (o *NodeOptions) evictionFlags(fl *pflag.FlagSet) {
 	e := &o.Eviction
-	fl.StringVar(&e.Hard, "eviction-hard", DefaultEvictionHard, "hard eviction thresholds `SIGNAL<VALUE,...`: pods are evicted at once")
-	fl.StringVar(&e.Soft, "eviction-soft", "", "soft eviction thresholds `SIGNAL<VALUE,...`: pods are evicted when one was met for its grace period")
-	fl.StringVar(&e.SoftGrace, "eviction-soft-grace-period", "", "grace periods of the soft thresholds, `SIGNAL=DURATION,...`")
-	fl.StringVar(&e.MinimumReclaim, "eviction-minimum-reclaim", "", "amounts above their thresholds that evictions reclaim, `SIGNAL=VALUE,...`")
-	fl.Int64Var(&e.MaxPodGrace, "eviction-max-pod-grace-period", 0, "maximum grace period in `SECONDS` of a pod that a soft threshold evicts; 0: the pod's own")
-	fl.DurationVar(&e.Transition, "eviction-pressure-transition-period", 5*time.Minute, "how long a pressure condition stays True after its threshold was last met")
+	fl.StringVar(&e.Hard, "eviction-hard", DefaultEvictionHard,
+		"hard eviction thresholds `SIGNAL<VALUE,...`: pods are evicted at once")
+	fl.StringVar(&e.Soft, "eviction-soft", "",
+		"soft eviction thresholds `SIGNAL<VALUE,...`: pods are evicted when one was met for its grace period")
+	fl.StringVar(&e.SoftGrace, "eviction-soft-grace-period", "",
+		"grace periods of the soft thresholds, `SIGNAL=DURATION,...`")
+	fl.StringVar(&e.MinimumReclaim, "eviction-minimum-reclaim", "",
+		"amounts above their thresholds that evictions reclaim, `SIGNAL=VALUE,...`")
+	fl.Int64Var(&e.MaxPodGrace, "eviction-max-pod-grace-period", 0,
+		"maximum grace period in `SECONDS` of a pod that a soft threshold evicts; 0: the pod's own")
+	fl.DurationVar(&e.Transition, "eviction-pressure-transition-period", 5*time.Minute,
+		"how long a pressure condition stays True after its threshold was last met")
 }

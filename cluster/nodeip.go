@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// nodeIPs are this node's addresses, one per family of the pod network (both families while that is unknown): the source address of the
-// default route, else the first address of a link, else the pods' gateway.
+// nodeIPs are this node's addresses, one per family of the pod network (both families while that is unknown): the
+// source address of the default route, else the first address of a link, else the pods' gateway.
 func nodeIPs(cfg Config) []netip.Addr {
 	families := []bool{true, false} // true: IPv4
 	if len(cfg.PodCIDRs) > 0 {
@@ -44,11 +44,14 @@ func nodeIPs(cfg Config) []netip.Addr {
 	return out
 }
 
-// sourceAddr is the local address for connections to the API server on another machine, if it has that family, else to the Internet.
+// sourceAddr is the local address for connections to the API server on another machine, if it has that family, else to
+// the Internet.
 func sourceAddr(four bool, server netip.Addr) netip.Addr {
-	network, to := "udp4", "192.0.2.1:9"
+	network := "udp4"
+	to := "192.0.2.1:9"
 	if !four {
-		network, to = "udp6", "[2001:db8::1]:9"
+		network = "udp6"
+		to = "[2001:db8::1]:9"
 	}
 	if server.IsValid() && server.Is4() == four {
 		to = netip.AddrPortFrom(server, 9).String()
@@ -74,7 +77,9 @@ func linkAddr(four bool) netip.Addr {
 		return netip.Addr{}
 	}
 	for _, l := range links {
-		if l.Flags&net.FlagUp == 0 || slices.ContainsFunc([]string{"kl-", "kx-", "kv"}, func(p string) bool { return strings.HasPrefix(l.Name, p) }) {
+		if l.Flags&net.FlagUp == 0 || slices.ContainsFunc([]string{"kl-", "kx-", "kv"}, func(p string) bool {
+			return strings.HasPrefix(l.Name, p)
+		}) {
 			continue
 		}
 		addrs, err := l.Addrs()

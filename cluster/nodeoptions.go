@@ -25,12 +25,12 @@ const DefaultEvictionHard = eviction.DefaultHard
 type NodeOptions struct {
 	// KubeletPort is the kubelet's port; 0: kubeletPort, or a free one when that is in use. The Node object shows it.
 	KubeletPort int
-	// ClusterDNS are the addresses of the cluster's DNS servers (default: the tenth of the service CIDR), ClusterDomain is its domain
-	// (cluster.local).
+	// ClusterDNS are the addresses of the cluster's DNS servers (default: the tenth of the service CIDR), ClusterDomain
+	// is its domain (cluster.local).
 	ClusterDNS    []string
 	ClusterDomain string
-	// ResolvConf is the node's resolver configuration; empty: /etc/resolv.conf or, if that names systemd-resolved's stub, the file with its
-	// upstream servers.
+	// ResolvConf is the node's resolver configuration; empty: /etc/resolv.conf or, if that names systemd-resolved's
+	// stub, the file with its upstream servers.
 	ResolvConf string
 	// ContainerLogMaxSize is the size at which a container's log is rotated, a quantity (10Mi); negative: never.
 	ContainerLogMaxSize string
@@ -40,8 +40,9 @@ type NodeOptions struct {
 	ContainerLogMaxFiles int
 	// AllowedUnsafeSysctls are unsafe sysctls that pods may set; a trailing * matches any suffix.
 	AllowedUnsafeSysctls []string
-	// ImageVerificationPolicy is imagePullCredentialsVerificationPolicy: for which present images a pod needs pull credentials; empty:
-	// NeverVerifyPreloadedImages. ImageVerificationAllowlist is preloadedImagesVerificationAllowlist.
+	// ImageVerificationPolicy is imagePullCredentialsVerificationPolicy: for which present images a pod needs pull
+	// credentials; empty: NeverVerifyPreloadedImages. ImageVerificationAllowlist is
+	// preloadedImagesVerificationAllowlist.
 	ImageVerificationPolicy    string
 	ImageVerificationAllowlist []string
 	// NoTunnel stops a kubelet in its own process from opening a connection by which the server reaches it.
@@ -61,8 +62,10 @@ func (o NodeOptions) taints() ([]corev1.Taint, error) {
 		what, effect, ok := strings.Cut(text, ":")
 		key, value, _ := strings.Cut(what, "=")
 		e := corev1.TaintEffect(effect)
-		if !ok || key == "" || e != corev1.TaintEffectNoSchedule && e != corev1.TaintEffectPreferNoSchedule && e != corev1.TaintEffectNoExecute {
-			return nil, fmt.Errorf("taint %q is not of the form KEY=VALUE:NoSchedule, PreferNoSchedule or NoExecute", text)
+		if !ok || key == "" || e != corev1.TaintEffectNoSchedule && e != corev1.TaintEffectPreferNoSchedule &&
+			e != corev1.TaintEffectNoExecute {
+			return nil, fmt.Errorf("taint %q is not of the form KEY=VALUE:NoSchedule, PreferNoSchedule or NoExecute",
+				text)
 		}
 		out = append(out, corev1.Taint{Key: key, Value: value, Effect: e})
 	}
@@ -71,7 +74,8 @@ func (o NodeOptions) taints() ([]corev1.Taint, error) {
 
 // apply sets the options in a kubelet's configuration.
 func (o NodeOptions) apply(c *kubelet.Config) {
-	c.Labels, c.ResolvConf = o.Labels, o.ResolvConf
+	c.Labels = o.Labels
+	c.ResolvConf = o.ResolvConf
 	c.Taints, _ = o.taints() // checked by validate
 	c.AllowedUnsafeSysctls = o.AllowedUnsafeSysctls
 	c.ImagePullCredentialsVerificationPolicy = o.ImageVerificationPolicy
@@ -95,7 +99,8 @@ func (o NodeOptions) logPolicy() (logrotate.Policy, error) {
 			return p, fmt.Errorf("--container-log-max-size %q: %w", o.ContainerLogMaxSize, err)
 		}
 		if q.IsZero() {
-			return p, fmt.Errorf("--container-log-max-size %q: a log file needs some bytes; a negative size turns rotation off", o.ContainerLogMaxSize)
+			return p, fmt.Errorf("--container-log-max-size %q: a log file needs some bytes; a negative size turns "+
+				"rotation off", o.ContainerLogMaxSize)
 		}
 		p.MaxSize = q.Value()
 	}
@@ -138,5 +143,6 @@ func (o NodeOptions) validate() error {
 	_, err := o.logPolicy()
 	_, thresholds := o.Eviction.Thresholds()
 	_, taints := o.taints()
-	return errors.Join(err, thresholds, taints, o.validateDNS(), kubelet.ValidateSysctls(o.AllowedUnsafeSysctls), image.ValidatePolicy(o.ImageVerificationPolicy, o.ImageVerificationAllowlist))
+	return errors.Join(err, thresholds, taints, o.validateDNS(), kubelet.ValidateSysctls(o.AllowedUnsafeSysctls),
+		image.ValidatePolicy(o.ImageVerificationPolicy, o.ImageVerificationAllowlist))
 }

@@ -16,12 +16,14 @@ import (
 	"keelson/lib/waittest"
 )
 
-// TestNodeAsksForAPodsToken: with all of admission, a kubelet gets the token of the API server's own audience that every pod has and that
-// it asks for without naming the audience; of another audience only when a volume asks for it.
+// TestNodeAsksForAPodsToken: with all of admission, a kubelet gets the token of the API server's own audience that
+// every pod has and that it asks for without naming the audience; of another audience only when a volume asks for it.
 func TestNodeAsksForAPodsToken(t *testing.T) {
 	cfg := controlPlaneOf(t, func(*cluster.Config) {})
-	ctx, core := t.Context(), kubernetes.NewForConfigOrDie(cfg).CoreV1()
-	if _, err := core.Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}, metav1.CreateOptions{}); err != nil {
+	ctx := t.Context()
+	core := kubernetes.NewForConfigOrDie(cfg).CoreV1()
+	if _, err := core.Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}},
+		metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	var p *corev1.Pod
@@ -40,10 +42,16 @@ func TestNodeAsksForAPodsToken(t *testing.T) {
 	node.Impersonate = rest.ImpersonationConfig{UserName: "system:node:n1", Groups: []string{"system:nodes"}}
 	kubelet := kubernetes.NewForConfigOrDie(node).CoreV1()
 	ask := func(audiences ...string) error {
-		_, err := kubelet.ServiceAccounts("default").CreateToken(ctx, "default", &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
-			Audiences:      audiences,
-			BoundObjectRef: &authenticationv1.BoundObjectReference{Kind: "Pod", APIVersion: "v1", Name: p.Name, UID: p.UID},
-		}}, metav1.CreateOptions{})
+		_, err := kubelet.ServiceAccounts("default").CreateToken(ctx,
+			"default", &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
+				Audiences: audiences,
+				BoundObjectRef: &authenticationv1.BoundObjectReference{
+					Kind:       "Pod",
+					APIVersion: "v1",
+					Name:       p.Name,
+					UID:        p.UID,
+				},
+			}}, metav1.CreateOptions{})
 		return err
 	}
 	waittest.Right(t, "the token", func() string {

@@ -46,11 +46,15 @@ type Options struct {
 	Without []string
 }
 
-// FlagGroups are the groups of flags in the order of the help text: kube-apiserver's, then those of the other components.
+// FlagGroups are the groups of flags in the order of the help text: kube-apiserver's, then those of the other
+// components.
 var FlagGroups = []string{
-	"Generic", "Etcd", "Secure serving", "Auditing", "Authentication", "Authorization", "Admission", "Traces", "Leader election",
-	"Built-in components", "Pod network", "Proxy", "DNS", "Kubelet", "Kubelet eviction", "Controllers", "Concurrent syncs",
-	"Scheduler", "Node lifecycle controller", "Attachdetach controller", "Horizontalpodautoscaling controller", "Nodeipam controller",
+	"Generic", "Etcd", "Secure serving", "Auditing", "Authentication", "Authorization", "Admission", "Traces",
+	"Leader election",
+	"Built-in components", "Pod network", "Proxy", "DNS", "Kubelet", "Kubelet eviction", "Controllers",
+	"Concurrent syncs",
+	"Scheduler", "Node lifecycle controller", "Attachdetach controller", "Horizontalpodautoscaling controller",
+	"Nodeipam controller",
 }
 
 // AddFlags adds the flags of all roles. Each sets its part of o.
@@ -66,8 +70,10 @@ func apiOptions(fl *pflag.FlagSet, o *Options) {
 		o.Listen.flags(fl)
 		o.Services.AddFlags(fl)
 		gatesFlag(fl, &o.Gates)
-		fl.Var(runtimeConfig{}, "runtime-config", "API versions that must be served: `GROUP/VERSION=true`,... (those that Keelson has, it serves)")
-		fl.IntVar(&o.DecisionMemory, "decision-memory", timeline.DefaultDecisionBytes>>20, "keep the scheduler's last decisions, for keelson why and poddecisions, in that many MiB")
+		fl.Var(runtimeConfig{}, "runtime-config",
+			"API versions that must be served: `GROUP/VERSION=true`,... (those that Keelson has, it serves)")
+		fl.IntVar(&o.DecisionMemory, "decision-memory", timeline.DefaultDecisionBytes>>20,
+			"keep the scheduler's last decisions, for keelson why and poddecisions, in that many MiB")
 	})
 	o.API.AddFlags(fl)
 }

@@ -37,7 +37,14 @@ func (c *Cluster) clientOf(t *testing.T, name string, groups ...string) *rest.Co
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &rest.Config{Host: c.URL(), TLSClientConfig: rest.TLSClientConfig{CAData: c.keys.ca.CertPEM(), CertData: pair.CertPEM, KeyData: pair.KeyPEM}}
+	return &rest.Config{
+		Host: c.URL(),
+		TLSClientConfig: rest.TLSClientConfig{
+			CAData:   c.keys.ca.CertPEM(),
+			CertData: pair.CertPEM,
+			KeyData:  pair.KeyPEM,
+		},
+	}
 }
 
 // httpGet asks as a client for a path, and returns the status code and the body.
@@ -64,8 +71,8 @@ func httpGet(t *testing.T, cfg *rest.Config, path string) (int, string) {
 	return resp.StatusCode, string(b)
 }
 
-// TestNodeCannotTurnServerOnItself is the attack of somebody who holds a node's credentials and may use nodes/proxy of that node: the node
-// says that its kubelet is where the API server is.
+// TestNodeCannotTurnServerOnItself is the attack of somebody who holds a node's credentials and may use nodes/proxy of
+// that node: the node says that its kubelet is where the API server is.
 func TestNodeCannotTurnServerOnItself(t *testing.T) {
 	c, admin := serve(t, func(*Config) {})
 	ctx := t.Context()
@@ -77,22 +84,27 @@ func TestNodeCannotTurnServerOnItself(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "proxies"}, Rules: []rbacv1.PolicyRule{
-		{APIGroups: []string{""}, Resources: []string{"nodes/proxy"}, Verbs: []string{"*"}},
-	}}
+	role := &rbacv1.ClusterRole{
+		ObjectMeta: metav1.ObjectMeta{Name: "proxies"},
+		Rules: []rbacv1.PolicyRule{
+			{APIGroups: []string{""}, Resources: []string{"nodes/proxy"}, Verbs: []string{"*"}},
+		},
+	}
 	if _, err := admin.RbacV1().ClusterRoles().Create(ctx, role, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	binding := &rbacv1.ClusterRoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: "proxies"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "proxies"},
-		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: "mallory"}},
+		ObjectMeta: metav1.ObjectMeta{Name: "proxies"},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "proxies"},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: "mallory"}},
 	}
 	if _, err := admin.RbacV1().ClusterRoleBindings().Create(ctx, binding, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	node := kubernetes.NewForConfigOrDie(c.clientOf(t, "system:node:evil", auth.Nodes))
 	mallory := c.clientOf(t, "mallory")
-	if _, err := node.CoreV1().Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "evil"}}, metav1.CreateOptions{}); err != nil {
+	if _, err := node.CoreV1().Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "evil"}},
+		metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	soon(t, "mallory may use nodes/proxy", func() (bool, error) { // rules hold a moment after they are written
@@ -121,7 +133,7 @@ func TestNodeCannotTurnServerOnItself(t *testing.T) {
 			t.Fatal(err)
 		}
 		n.Status.Addresses = []corev1.NodeAddress{{Type: tt.kind, Address: tt.address}}
-		n.Status.DaemonEndpoints.KubeletEndpoint.Port = int32(port) //nolint:gosec // a port
+		n.Status.DaemonEndpoints.KubeletEndpoint.Port = int32(port) // a port
 		if _, err := node.CoreV1().Nodes().UpdateStatus(ctx, n, metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}
@@ -154,10 +166,14 @@ func onThisMachine(t *testing.T, address string) bool {
 	return false
 }
 
-// TestOutgoingIdentitiesHaveNoRightsAtHome: who makes the server call itself is nobody there, whatever headers come along.
+// TestOutgoingIdentitiesHaveNoRightsAtHome: who makes the server call itself is nobody there, whatever headers come
+// along.
 func TestOutgoingIdentitiesHaveNoRightsAtHome(t *testing.T) {
 	c, _ := serve(t, func(*Config) {})
-	for what, cert := range map[string]tls.Certificate{"for kubelets": c.keys.kubeletClientCert, "for aggregated servers": c.keys.frontProxyCert} {
+	for what, cert := range map[string]tls.Certificate{
+		"for kubelets":           c.keys.kubeletClientCert,
+		"for aggregated servers": c.keys.frontProxyCert,
+	} {
 		leaf, err := x509.ParseCertificate(cert.Certificate[0])
 		if err != nil {
 			t.Fatal(err)
@@ -165,9 +181,15 @@ func TestOutgoingIdentitiesHaveNoRightsAtHome(t *testing.T) {
 		if len(leaf.Subject.Organization) > 0 {
 			t.Errorf("certificate %s: groups %v, want none", what, leaf.Subject.Organization)
 		}
-		tr := &http.Transport{TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: c.keys.ca.Pool(), Certificates: []tls.Certificate{cert}}}
+		tr := &http.Transport{TLSClientConfig: &tls.Config{
+			MinVersion:   tls.VersionTLS12,
+			RootCAs:      c.keys.ca.Pool(),
+			Certificates: []tls.Certificate{cert},
+		}}
 		defer tr.CloseIdleConnections()
-		for _, path := range []string{"/api/v1/namespaces/kube-system/secrets", "/api/v1/nodes", "/apis", "/metrics", "/keelson/v1/why/default/x"} {
+		for _, path := range []string{
+			"/api/v1/namespaces/kube-system/secrets", "/api/v1/nodes", "/apis", "/metrics", "/keelson/v1/why/default/x",
+		} {
 			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, c.URL()+path, http.NoBody)
 			if err != nil {
 				t.Fatal(err)
@@ -186,7 +208,8 @@ func TestOutgoingIdentitiesHaveNoRightsAtHome(t *testing.T) {
 	}
 }
 
-// TestKubeletsLetServerIn: a kubelet with webhook authorization hears that the API server may call it; nobody else hears so.
+// TestKubeletsLetServerIn: a kubelet with webhook authorization hears that the API server may call it; nobody else
+// hears so.
 func TestKubeletsLetServerIn(t *testing.T) {
 	c, admin := serve(t, func(*Config) {})
 	node := kubernetes.NewForConfigOrDie(c.clientOf(t, "system:node:one", auth.Nodes))
@@ -204,14 +227,22 @@ func TestKubeletsLetServerIn(t *testing.T) {
 		{admin, kubeletClientUser, "one", "proxy", false},
 	} {
 		review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
-			User: tt.user, ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: "create", Resource: "nodes", Subresource: tt.part, Name: tt.name},
+			User: tt.user,
+			ResourceAttributes: &authorizationv1.ResourceAttributes{
+				Verb:        "create",
+				Resource:    "nodes",
+				Subresource: tt.part,
+				Name:        tt.name,
+			},
 		}}
-		got, err := tt.asker.AuthorizationV1().SubjectAccessReviews().Create(t.Context(), review, metav1.CreateOptions{})
+		got, err := tt.asker.AuthorizationV1().SubjectAccessReviews().Create(t.Context(), review,
+			metav1.CreateOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		if got.Status.Allowed != tt.want {
-			t.Errorf("may %s create nodes/%s of %s: %v, want %v", tt.user, tt.part, tt.name, got.Status.Allowed, tt.want)
+			t.Errorf("may %s create nodes/%s of %s: %v, want %v", tt.user, tt.part, tt.name, got.Status.Allowed,
+				tt.want)
 		}
 	}
 	cm, err := node.CoreV1().ConfigMaps("kube-system").Get(t.Context(), kubeletClientAuthority, metav1.GetOptions{})
@@ -220,7 +251,8 @@ func TestKubeletsLetServerIn(t *testing.T) {
 	}
 }
 
-// TestKubeletClientOfEarlierVersion: a data directory whose certificate for kubelets was of system:masters is brought up to date at start.
+// TestKubeletClientOfEarlierVersion: a data directory whose certificate for kubelets was of system:masters is brought
+// up to date at start.
 func TestKubeletClientOfEarlierVersion(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "pki")
 	ca, err := pki.Open(dir, "ca")
@@ -232,7 +264,8 @@ func TestKubeletClientOfEarlierVersion(t *testing.T) {
 		t.Fatal(err)
 	}
 	cfg := Default()
-	cfg.DataDir, cfg.PodCIDRs = DataDir(filepath.Dir(dir)), []netip.Prefix{netip.MustParsePrefix("10.244.0.0/24")}
+	cfg.DataDir = DataDir(filepath.Dir(dir))
+	cfg.PodCIDRs = []netip.Prefix{netip.MustParsePrefix("10.244.0.0/24")}
 	k, err := openKeys(cfg, cfg.DataDir)
 	if err != nil {
 		t.Fatal(err)
@@ -248,7 +281,10 @@ func TestKubeletClientOfEarlierVersion(t *testing.T) {
 		pool *x509.CertPool
 		want bool
 	}{"kubelets": {k.kubeletServing().clientCAs.Pool(), true}, "the API server": {k.clientPool, false}} {
-		_, err := leaf.Verify(x509.VerifyOptions{Roots: tt.pool, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
+		_, err := leaf.Verify(x509.VerifyOptions{
+			Roots:     tt.pool,
+			KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+		})
 		if (err == nil) != tt.want {
 			t.Errorf("%s: %v, want it believed: %v", what, err, tt.want)
 		}
@@ -261,7 +297,11 @@ func TestKubeletClientOfEarlierVersion(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := oldLeaf.Leaf.Verify(x509.VerifyOptions{Roots: k.kubeletServing().clientCAs.Pool(), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}); err == nil {
+	if _, err := oldLeaf.Leaf.Verify(
+		x509.VerifyOptions{
+			Roots:     k.kubeletServing().clientCAs.Pool(),
+			KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+		}); err == nil {
 		t.Error("kubelets still believe clients of the cluster's own authority")
 	}
 }

@@ -46,9 +46,13 @@ const wireGuardKeyFile = "wireguard.key"
 
 func (o *PodRouteOptions) flags(fl *pflag.FlagSet) {
 	o.Mode = mesh.Auto
-	fl.Var((*tunnelMode)(&o.Mode), "tunnel", "`MODE` of the tunnel to pods of other nodes: auto (VXLAN where nodes do not share a network), vxlan (always), wireguard (always, encrypted; nodes without it are not reached) or none")
-	fl.IntVar(&o.Port, "tunnel-port", 0, "UDP port of the tunnel, for VXLAN the same on all nodes (default 8472, of WireGuard 51820)")
-	fl.DurationVar(&o.KeepAlive, "tunnel-keepalive", 0, "persistent keepalive interval of --tunnel=wireguard: 25s if this node is behind NAT (default off)")
+	fl.Var((*tunnelMode)(&o.Mode), "tunnel", "`MODE` of the tunnel to pods of other nodes: auto (VXLAN where nodes "+
+		"do not share a network), vxlan (always), wireguard (always, encrypted; nodes without it are not reached) or "+
+		"none")
+	fl.IntVar(&o.Port, "tunnel-port", 0,
+		"UDP port of the tunnel, for VXLAN the same on all nodes (default 8472, of WireGuard 51820)")
+	fl.DurationVar(&o.KeepAlive, "tunnel-keepalive", 0,
+		"persistent keepalive interval of --tunnel=wireguard: 25s if this node is behind NAT (default off)")
 }
 
 // validate checks what flag parsing cannot.
@@ -56,11 +60,14 @@ func (o PodRouteOptions) validate(c Config) error {
 	if o.Port < 0 || o.Port > 65535 {
 		return fmt.Errorf("--tunnel-port %d is no port: 1 to 65535", o.Port)
 	}
-	if o.KeepAlive != 0 && (o.Mode != mesh.WireGuard || o.KeepAlive != o.KeepAlive.Truncate(time.Second) || o.KeepAlive < time.Second || o.KeepAlive > 65535*time.Second) {
-		return fmt.Errorf("--tunnel-keepalive %s: it is of --tunnel=wireguard, and of whole seconds, 1s to 65535s", o.KeepAlive)
+	if o.KeepAlive != 0 && (o.Mode != mesh.WireGuard || o.KeepAlive != o.KeepAlive.Truncate(time.Second) ||
+		o.KeepAlive < time.Second || o.KeepAlive > 65535*time.Second) {
+		return fmt.Errorf("--tunnel-keepalive %s: it is of --tunnel=wireguard, and of whole seconds, 1s to 65535s",
+			o.KeepAlive)
 	}
 	if o.Mode == mesh.WireGuard && (c.CNI.on() || c.RuntimeEndpoint != "") {
-		return errors.New("--tunnel=wireguard is of the built-in pod network: where CNI plugins or another container runtime attach pods, they would have to encrypt")
+		return errors.New("--tunnel=wireguard is of the built-in pod network: where CNI plugins or another container " +
+			"runtime attach pods, they would have to encrypt")
 	}
 	return nil
 }
@@ -82,8 +89,8 @@ func (m *tunnelMode) Set(text string) error {
 // Type names the value in the usage text.
 func (*tunnelMode) Type() string { return "string" }
 
-// networkIdentity identifies the cluster to other machines: it is derived from the cluster's CA, so all machines of a cluster have the
-// same.
+// networkIdentity identifies the cluster to other machines: it is derived from the cluster's CA, so all machines of a
+// cluster have the same.
 func (s *site) networkIdentity() string {
 	sum := sha256.Sum256(s.signers.rootCA)
 	return hex.EncodeToString(sum[:16])
@@ -120,7 +127,8 @@ func wireGuardKey(dir DataDir) (mesh.Key, error) {
 	}
 	key, err := wgtypes.ParseKey(strings.TrimSpace(string(b)))
 	if err != nil || key == (mesh.Key{}) {
-		return mesh.Key{}, fmt.Errorf("%s has no WireGuard key as `wg genkey` makes them: delete it, and the node makes itself a new one", path)
+		return mesh.Key{}, fmt.Errorf("%s has no WireGuard key as `wg genkey` makes them: delete it, and the node "+
+			"makes itself a new one", path)
 	}
 	return key, nil
 }
@@ -170,9 +178,17 @@ func (s *site) podRoutes() (run.Func, error) {
 		}
 	}
 	return podroutes.New(podroutes.Config{
-		Client: s.client(roleNamed(podRoutesRole).roleIdentity), NodeName: s.cfg.NodeName, ID: s.dir.ID(), Network: s.networkIdentity(),
-		PodCIDRs: s.cfg.PodCIDRs, Mode: s.cfg.PodRoutes.Mode, Port: s.cfg.PodRoutes.Port, Cluster: s.clusterRanges(),
-		Encryption: mesh.Encryption{Private: key, KeepAlive: s.cfg.PodRoutes.KeepAlive}, Pods: rt.pods, Log: s.logOf(deeds.Network),
+		Client:     s.client(roleNamed(podRoutesRole).roleIdentity),
+		NodeName:   s.cfg.NodeName,
+		ID:         s.dir.ID(),
+		Network:    s.networkIdentity(),
+		PodCIDRs:   s.cfg.PodCIDRs,
+		Mode:       s.cfg.PodRoutes.Mode,
+		Port:       s.cfg.PodRoutes.Port,
+		Cluster:    s.clusterRanges(),
+		Encryption: mesh.Encryption{Private: key, KeepAlive: s.cfg.PodRoutes.KeepAlive},
+		Pods:       rt.pods,
+		Log:        s.logOf(deeds.Network),
 	}).Run, nil
 }
 

@@ -24,8 +24,11 @@ import (
 func TestTunnelModes(t *testing.T) {
 	var m tunnelMode
 	for text, want := range map[string]string{
-		"auto": "", "vxlan": "", "none": "", "wireguard": "",
-		"gre": `"gre" is none of [auto vxlan wireguard none]`,
+		"auto":      "",
+		"vxlan":     "",
+		"none":      "",
+		"wireguard": "",
+		"gre":       `"gre" is none of [auto vxlan wireguard none]`,
 	} {
 		got := ""
 		if err := m.Set(text); err != nil {
@@ -37,8 +40,8 @@ func TestTunnelModes(t *testing.T) {
 	}
 }
 
-// TestNetworkIdentityOfAJoinedNode: the tunnel's number and ends follow from it, so that with another one no packet of the server's node
-// arrives.
+// TestNetworkIdentityOfAJoinedNode: the tunnel's number and ends follow from it, so that with another one no packet of
+// the server's node arrives.
 func TestNetworkIdentityOfAJoinedNode(t *testing.T) {
 	identities := map[string]bool{}
 	for range 2 {
@@ -75,7 +78,11 @@ func TestNetworkIdentityOfAJoinedNode(t *testing.T) {
 // TestWireGuardKey: a node has one key for life, which only it can read; the annotations of the other tunnel go.
 func TestWireGuardKey(t *testing.T) {
 	dir := DataDir(t.TempDir())
-	s := &site{dir: dir, cfg: Config{NodeName: "n", Options: Options{PodRoutes: PodRouteOptions{Mode: mesh.WireGuard}}}, signers: signers{rootCA: []byte("ca")}}
+	s := &site{
+		dir:     dir,
+		cfg:     Config{NodeName: "n", Options: Options{PodRoutes: PodRouteOptions{Mode: mesh.WireGuard}}},
+		signers: signers{rootCA: []byte("ca")},
+	}
 	first, err := s.tunnelAnnotations()
 	if err != nil {
 		t.Fatal(err)
@@ -84,14 +91,16 @@ func TestWireGuardKey(t *testing.T) {
 		t.Errorf("the key's file: %v, %v, want 0600", fi, err)
 	}
 	key, err := wireGuardKey(dir)
-	if err != nil || first[wireguard.AnnotationKey] != key.PublicKey().String() || strings.Contains(fmt.Sprint(first), key.String()) {
+	if err != nil || first[wireguard.AnnotationKey] != key.PublicKey().String() ||
+		strings.Contains(fmt.Sprint(first), key.String()) {
 		t.Errorf("the node says %v, its public key is %s (%v)", first, key.PublicKey(), err)
 	}
 	if first[wireguard.AnnotationPort] != "51820" || first[podroutes.AnnotationVTEP] != "" {
 		t.Errorf("the node says %v, want port 51820 and no VTEP", first)
 	}
 	s.cfg.PodRoutes.Mode = mesh.Auto
-	if plain, err := s.tunnelAnnotations(); err != nil || plain[wireguard.AnnotationKey] != "" || plain[podroutes.AnnotationVTEP] == "" {
+	if plain, err := s.tunnelAnnotations(); err != nil || plain[wireguard.AnnotationKey] != "" ||
+		plain[podroutes.AnnotationVTEP] == "" {
 		t.Errorf("without WireGuard the node says %v, %v", plain, err)
 	}
 	for _, damaged := range []string{"", "AAAA", strings.Repeat("A", 43) + "="} {
@@ -102,16 +111,24 @@ func TestWireGuardKey(t *testing.T) {
 			t.Errorf("a key %q: %v, want an error that says what to do", damaged, err)
 		}
 	}
-	if err := (PodRouteOptions{Mode: mesh.WireGuard}).validate(Config{Options: Options{CNI: CNIOptions{On: true}}}); err == nil {
+	if err := (PodRouteOptions{Mode: mesh.WireGuard}).validate(
+		Config{Options: Options{CNI: CNIOptions{On: true}}}); err == nil {
 		t.Error("--tunnel=wireguard and --cni: want a refusal, as nothing would be encrypted")
 	}
 }
 
 func TestStatusOfWireGuard(t *testing.T) {
-	keyed := corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a", Annotations: map[string]string{
-		wireguard.AnnotationKey: "AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE=", wireguard.AnnotationPort: "51820",
-	}}}
-	plain := corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "b"}, Spec: corev1.NodeSpec{PodCIDRs: []string{"10.42.1.0/24"}}}
+	keyed := corev1.Node{ObjectMeta: metav1.ObjectMeta{
+		Name: "a",
+		Annotations: map[string]string{
+			wireguard.AnnotationKey:  "AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE=",
+			wireguard.AnnotationPort: "51820",
+		},
+	}}
+	plain := corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: "b"},
+		Spec:       corev1.NodeSpec{PodCIDRs: []string{"10.42.1.0/24"}},
+	}
 	for want, nodes := range map[string][]corev1.Node{
 		"":                        {plain},
 		"WireGuard, 1 of 1 nodes": {keyed},

@@ -96,7 +96,12 @@ func (p *process) kill() {
 func spawn(t *testing.T, j job) *process {
 	t.Helper()
 	text, err := json.Marshal(map[string]any{
-		"Role": j.Role, "DataDir": j.DataDir, "Kubeconfig": j.Kubeconfig, "Election": j.Election, "Etcd": j.Etcd, "File": j.File,
+		"Role":       j.Role,
+		"DataDir":    j.DataDir,
+		"Kubeconfig": j.Kubeconfig,
+		"Election":   j.Election,
+		"Etcd":       j.Etcd,
+		"File":       j.File,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -105,7 +110,12 @@ func spawn(t *testing.T, j job) *process {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &process{cmd: exec.Command(os.Args[0], "-test.run=^TestProcess$"), ended: make(chan struct{}), ready: make(chan struct{})}
+	p := &process{
+		cmd:   exec.Command(os.Args[0], "-test.run=^TestProcess$"),
+		ended: make(chan struct{}),
+		ready: make(
+			chan struct{}),
+	}
 	p.cmd.Env = append(os.Environ(), "KEELSON_TEST_PROCESS="+string(text))
 	p.cmd.Stderr = log
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
@@ -201,11 +211,12 @@ func twoServers(t *testing.T) (dirs [2]DataDir, configs [2]*rest.Config) {
 	return dirs, configs
 }
 
-// TestServersAgree: two API servers on one etcd are one cluster: what is written at one is read, watched, served as a custom
-// resource and obeyed as a rule at the other.
+// TestServersAgree: two API servers on one etcd are one cluster: what is written at one is read, watched, served as a
+// custom resource and obeyed as a rule at the other.
 func TestServersAgree(t *testing.T) {
 	_, configs := twoServers(t)
-	a, b := kubernetes.NewForConfigOrDie(configs[0]), kubernetes.NewForConfigOrDie(configs[1])
+	a := kubernetes.NewForConfigOrDie(configs[0])
+	b := kubernetes.NewForConfigOrDie(configs[1])
 	ctx := t.Context()
 	w, err := b.CoreV1().ConfigMaps("default").Watch(ctx, metav1.ListOptions{LabelSelector: "mine=yes"})
 	if err != nil {
@@ -216,12 +227,14 @@ func TestServersAgree(t *testing.T) {
 	if cm, err = a.CoreV1().ConfigMaps("default").Create(ctx, cm, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := b.CoreV1().ConfigMaps("default").Get(ctx, "c", metav1.GetOptions{}); err != nil || got.ResourceVersion != cm.ResourceVersion {
+	if got, err := b.CoreV1().ConfigMaps("default").Get(ctx, "c", metav1.GetOptions{}); err != nil ||
+		got.ResourceVersion != cm.ResourceVersion {
 		t.Errorf("read at the other server: %v, %v; want version %s", got, err, cm.ResourceVersion)
 	}
 	select {
 	case e := <-w.ResultChan():
-		if got, ok := e.Object.(*corev1.ConfigMap); !ok || e.Type != watch.Added || got.ResourceVersion != cm.ResourceVersion {
+		if got, ok := e.Object.(*corev1.ConfigMap); !ok || e.Type != watch.Added ||
+			got.ResourceVersion != cm.ResourceVersion {
 			t.Errorf("watch at the other server: got %v", e)
 		}
 	case <-time.After(time.Minute):
@@ -244,14 +257,22 @@ func customResource(t *testing.T, configs [2]*rest.Config) {
 	if err := crd.UnmarshalJSON([]byte(widgetCRD)); err != nil {
 		t.Fatal(err)
 	}
-	a, b := dynamic.NewForConfigOrDie(configs[0]), dynamic.NewForConfigOrDie(configs[1])
-	crds := schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
+	a := dynamic.NewForConfigOrDie(configs[0])
+	b := dynamic.NewForConfigOrDie(configs[1])
+	crds := schema.GroupVersionResource{
+		Group:    "apiextensions.k8s.io",
+		Version:  "v1",
+		Resource: "customresourcedefinitions",
+	}
 	widgets := schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "widgets"}
 	if _, err := a.Resource(crds).Create(t.Context(), crd, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	widget := &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": "example.com/v1", "kind": "Widget", "metadata": map[string]any{"name": "w"}, "spec": map[string]any{"size": int64(3)},
+		"apiVersion": "example.com/v1",
+		"kind":       "Widget",
+		"metadata":   map[string]any{"name": "w"},
+		"spec":       map[string]any{"size": int64(3)},
 	}}
 	soon(t, "a custom resource defined at one server is served by the other", func() (bool, error) {
 		_, err := b.Resource(widgets).Namespace("default").Create(t.Context(), widget, metav1.CreateOptions{})
@@ -284,10 +305,16 @@ func rules(t *testing.T, a kubernetes.Interface, other *rest.Config) {
 	if ok, err := allowed(); ok || err != nil {
 		t.Errorf("before there is a rule: %t, %v", ok, err)
 	}
-	role := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "r"}, Rules: []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"list"}}}}
+	role := &rbacv1.Role{
+		ObjectMeta: metav1.ObjectMeta{Name: "r"},
+		Rules: []rbacv1.PolicyRule{
+			{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"list"}},
+		},
+	}
 	binding := &rbacv1.RoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: "r"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "r"},
-		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: "jane"}},
+		ObjectMeta: metav1.ObjectMeta{Name: "r"},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "r"},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: "jane"}},
 	}
 	if _, err := a.RbacV1().Roles("default").Create(t.Context(), role, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
@@ -305,8 +332,8 @@ func rules(t *testing.T, a kubernetes.Interface, other *rest.Config) {
 	})
 }
 
-// TestOneControllerManagerWorks: of two controller managers, each at an API server of its own, one works; when it is killed the
-// other takes over, and no pod is made twice.
+// TestOneControllerManagerWorks: of two controller managers, each at an API server of its own, one works; when it is
+// killed the other takes over, and no pod is made twice.
 func TestOneControllerManagerWorks(t *testing.T) {
 	dirs, configs := twoServers(t)
 	a := kubernetes.NewForConfigOrDie(configs[0])
@@ -328,13 +355,17 @@ func TestOneControllerManagerWorks(t *testing.T) {
 	managers[holder()] = first
 	manager(dirs[1])
 	replicas := int32(2)
-	set := &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Name: "web"}, Spec: appsv1.ReplicaSetSpec{
-		Replicas: &replicas, Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}},
-		Template: corev1.PodTemplateSpec{
-			ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": "web"}},
-			Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "keelson.local/hello"}}},
+	set := &appsv1.ReplicaSet{
+		ObjectMeta: metav1.ObjectMeta{Name: "web"},
+		Spec: appsv1.ReplicaSetSpec{
+			Replicas: &replicas,
+			Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}},
+			Template: corev1.PodTemplateSpec{
+				ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": "web"}},
+				Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "keelson.local/hello"}}},
+			},
 		},
-	}}
+	}
 	made := map[string]bool{}
 	count := func(want int) {
 		t.Helper()
@@ -368,7 +399,8 @@ func TestOneControllerManagerWorks(t *testing.T) {
 	}
 	managers[leader].kill()
 	patch := []byte(`{"spec":{"replicas":4}}`)
-	if _, err := a.AppsV1().ReplicaSets("default").Patch(t.Context(), set.Name, "application/merge-patch+json", patch, metav1.PatchOptions{}); err != nil {
+	if _, err := a.AppsV1().ReplicaSets("default").Patch(t.Context(), set.Name, "application/merge-patch+json", patch,
+		metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	count(4)
@@ -390,9 +422,15 @@ func TestMigrateKilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	const n = 4000
-	err = embed.Import(t.Context(), embed.Options{Dir: dir.Sub("store")}, func(put func(store.KV) error) (int64, error) {
+	err = embed.Import(t.Context(), embed.Options{Dir: dir.Sub("store")}, func(
+		put func(store.KV) error,
+	) (int64, error) {
 		for i := range n {
-			kv := store.KV{Key: fmt.Sprintf("/registry/configmaps/a/%05d", i), Value: make([]byte, 500), Revision: int64(i + 2)}
+			kv := store.KV{
+				Key:      fmt.Sprintf("/registry/configmaps/a/%05d", i),
+				Value:    make([]byte, 500),
+				Revision: int64(i + 2),
+			}
 			if err := put(kv); err != nil {
 				return 0, err
 			}
@@ -404,7 +442,10 @@ func TestMigrateKilled(t *testing.T) {
 	}
 	count := func(s store.Store) int {
 		keys := 0
-		if _, err := backup.Walk(t.Context(), s, "/registry/", func(store.KV) error { keys++; return nil }); err != nil {
+		if _, err := backup.Walk(t.Context(), s, "/registry/", func(store.KV) error {
+			keys++
+			return nil
+		}); err != nil {
 			t.Error(err)
 		}
 		return keys
@@ -415,7 +456,8 @@ func TestMigrateKilled(t *testing.T) {
 		p.kill()
 	}
 	t.Logf("%d of %d keys were copied when it was killed last", count(remote), n)
-	if got, err := MigrateToEtcd(t.Context(), dir, EtcdConfig{Servers: servers}, false); err != nil || got != n || count(remote) != n {
+	if got, err := MigrateToEtcd(t.Context(), dir, EtcdConfig{Servers: servers}, false); err != nil || got != n ||
+		count(remote) != n {
 		t.Fatalf("MigrateToEtcd after it was killed: %d, %v; etcd holds %d; want %d", got, err, count(remote), n)
 	}
 	back, err := DataDir(filepath.Join(t.TempDir(), "back")).Prepare()
@@ -424,7 +466,9 @@ func TestMigrateKilled(t *testing.T) {
 	}
 	for range 3 {
 		p := spawn(t, job{Role: "to-embedded", RoleConfig: RoleConfig{DataDir: back}, Etcd: servers})
-		soon(t, "a store in the making", func() (bool, error) { return exists(back.Sub(migrating)) || exists(back.Sub("store")), nil })
+		soon(t, "a store in the making", func() (bool, error) {
+			return exists(back.Sub(migrating)) || exists(back.Sub("store")), nil
+		})
 		p.kill()
 		if exists(back.Sub("store")) { // it was faster: complete, then
 			embedded(t, back, func(s store.Store) {

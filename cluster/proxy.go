@@ -39,9 +39,14 @@ func (s *site) serviceProxy() (*proxy.Proxy, error) {
 	}
 	var err error
 	s.node.services, err = proxy.New(proxy.Config{
-		Client: s.client(roleNamed(proxyRole).roleIdentity), NodeName: s.cfg.NodeName, Table: serviceTable(s.dir),
-		PodCIDRs: s.cfg.podRanges(), PodGroup: s.node.podGroup,
-		Options: s.cfg.Proxy, Marks: s.marks, Log: s.logOf(deeds.Proxy),
+		Client:   s.client(roleNamed(proxyRole).roleIdentity),
+		NodeName: s.cfg.NodeName,
+		Table:    serviceTable(s.dir),
+		PodCIDRs: s.cfg.podRanges(),
+		PodGroup: s.node.podGroup,
+		Options:  s.cfg.Proxy,
+		Marks:    s.marks,
+		Log:      s.logOf(deeds.Proxy),
 	})
 	return s.node.services, err
 }
@@ -57,7 +62,7 @@ func (s *site) serviceRules() (reach.Rules, error) {
 			return p.Rules, nil
 		}
 	}
-	return nil, nil //nolint:nilnil // absence is an answer here
+	return nil, nil // absence is an answer here
 }
 
 // paths asks this machine's kernel for routes and NAT.

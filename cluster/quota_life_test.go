@@ -36,7 +36,8 @@ type limited struct {
 // limit makes a namespace and a quota in it, and waits until its usage is known.
 func limit(t *testing.T, c kubernetes.Interface, ns string, spec corev1.ResourceQuotaSpec) limited {
 	t.Helper()
-	if _, err := c.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}}, metav1.CreateOptions{}); err != nil {
+	if _, err := c.CoreV1().Namespaces().Create(t.Context(),
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	waittest.Right(t, "service account of "+ns, func() string {
@@ -127,7 +128,8 @@ func scoped(hardLimits corev1.ResourceList, scopes ...corev1.ResourceQuotaScope)
 	return corev1.ResourceQuotaSpec{Hard: hardLimits, Scopes: scopes}
 }
 
-// TestQuotaLives: the usage of every kind that a quota counts rises and falls with its objects, and what exceeds it is refused.
+// TestQuotaLives: the usage of every kind that a quota counts rises and falls with its objects, and what exceeds it is
+// refused.
 func TestQuotaLives(t *testing.T) {
 	cfg := controlPlaneOf(t, func(*cluster.Config) {})
 	c, err := kubernetes.NewForConfig(cfg)
@@ -148,11 +150,16 @@ func TestQuotaLives(t *testing.T) {
 }
 
 func quotaOfServices(t *testing.T, c kubernetes.Interface) {
-	l := limit(t, c, "services", scoped(hard("services", "10", "services.nodeports", "1", "services.loadbalancers", "1")))
+	l := limit(t, c, "services",
+		scoped(hard("services", "10", "services.nodeports", "1", "services.loadbalancers", "1")))
 	service := func(name string, kind corev1.ServiceType) *corev1.Service {
-		return &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.ServiceSpec{
-			Type: kind, Ports: []corev1.ServicePort{{Port: 80, TargetPort: intstr.FromInt32(80)}},
-		}}
+		return &corev1.Service{
+			ObjectMeta: metav1.ObjectMeta{Name: name},
+			Spec: corev1.ServiceSpec{
+				Type:  kind,
+				Ports: []corev1.ServicePort{{Port: 80, TargetPort: intstr.FromInt32(80)}},
+			},
+		}
 	}
 	create := func(s *corev1.Service) error {
 		_, err := c.CoreV1().Services(l.ns).Create(t.Context(), s, metav1.CreateOptions{})
@@ -162,13 +169,21 @@ func quotaOfServices(t *testing.T, c kubernetes.Interface) {
 	l.must("node port", create(service("node", corev1.ServiceTypeNodePort)))
 	l.used("quota", "services", "2", "services.nodeports", "1", "services.loadbalancers", "0")
 	l.refused("balancer", create(service("balancer", corev1.ServiceTypeLoadBalancer)),
-		"exceeded quota: quota, requested: services.nodeports=1, used: services.nodeports=1, limited: services.nodeports=1")
-	bare, no := service("bare", corev1.ServiceTypeLoadBalancer), false
+		"exceeded quota: quota, requested: services.nodeports=1, used: services.nodeports=1, limited: "+
+			"services.nodeports=1")
+	bare := service("bare", corev1.ServiceTypeLoadBalancer)
+	no := false
 	bare.Spec.AllocateLoadBalancerNodePorts = &no
 	l.must("balancer without node ports", create(bare))
 	l.used("quota", "services", "3", "services.nodeports", "1", "services.loadbalancers", "1")
-	l.refused("second balancer", create(func() *corev1.Service { s := bare.DeepCopy(); s.Name = "more"; return s }()), "requested: services.loadbalancers=1")
-	_, err := c.CoreV1().Services(l.ns).Patch(t.Context(), "node", types.MergePatchType, []byte(`{"spec":{"type":"ClusterIP","ports":[{"port":80,"targetPort":80,"nodePort":null}]}}`), metav1.PatchOptions{})
+	l.refused("second balancer", create(func() *corev1.Service {
+		s := bare.DeepCopy()
+		s.Name = "more"
+		return s
+	}()), "requested: services.loadbalancers=1")
+	_, err := c.CoreV1().Services(l.ns).Patch(t.Context(), "node", types.MergePatchType,
+		[]byte(`{"spec":{"type":"ClusterIP","ports":[{"port":80,"targetPort":80,"nodePort":null}]}}`),
+		metav1.PatchOptions{})
 	l.must("node port to cluster IP", err)
 	l.used("quota", "services.nodeports", "0")
 	for _, name := range []string{"cluster", "node", "bare"} {
@@ -178,9 +193,13 @@ func quotaOfServices(t *testing.T, c kubernetes.Interface) {
 }
 
 func quotaOfObjects(t *testing.T, c kubernetes.Interface) {
-	l := limit(t, c, "objects", scoped(hard("secrets", "1", "count/replicasets.apps", "1", "replicationcontrollers", "1", "count/configmaps", "2", "count/pods", "9")))
-	l.used("quota", "secrets", "0", "count/replicasets.apps", "0", "replicationcontrollers", "0", "count/configmaps", "1") // kube-root-ca.crt
-	zero, ctx := int32(0), t.Context()
+	l := limit(t, c, "objects", scoped(hard("secrets", "1", "count/replicasets.apps", "1", "replicationcontrollers",
+		"1", "count/configmaps", "2", "count/pods", "9")))
+	// kube-root-ca.crt
+	l.used("quota", "secrets", "0", "count/replicasets.apps", "0", "replicationcontrollers", "0", "count/configmaps",
+		"1")
+	zero := int32(0)
+	ctx := t.Context()
 	meta := func(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Name: name} }
 	labels := map[string]string{"a": "b"}
 	template := corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: newPod("x").Spec}
@@ -194,24 +213,37 @@ func quotaOfObjects(t *testing.T, c kubernetes.Interface) {
 			return err
 		}, func(n string) error { return c.CoreV1().Secrets(l.ns).Delete(ctx, n, metav1.DeleteOptions{}) }},
 		{"count/replicasets.apps", func(n string) error {
-			_, err := c.AppsV1().ReplicaSets(l.ns).Create(ctx, &appsv1.ReplicaSet{ObjectMeta: meta(n), Spec: appsv1.ReplicaSetSpec{
-				Replicas: &zero, Selector: &metav1.LabelSelector{MatchLabels: labels}, Template: template,
-			}}, metav1.CreateOptions{})
+			_, err := c.AppsV1().ReplicaSets(l.ns).Create(ctx, &appsv1.ReplicaSet{
+				ObjectMeta: meta(n),
+				Spec: appsv1.ReplicaSetSpec{
+					Replicas: &zero,
+					Selector: &metav1.LabelSelector{MatchLabels: labels},
+					Template: template,
+				},
+			}, metav1.CreateOptions{})
 			return err
 		}, func(n string) error { return c.AppsV1().ReplicaSets(l.ns).Delete(ctx, n, metav1.DeleteOptions{}) }},
 		{"replicationcontrollers", func(n string) error {
-			_, err := c.CoreV1().ReplicationControllers(l.ns).Create(ctx, &corev1.ReplicationController{ObjectMeta: meta(n), Spec: corev1.ReplicationControllerSpec{
-				Replicas: &zero, Selector: labels, Template: &template,
-			}}, metav1.CreateOptions{})
+			_, err := c.CoreV1().ReplicationControllers(l.ns).Create(ctx, &corev1.ReplicationController{
+				ObjectMeta: meta(n),
+				Spec: corev1.ReplicationControllerSpec{
+					Replicas: &zero,
+					Selector: labels,
+					Template: &template,
+				},
+			}, metav1.CreateOptions{})
 			return err
 		}, func(n string) error {
 			background := metav1.DeletePropagationBackground
-			return c.CoreV1().ReplicationControllers(l.ns).Delete(ctx, n, metav1.DeleteOptions{PropagationPolicy: &background})
+			return c.CoreV1().ReplicationControllers(l.ns).Delete(ctx, n, metav1.DeleteOptions{
+				PropagationPolicy: &background,
+			})
 		}},
 	} {
 		l.must(kind.name, kind.create("one"))
 		l.used("quota", kind.name, "1")
-		l.refused("second of "+kind.name, kind.create("two"), "exceeded quota: quota, requested: "+kind.name+"=1, used: "+kind.name+"=1, limited: "+kind.name+"=1")
+		l.refused("second of "+kind.name, kind.create("two"), "exceeded quota: quota, requested: "+kind.name+
+			"=1, used: "+kind.name+"=1, limited: "+kind.name+"=1")
 		l.must("delete of "+kind.name, kind.remove("one"))
 		l.used("quota", kind.name, "0")
 		l.must(kind.name+" again", kind.create("three"))
@@ -219,7 +251,8 @@ func quotaOfObjects(t *testing.T, c kubernetes.Interface) {
 	// The limits of a quota that is updated hold at once, and those of one that is gone do not.
 	q, err := c.CoreV1().ResourceQuotas(l.ns).Get(ctx, "quota", metav1.GetOptions{})
 	l.must("get", err)
-	q.ResourceVersion, q.Spec.Hard["secrets"] = "", resource.MustParse("2")
+	q.ResourceVersion = ""
+	q.Spec.Hard["secrets"] = resource.MustParse("2")
 	q, err = c.CoreV1().ResourceQuotas(l.ns).Update(ctx, q, metav1.UpdateOptions{})
 	l.must("update", err)
 	if got := q.Spec.Hard["secrets"]; got.Value() != 2 {
@@ -243,14 +276,19 @@ func quotaOfObjects(t *testing.T, c kubernetes.Interface) {
 }
 
 func quotaOfPods(t *testing.T, c kubernetes.Interface) {
-	l := limit(t, c, "pods", scoped(hard("pods", "5", "cpu", "1", "memory", "500Mi", "requests.ephemeral-storage", "50Gi", "requests.example.com/dongle", "3")))
+	l := limit(t, c, "pods", scoped(hard("pods", "5", "cpu", "1", "memory", "500Mi", "requests.ephemeral-storage",
+		"50Gi", "requests.example.com/dongle", "3")))
 	big := hard("cpu", "500m", "memory", "252Mi", "ephemeral-storage", "30Gi", "example.com/dongle", "2")
 	dongles := hard("example.com/dongle", "2")
 	l.must("first", l.pod("first", wants(big, dongles)))
-	l.used("quota", "pods", "1", "cpu", "500m", "memory", "252Mi", "requests.ephemeral-storage", "30Gi", "requests.example.com/dongle", "2")
-	l.refused("too much cpu", l.pod("cpu", wants(hard("cpu", "600m", "memory", "100Mi"), nil)), "requested: cpu=600m, used: cpu=500m, limited: cpu=1")
-	l.refused("too many dongles", l.pod("dongles", wants(hard("cpu", "500m", "memory", "100Mi", "ephemeral-storage", "10Gi", "example.com/dongle", "2"), dongles)),
-		"requested: requests.example.com/dongle=2, used: requests.example.com/dongle=2, limited: requests.example.com/dongle=3")
+	l.used("quota", "pods", "1", "cpu", "500m", "memory", "252Mi", "requests.ephemeral-storage", "30Gi",
+		"requests.example.com/dongle", "2")
+	l.refused("too much cpu", l.pod("cpu", wants(hard("cpu", "600m", "memory", "100Mi"), nil)),
+		"requested: cpu=600m, used: cpu=500m, limited: cpu=1")
+	l.refused("too many dongles", l.pod("dongles",
+		wants(hard("cpu", "500m", "memory", "100Mi", "ephemeral-storage", "10Gi", "example.com/dongle", "2"), dongles)),
+		"requested: requests.example.com/dongle=2, used: requests.example.com/dongle=2, limited: "+
+			"requests.example.com/dongle=3")
 	l.refused("nothing said", l.pod("silent", nil), "failed quota: quota: must specify cpu for: main; memory for: main")
 	p, err := c.CoreV1().Pods(l.ns).Get(t.Context(), "first", metav1.GetOptions{})
 	l.must("get", err)
@@ -260,11 +298,13 @@ func quotaOfPods(t *testing.T, c kubernetes.Interface) {
 		t.Errorf("changed requests: got %v, want invalid", err)
 	}
 	_, err = c.CoreV1().Pods(l.ns).Patch(t.Context(), "first", types.StrategicMergePatchType,
-		[]byte(`{"spec":{"containers":[{"name":"main","resources":{"requests":{"cpu":"1100m"}}}]}}`), metav1.PatchOptions{}, "resize")
+		[]byte(`{"spec":{"containers":[{"name":"main","resources":{"requests":{"cpu":"1100m"}}}]}}`),
+		metav1.PatchOptions{}, "resize")
 	l.refused("resized too far", err, "exceeded quota: quota, requested: cpu=600m, used: cpu=500m, limited: cpu=1")
 	l.used("quota", "pods", "1", "cpu", "500m")
 	l.deletePod("first")
-	l.used("quota", "pods", "0", "cpu", "0", "memory", "0", "requests.ephemeral-storage", "0", "requests.example.com/dongle", "0")
+	l.used("quota", "pods", "0", "cpu", "0", "memory", "0", "requests.ephemeral-storage", "0",
+		"requests.example.com/dongle", "0")
 }
 
 // quotaOfDevices: claims of devices are counted by their classes.
@@ -273,7 +313,8 @@ func quotaOfDevices(t *testing.T, c kubernetes.Interface) {
 	l := limit(t, c, "devices", scoped(hard(claims, "3", gpus, "4")))
 	claim := func(name string, n int64) error {
 		_, err := c.ResourceV1().ResourceClaims(l.ns).Create(t.Context(), &resourcev1.ResourceClaim{
-			ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: resourcev1.ResourceClaimSpec{Devices: resourcev1.DeviceClaim{Requests: []resourcev1.DeviceRequest{
+			ObjectMeta: metav1.ObjectMeta{Name: name},
+			Spec: resourcev1.ResourceClaimSpec{Devices: resourcev1.DeviceClaim{Requests: []resourcev1.DeviceRequest{
 				{Name: "r", Exactly: &resourcev1.ExactDeviceRequest{DeviceClassName: "gpu", Count: n}},
 			}}},
 		}, metav1.CreateOptions{})
@@ -288,20 +329,24 @@ func quotaOfDevices(t *testing.T, c kubernetes.Interface) {
 
 func quotaOfClaims(t *testing.T, c kubernetes.Interface) {
 	const gold = "gold.storageclass.storage.k8s.io/"
-	l := limit(t, c, "claims", scoped(hard("persistentvolumeclaims", "2", "requests.storage", "10Gi", gold+"persistentvolumeclaims", "1", gold+"requests.storage", "1Gi")))
+	l := limit(t, c, "claims", scoped(hard("persistentvolumeclaims", "2", "requests.storage", "10Gi",
+		gold+"persistentvolumeclaims", "1", gold+"requests.storage", "1Gi")))
 	claim := func(name, class, size string) error {
 		_, err := c.CoreV1().PersistentVolumeClaims(l.ns).Create(t.Context(), &corev1.PersistentVolumeClaim{
 			ObjectMeta: metav1.ObjectMeta{Name: name},
 			Spec: corev1.PersistentVolumeClaimSpec{
-				StorageClassName: &class, AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
-				Resources: corev1.VolumeResourceRequirements{Requests: hard("storage", size)},
+				StorageClassName: &class,
+				AccessModes:      []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+				Resources:        corev1.VolumeResourceRequirements{Requests: hard("storage", size)},
 			},
 		}, metav1.CreateOptions{})
 		return err
 	}
 	l.must("gold", claim("one", "gold", "1Gi"))
-	l.used("quota", "persistentvolumeclaims", "1", "requests.storage", "1Gi", gold+"persistentvolumeclaims", "1", gold+"requests.storage", "1Gi")
-	l.refused("more gold", claim("two", "gold", "1Gi"), "requested: "+gold+"persistentvolumeclaims=1,"+gold+"requests.storage=1Gi")
+	l.used("quota", "persistentvolumeclaims", "1", "requests.storage", "1Gi", gold+"persistentvolumeclaims", "1",
+		gold+"requests.storage", "1Gi")
+	l.refused("more gold", claim("two", "gold", "1Gi"), "requested: "+gold+"persistentvolumeclaims=1,"+gold+
+		"requests.storage=1Gi")
 	l.must("silver", claim("two", "silver", "2Gi"))
 	l.used("quota", "persistentvolumeclaims", "2", "requests.storage", "3Gi", gold+"requests.storage", "1Gi")
 	got, err := c.CoreV1().PersistentVolumeClaims(l.ns).Get(t.Context(), "one", metav1.GetOptions{})
@@ -311,17 +356,34 @@ func quotaOfClaims(t *testing.T, c kubernetes.Interface) {
 	for _, name := range []string{"one", "two"} {
 		l.must("delete", c.CoreV1().PersistentVolumeClaims(l.ns).Delete(t.Context(), name, metav1.DeleteOptions{}))
 	}
-	l.used("quota", "persistentvolumeclaims", "0", "requests.storage", "0", gold+"persistentvolumeclaims", "0", gold+"requests.storage", "0")
+	l.used("quota", "persistentvolumeclaims", "0", "requests.storage", "0", gold+"persistentvolumeclaims", "0",
+		gold+"requests.storage", "0")
 }
 
 func quotaOfCustomResources(t *testing.T, c kubernetes.Interface, dyn dynamic.Interface) {
-	definitions := dyn.Resource(schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"})
+	definitions := dyn.Resource(schema.GroupVersionResource{
+		Group:    "apiextensions.k8s.io",
+		Version:  "v1",
+		Resource: "customresourcedefinitions",
+	})
 	_, err := definitions.Create(t.Context(), &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": map[string]any{"name": "things.quota.example.com"},
+		"apiVersion": "apiextensions.k8s.io/v1",
+		"kind":       "CustomResourceDefinition",
+		"metadata":   map[string]any{"name": "things.quota.example.com"},
 		"spec": map[string]any{
-			"group": "quota.example.com", "scope": "Namespaced", "names": map[string]any{"plural": "things", "singular": "thing", "kind": "Thing", "listKind": "ThingList"},
+			"group": "quota.example.com",
+			"scope": "Namespaced",
+			"names": map[string]any{
+				"plural":   "things",
+				"singular": "thing",
+				"kind":     "Thing",
+				"listKind": "ThingList",
+			},
 			"versions": []any{map[string]any{
-				"name": "v1", "served": true, "storage": true, "schema": map[string]any{"openAPIV3Schema": map[string]any{"type": "object"}},
+				"name":    "v1",
+				"served":  true,
+				"storage": true,
+				"schema":  map[string]any{"openAPIV3Schema": map[string]any{"type": "object"}},
 			}},
 		},
 	}}, metav1.CreateOptions{})
@@ -338,20 +400,25 @@ func quotaOfCustomResources(t *testing.T, c kubernetes.Interface, dyn dynamic.In
 	l := limit(t, c, "custom", scoped(hard("count/things.quota.example.com", "1")))
 	create := func(name string) error {
 		_, err := things.Namespace(l.ns).Create(t.Context(), &unstructured.Unstructured{Object: map[string]any{
-			"apiVersion": "quota.example.com/v1", "kind": "Thing", "metadata": map[string]any{"name": name},
+			"apiVersion": "quota.example.com/v1",
+			"kind":       "Thing",
+			"metadata":   map[string]any{"name": name},
 		}}, metav1.CreateOptions{})
 		return err
 	}
 	l.must("first", create("one"))
 	l.used("quota", "count/things.quota.example.com", "1")
-	l.refused("second", create("two"), "requested: count/things.quota.example.com=1, used: count/things.quota.example.com=1")
+	l.refused("second", create("two"),
+		"requested: count/things.quota.example.com=1, used: count/things.quota.example.com=1")
 	l.must("delete", things.Namespace(l.ns).Delete(t.Context(), "one", metav1.DeleteOptions{}))
 	l.used("quota", "count/things.quota.example.com", "0")
 }
 
 func quotaScopes(t *testing.T, c kubernetes.Interface) {
-	l := limit(t, c, "scopes", scoped(hard("pods", "5", "requests.cpu", "1", "limits.memory", "1Gi"), corev1.ResourceQuotaScopeTerminating))
-	l.quota("going-on", scoped(hard("pods", "5", "requests.cpu", "1", "limits.memory", "1Gi"), corev1.ResourceQuotaScopeNotTerminating))
+	l := limit(t, c, "scopes", scoped(hard("pods", "5", "requests.cpu", "1", "limits.memory", "1Gi"),
+		corev1.ResourceQuotaScopeTerminating))
+	l.quota("going-on", scoped(hard("pods", "5", "requests.cpu", "1", "limits.memory", "1Gi"),
+		corev1.ResourceQuotaScopeNotTerminating))
 	l.quota("best-effort", scoped(hard("pods", "5"), corev1.ResourceQuotaScopeBestEffort))
 	l.quota("others", scoped(hard("pods", "5"), corev1.ResourceQuotaScopeNotBestEffort))
 	full := wants(hard("cpu", "500m", "memory", "200Mi"), hard("cpu", "1", "memory", "400Mi"))
@@ -364,7 +431,10 @@ func quotaScopes(t *testing.T, c kubernetes.Interface) {
 	l.used("going-on", "pods", "0", "requests.cpu", "0", "limits.memory", "0")
 	l.used("others", "pods", "0")
 	hour := int64(3600)
-	l.must("terminating", l.pod("short", func(s *corev1.PodSpec) { full(s); s.ActiveDeadlineSeconds = &hour }))
+	l.must("terminating", l.pod("short", func(s *corev1.PodSpec) {
+		full(s)
+		s.ActiveDeadlineSeconds = &hour
+	}))
 	l.used("quota", "pods", "1", "requests.cpu", "500m", "limits.memory", "400Mi")
 	l.used("going-on", "pods", "0", "requests.cpu", "0", "limits.memory", "0")
 	l.deletePod("short")
@@ -388,14 +458,21 @@ func quotaScopes(t *testing.T, c kubernetes.Interface) {
 // quotaFollowsDeadline: a deadline moves a pod to the other quota within the request that sets it.
 func (l limited) quotaFollowsDeadline(full func(*corev1.PodSpec), seconds int64) {
 	l.Helper()
-	l.must("second terminating", l.pod("ends", func(s *corev1.PodSpec) { full(s); s.ActiveDeadlineSeconds = &seconds }))
+	l.must("second terminating", l.pod("ends", func(s *corev1.PodSpec) {
+		full(s)
+		s.ActiveDeadlineSeconds = &seconds
+	}))
 	l.must("first going on", l.pod("moves", full))
 	l.used("going-on", "pods", "1")
 	deadline := []byte(`{"spec":{"activeDeadlineSeconds":3600}}`)
 	_, err := l.CoreV1().Pods(l.ns).Patch(l.Context(), "moves", types.MergePatchType, deadline, metav1.PatchOptions{})
 	l.must("set a deadline", err)
-	l.refused("beyond the limit", l.pod("late", func(s *corev1.PodSpec) { full(s); s.ActiveDeadlineSeconds = &seconds }),
-		"exceeded quota: quota, requested: limits.memory=400Mi,requests.cpu=500m, used: limits.memory=800Mi,requests.cpu=1")
+	l.refused("beyond the limit", l.pod("late", func(s *corev1.PodSpec) {
+		full(s)
+		s.ActiveDeadlineSeconds = &seconds
+	}),
+		"exceeded quota: quota, requested: limits.memory=400Mi,requests.cpu=500m, used: "+
+			"limits.memory=800Mi,requests.cpu=1")
 	l.must("third going on", l.pod("stays", full))
 	_, err = l.CoreV1().Pods(l.ns).Patch(l.Context(), "stays", types.MergePatchType, deadline, metav1.PatchOptions{})
 	l.refused("a deadline beyond the limit", err, "exceeded quota: quota")
@@ -408,14 +485,19 @@ func (l limited) quotaFollowsDeadline(full func(*corev1.PodSpec), seconds int64)
 
 func quotaOfPriority(t *testing.T, c kubernetes.Interface) {
 	for i, name := range []string{"quota-high", "quota-low"} {
-		if _, err := c.SchedulingV1().PriorityClasses().Create(t.Context(), &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Value: int32(1000 - i)}, metav1.CreateOptions{}); err != nil {
+		if _, err := c.SchedulingV1().PriorityClasses().Create(t.Context(),
+			&schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Value: int32(1000 - i)},
+			metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	in := func(op corev1.ScopeSelectorOperator, values ...string) corev1.ResourceQuotaSpec {
-		return corev1.ResourceQuotaSpec{Hard: hard("pods", "1"), ScopeSelector: &corev1.ScopeSelector{MatchExpressions: []corev1.ScopedResourceSelectorRequirement{
-			{ScopeName: corev1.ResourceQuotaScopePriorityClass, Operator: op, Values: values},
-		}}}
+		return corev1.ResourceQuotaSpec{
+			Hard: hard("pods", "1"),
+			ScopeSelector: &corev1.ScopeSelector{MatchExpressions: []corev1.ScopedResourceSelectorRequirement{
+				{ScopeName: corev1.ResourceQuotaScopePriorityClass, Operator: op, Values: values},
+			}},
+		}
 	}
 	l := limit(t, c, "priority", in(corev1.ScopeSelectorOpIn, "quota-high"))
 	l.quota("rest", in(corev1.ScopeSelectorOpNotIn, "quota-high"))
@@ -424,7 +506,8 @@ func quotaOfPriority(t *testing.T, c kubernetes.Interface) {
 	}
 	l.must("first high", l.pod("high", class("quota-high")))
 	l.used("quota", "pods", "1")
-	l.refused("second high", l.pod("higher", class("quota-high")), "exceeded quota: quota, requested: pods=1, used: pods=1, limited: pods=1")
+	l.refused("second high", l.pod("higher", class("quota-high")),
+		"exceeded quota: quota, requested: pods=1, used: pods=1, limited: pods=1")
 	l.must("low", l.pod("low", class("quota-low")))
 	l.used("rest", "pods", "1")
 	l.refused("second low", l.pod("lower", class("quota-low")), "exceeded quota: rest")
@@ -439,21 +522,30 @@ func quotaOfAffinity(t *testing.T, c kubernetes.Interface) {
 		term := corev1.PodAffinityTerm{TopologyKey: "region", LabelSelector: &metav1.LabelSelector{}}
 		edit(&term)
 		return func(s *corev1.PodSpec) {
-			s.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{term}}}
+			s.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{
+				RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{term},
+			}}
 		}
 	}
 	l.must("within its namespace", l.pod("home", with(func(*corev1.PodAffinityTerm) {})))
-	l.refused("with namespaces", l.pod("away", with(func(t *corev1.PodAffinityTerm) { t.Namespaces = []string{"other"} })), "exceeded quota: quota, requested: pods=1")
-	l.refused("with a namespace selector", l.pod("away", with(func(t *corev1.PodAffinityTerm) { t.NamespaceSelector = &metav1.LabelSelector{} })), "exceeded quota: quota, requested: pods=1")
+	l.refused("with namespaces", l.pod("away", with(func(t *corev1.PodAffinityTerm) {
+		t.Namespaces = []string{"other"}
+	})), "exceeded quota: quota, requested: pods=1")
+	l.refused("with a namespace selector", l.pod("away", with(func(t *corev1.PodAffinityTerm) {
+		t.NamespaceSelector = &metav1.LabelSelector{}
+	})), "exceeded quota: quota, requested: pods=1")
 }
 
-// quotaStatus: what is written into a quota's status holds until the controller has counted; what is lost from it comes back.
+// quotaStatus: what is written into a quota's status holds until the controller has counted; what is lost from it comes
+// back.
 func quotaStatus(t *testing.T, c kubernetes.Interface) {
 	l := limit(t, c, "status", scoped(hard("cpu", "500m", "memory", "500Mi")))
 	quotas := c.CoreV1().ResourceQuotas(l.ns)
-	_, err := quotas.Patch(t.Context(), "quota", types.StrategicMergePatchType, []byte(`{"spec":{"hard":{"cpu":"1","memory":"1Gi"}}}`), metav1.PatchOptions{})
+	_, err := quotas.Patch(t.Context(), "quota", types.StrategicMergePatchType,
+		[]byte(`{"spec":{"hard":{"cpu":"1","memory":"1Gi"}}}`), metav1.PatchOptions{})
 	l.must("patch", err)
-	got, err := quotas.Patch(t.Context(), "quota", types.StrategicMergePatchType, []byte(`{"status":{"hard":{"cpu":"2","memory":"2Gi"}}}`), metav1.PatchOptions{}, "status")
+	got, err := quotas.Patch(t.Context(), "quota", types.StrategicMergePatchType,
+		[]byte(`{"status":{"hard":{"cpu":"2","memory":"2Gi"}}}`), metav1.PatchOptions{}, "status")
 	l.must("patch the status", err)
 	if cpu := got.Status.Hard["cpu"]; cpu.Value() != 2 || got.Spec.Hard.Cpu().Value() != 1 {
 		t.Errorf("patched status: got %v, spec %v", got.Status.Hard, got.Spec.Hard)
@@ -465,7 +557,8 @@ func quotaStatus(t *testing.T, c kubernetes.Interface) {
 			if err != nil {
 				return err.Error()
 			}
-			cpu, memory := q.Status.Hard["cpu"], q.Status.Hard["memory"]
+			cpu := q.Status.Hard["cpu"]
+			memory := q.Status.Hard["memory"]
 			if cpu.String() != "1" || memory.String() != "1Gi" || len(q.Status.Used) != 2 {
 				return fmt.Sprintf("hard %s, %s; used %v", cpu.String(), memory.String(), q.Status.Used)
 			}
@@ -490,10 +583,14 @@ func quotaStatus(t *testing.T, c kubernetes.Interface) {
 // quotaFailsReplicas: a replication controller says that a quota keeps it from having its pods, as long as it is so.
 func quotaFailsReplicas(t *testing.T, c kubernetes.Interface) {
 	l := limit(t, c, "replicas", scoped(hard("pods", "2")))
-	three, labels := int32(3), map[string]string{"a": "b"}
+	three := int32(3)
+	labels := map[string]string{"a": "b"}
 	_, err := c.CoreV1().ReplicationControllers(l.ns).Create(t.Context(), &corev1.ReplicationController{
-		ObjectMeta: metav1.ObjectMeta{Name: "rc"}, Spec: corev1.ReplicationControllerSpec{
-			Replicas: &three, Selector: labels, Template: &corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: newPod("x").Spec},
+		ObjectMeta: metav1.ObjectMeta{Name: "rc"},
+		Spec: corev1.ReplicationControllerSpec{
+			Replicas: &three,
+			Selector: labels,
+			Template: &corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: newPod("x").Spec},
 		},
 	}, metav1.CreateOptions{})
 	l.must("create", err)
@@ -512,7 +609,8 @@ func quotaFailsReplicas(t *testing.T, c kubernetes.Interface) {
 		}
 	}
 	waittest.Right(t, "the failure", failing(true))
-	_, err = c.CoreV1().ReplicationControllers(l.ns).Patch(t.Context(), "rc", types.MergePatchType, []byte(`{"spec":{"replicas":2}}`), metav1.PatchOptions{})
+	_, err = c.CoreV1().ReplicationControllers(l.ns).Patch(t.Context(), "rc", types.MergePatchType,
+		[]byte(`{"spec":{"replicas":2}}`), metav1.PatchOptions{})
 	l.must("scale down", err)
 	waittest.Right(t, "the end of the failure", failing(false))
 }

@@ -40,14 +40,18 @@ func controlPlane(t *testing.T) *kubernetes.Clientset {
 func controlPlaneOf(t *testing.T, edit func(*cluster.Config)) *rest.Config {
 	t.Helper()
 	cfg := cluster.Default()
-	cfg.DataDir, cfg.Port, cfg.NoNode, cfg.PodCIDRs = cluster.DataDir(t.TempDir()), 0, true, []netip.Prefix{netip.MustParsePrefix("10.244.0.0/24")}
+	cfg.DataDir = cluster.DataDir(t.TempDir())
+	cfg.Port = 0
+	cfg.NoNode = true
+	cfg.PodCIDRs = []netip.Prefix{netip.MustParsePrefix("10.244.0.0/24")}
 	edit(&cfg)
 	c, err := cluster.New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
-	ready, done := make(chan struct{}), make(chan error, 1)
+	ready := make(chan struct{})
+	done := make(chan error, 1)
 	go func() { done <- c.Run(ctx, func() { close(ready) }) }() // ends with the test, which waits for it
 	t.Cleanup(func() {
 		cancel()
@@ -115,7 +119,8 @@ func newPod(name string) *corev1.Pod {
 func TestQuota(t *testing.T) {
 	c := controlPlane(t)
 	ctx := t.Context()
-	if _, err := c.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "dev"}}, metav1.CreateOptions{}); err != nil {
+	if _, err := c.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "dev"}},
+		metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	waittest.Right(t, "root certificate in the new namespace", func() string {
@@ -128,9 +133,11 @@ func TestQuota(t *testing.T) {
 		return ""
 	})
 	makeQuota(t, c, "pods", hard("pods", "50"))
-	makeQuota(t, c, "things", hard("configmaps", "2", "count/leases.coordination.k8s.io", "1", "services.nodeports", "1", "count/serviceaccounts", "5"))
+	makeQuota(t, c, "things", hard("configmaps", "2", "count/leases.coordination.k8s.io", "1", "services.nodeports",
+		"1", "count/serviceaccounts", "5"))
 	wantUsed(t, c, "pods", hard("pods", "0"))
-	wantUsed(t, c, "things", hard("configmaps", "1", "count/leases.coordination.k8s.io", "0", "services.nodeports", "0", "count/serviceaccounts", "1"))
+	wantUsed(t, c, "things", hard("configmaps", "1", "count/leases.coordination.k8s.io", "0", "services.nodeports",
+		"0", "count/serviceaccounts", "1"))
 
 	var made, refused, next atomic.Int64
 	var wg sync.WaitGroup
@@ -146,7 +153,8 @@ func TestQuota(t *testing.T) {
 				switch {
 				case err == nil:
 					made.Add(1)
-				case apierrors.IsForbidden(err) && strings.Contains(err.Error(), "exceeded quota: pods, requested: pods=1, used: pods=50, limited: pods=50"):
+				case apierrors.IsForbidden(err) && strings.Contains(err.Error(),
+					"exceeded quota: pods, requested: pods=1, used: pods=50, limited: pods=50"):
 					refused.Add(1)
 				case errors.As(err, &netErr):
 					t.Errorf("pod %d: no answer: %v", n, err)
@@ -169,14 +177,16 @@ func TestQuota(t *testing.T) {
 	// What goes is given back.
 	zero := int64(0)
 	for _, p := range list.Items[:10] {
-		if err := c.CoreV1().Pods("dev").Delete(ctx, p.Name, metav1.DeleteOptions{GracePeriodSeconds: &zero}); err != nil {
+		if err := c.CoreV1().Pods("dev").Delete(ctx, p.Name,
+			metav1.DeleteOptions{GracePeriodSeconds: &zero}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	wantUsed(t, c, "pods", hard("pods", "40"))
 
 	maps := c.CoreV1().ConfigMaps("dev")
-	if _, err := maps.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a"}}, metav1.CreateOptions{}); err != nil {
+	if _, err := maps.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a"}},
+		metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	_, err = maps.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "b"}}, metav1.CreateOptions{})
@@ -189,7 +199,8 @@ func TestQuota(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantUsed(t, c, "things", hard("configmaps", "1"))
-	if _, err := maps.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "kube-root-ca.crt"}}, metav1.CreateOptions{}); !apierrors.IsAlreadyExists(err) {
+	if _, err := maps.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "kube-root-ca.crt"}},
+		metav1.CreateOptions{}); !apierrors.IsAlreadyExists(err) {
 		t.Errorf("a taken name: got %v", err)
 	}
 	q, err := c.CoreV1().ResourceQuotas("dev").Get(ctx, "things", metav1.GetOptions{})

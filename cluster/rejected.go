@@ -40,7 +40,8 @@ func rejectedFiles(ctx context.Context, c rest.Interface) []string {
 	}
 	var out []string
 	for _, r := range all {
-		out = append(out, fmt.Sprintf("%-9s %s is not in use: %s; the previous content stays in use", r.Name, r.File, strings.ReplaceAll(r.Error, "\n", "; ")))
+		out = append(out, fmt.Sprintf("%-9s %s is not in use: %s; the previous content stays in use", r.Name, r.File,
+			strings.ReplaceAll(r.Error, "\n", "; ")))
 	}
 	return out
 }

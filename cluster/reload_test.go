@@ -29,19 +29,24 @@ func TestJudgesAreReadAgain(t *testing.T) {
 	s := judgesOutside(t)
 	issuers := func(prefix string) string {
 		return fmt.Sprintf("apiVersion: apiserver.config.k8s.io/v1\nkind: AuthenticationConfiguration\njwt:\n"+
-			"- issuer: {url: %q, audiences: [keelson], certificateAuthority: %q}\n  claimMappings: {username: {claim: sub, prefix: %q}}\n", s.URL, s.ca, prefix)
+			"- issuer: {url: %q, audiences: [keelson], certificateAuthority: %q}\n  claimMappings: {username: "+
+			"{claim: sub, prefix: %q}}\n", s.URL, s.ca, prefix)
 	}
-	const authorizers = "apiVersion: apiserver.config.k8s.io/v1\nkind: AuthorizationConfiguration\nauthorizers: [{type: Node, name: node}, {type: RBAC, name: rbac}"
+	const authorizers = "apiVersion: apiserver.config.k8s.io/v1\nkind: AuthorizationConfiguration\nauthorizers: " +
+		"[{type: Node, name: node}, {type: RBAC, name: rbac}"
 	var authentication, authorization string
 	access := controlPlaneOf(t, func(c *cluster.Config) {
 		c.NoAgents = true
-		authentication, authorization = write(t, "authentication.yaml", issuers("a:")), write(t, "authorization.yaml", authorizers+"]\n")
-		c.API.Authentication.ConfigFile, c.API.Authorization.ConfigFile = authentication, authorization
+		authentication = write(t, "authentication.yaml", issuers("a:"))
+		authorization = write(t, "authorization.yaml", authorizers+"]\n")
+		c.API.Authentication.ConfigFile = authentication
+		c.API.Authorization.ConfigFile = authorization
 	})
 	ctx := t.Context()
 	carol := with(access, s.sign("carol", "dev"))
 	name := func() string {
-		me, err := carol.AuthenticationV1().SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
+		me, err := carol.AuthenticationV1().SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{},
+			metav1.CreateOptions{})
 		if err != nil {
 			return err.Error()
 		}
@@ -57,7 +62,10 @@ func TestJudgesAreReadAgain(t *testing.T) {
 	if err := list(); !apierrors.IsForbidden(err) {
 		t.Errorf("at first she may: %v", err)
 	}
-	for path, text := range map[string]string{authentication: issuers("b:"), authorization: authorizers + ", {type: AlwaysAllow, name: alwaysallow}]\n"} {
+	for path, text := range map[string]string{
+		authentication: issuers("b:"),
+		authorization:  authorizers + ", {type: AlwaysAllow, name: alwaysallow}]\n",
+	} {
 		replace(t, path, []byte(text))
 	}
 	waittest.Right(t, "both files are read again", func() string {
@@ -85,9 +93,13 @@ func TestJudgesAreReadAgain(t *testing.T) {
 
 // TestWrongFilesAreListed: who may ask reads which configuration is not in use, until its file is good again.
 func TestWrongFilesAreListed(t *testing.T) {
-	const good = "apiVersion: apiserver.config.k8s.io/v1\nkind: AuthorizationConfiguration\nauthorizers: [{type: Node, name: node}, {type: RBAC, name: rbac}]\n"
+	const good = "apiVersion: apiserver.config.k8s.io/v1\nkind: AuthorizationConfiguration\nauthorizers: [{type: " +
+		"Node, name: node}, {type: RBAC, name: rbac}]\n"
 	path := write(t, "authorization.yaml", good)
-	access := controlPlaneOf(t, func(c *cluster.Config) { c.NoAgents, c.API.Authorization.ConfigFile = true, path })
+	access := controlPlaneOf(t, func(c *cluster.Config) {
+		c.NoAgents = true
+		c.API.Authorization.ConfigFile = path
+	})
 	ask := func(c kubernetes.Interface) string {
 		b, err := c.Discovery().RESTClient().Get().AbsPath("/keelson/v1/configuration").DoRaw(t.Context())
 		if err != nil {
@@ -107,7 +119,8 @@ func TestWrongFilesAreListed(t *testing.T) {
 		}
 		return got
 	})
-	if b, err := with(access, "").Discovery().RESTClient().Get().AbsPath("/keelson/v1/configuration").DoRaw(t.Context()); !apierrors.IsForbidden(err) {
+	if b, err := with(access, "").Discovery().RESTClient().Get().AbsPath("/keelson/v1/configuration").DoRaw(
+		t.Context()); !apierrors.IsForbidden(err) {
 		t.Errorf("an anonymous user got %s, %v", b, err)
 	}
 	replace(t, path, []byte(good))
@@ -119,7 +132,8 @@ func TestWrongFilesAreListed(t *testing.T) {
 	})
 }
 
-// TestOwnTokensAndKeys: tokens are from and for whom the options say, by the key they name, and a file's tokens are believed.
+// TestOwnTokensAndKeys: tokens are from and for whom the options say, by the key they name, and a file's tokens are
+// believed.
 func TestOwnTokensAndKeys(t *testing.T) {
 	key, err := ecdsa.GenerateKey(elliptic.P384(), rand.Reader)
 	if err != nil {
@@ -134,34 +148,43 @@ func TestOwnTokensAndKeys(t *testing.T) {
 		c.API.Authentication.TokenFile = write(t, "tokens.csv", "tok,jane,u1,\"system:masters\"\n")
 		c.API.Authorization.Modes = []string{"RBAC"}
 		c.API.Tokens = options.ServiceAccountTokens{
-			Issuers: []string{"https://new.example", "https://old.example"}, Audiences: []string{"api"}, MaxExpiration: 2 * time.Hour,
-			SigningKeyFile: write(t, "sa.key", string(pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der}))),
-			JWKSURI:        "https://keys.example/jwks",
+			Issuers:       []string{"https://new.example", "https://old.example"},
+			Audiences:     []string{"api"},
+			MaxExpiration: 2 * time.Hour,
+			SigningKeyFile: write(t, "sa.key",
+				string(pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der}))),
+			JWKSURI: "https://keys.example/jwks",
 		}
 	})
 	ctx := t.Context()
 	jane := with(access, "tok")
-	if _, err := jane.CoreV1().ServiceAccounts("default").Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "build"}}, metav1.CreateOptions{}); err != nil {
+	if _, err := jane.CoreV1().ServiceAccounts("default").Create(ctx,
+		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "build"}}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	made, err := jane.CoreV1().ServiceAccounts("default").CreateToken(ctx, "build", &authenticationv1.TokenRequest{
 		Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: new(int64(10_000))},
 	}, metav1.CreateOptions{})
-	if err != nil || *made.Spec.ExpirationSeconds != 7200 || len(made.Spec.Audiences) != 1 || made.Spec.Audiences[0] != "api" {
+	if err != nil || *made.Spec.ExpirationSeconds != 7200 || len(made.Spec.Audiences) != 1 ||
+		made.Spec.Audiences[0] != "api" {
 		t.Fatalf("token: %v, %+v", err, made)
 	}
 	build := with(access, made.Status.Token)
-	me, err := build.AuthenticationV1().SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
+	me, err := build.AuthenticationV1().SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{},
+		metav1.CreateOptions{})
 	if err != nil || me.Status.UserInfo.Username != "system:serviceaccount:default:build" {
 		t.Errorf("who has the token: %v %+v", err, me)
 	}
 	b, err := build.Discovery().RESTClient().Get().AbsPath("/.well-known/openid-configuration").DoRaw(ctx)
-	for _, want := range []string{`"issuer":"https://new.example"`, `"jwks_uri":"https://keys.example/jwks"`, `["ES384"]`} {
+	for _, want := range []string{
+		`"issuer":"https://new.example"`, `"jwks_uri":"https://keys.example/jwks"`, `["ES384"]`,
+	} {
 		if err != nil || !strings.Contains(string(b), want) {
 			t.Errorf("the issuer's description: %v, %s has no %s", err, b, want)
 		}
 	}
-	review, err := jane.AuthenticationV1().TokenReviews().Create(ctx, &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: "tok"}}, metav1.CreateOptions{})
+	review, err := jane.AuthenticationV1().TokenReviews().Create(ctx,
+		&authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: "tok"}}, metav1.CreateOptions{})
 	if err != nil || !review.Status.Authenticated || review.Status.User.Username != "jane" {
 		t.Errorf("review of a listed token: %v %+v", err, review)
 	}

@@ -23,8 +23,8 @@ import (
 	"keelson/pki"
 )
 
-// removedNodes is the ConfigMap in kube-system with the names of removed nodes and the times of removal. An entry is kept for the lifetime
-// of a certificate.
+// removedNodes is the ConfigMap in kube-system with the names of removed nodes and the times of removal. An entry is
+// kept for the lifetime of a certificate.
 const (
 	removedNodes     = "keelson-removed-nodes"
 	removedNodeTTL   = 366 * 24 * time.Hour
@@ -46,7 +46,8 @@ func recordRemoved(ctx context.Context, cl kubernetes.Interface, name string, no
 		return fmt.Errorf("remember that node %s is removed: %w", name, err)
 	default:
 		for other, text := range had.Data {
-			if at, err := time.Parse(time.RFC3339, text); other != name && (err != nil || now.Sub(at) > removedNodeTTL) {
+			if at, err := time.Parse(time.RFC3339, text); other != name &&
+				(err != nil || now.Sub(at) > removedNodeTTL) {
 				data[other] = nil // its certificates have expired
 			}
 		}
@@ -64,7 +65,8 @@ func recordRemoved(ctx context.Context, cl kubernetes.Interface, name string, no
 // removedAt returns a function that tells when a node was removed.
 func removedAt(r *apiserver.Reader) func(context.Context, string) (time.Time, bool) {
 	return func(ctx context.Context, node string) (time.Time, bool) {
-		obj, err := r.Get(ctx, corev1.SchemeGroupVersion.WithResource("configmaps"), metav1.NamespaceSystem, removedNodes)
+		obj, err := r.Get(ctx, corev1.SchemeGroupVersion.WithResource("configmaps"), metav1.NamespaceSystem,
+			removedNodes)
 		cm, ok := obj.(*corev1.ConfigMap)
 		if err != nil || !ok {
 			return time.Time{}, false
@@ -74,9 +76,9 @@ func removedAt(r *apiserver.Reader) func(context.Context, string) (time.Time, bo
 	}
 }
 
-// removedNodeCheck authenticates by certificate, but rejects a node whose certificate was issued before the node was removed. For
-// removedNodeGrace such a node may still watch that its pods end; it is marked, and NodeRestriction lets it neither register nor get
-// certificates.
+// removedNodeCheck authenticates by certificate, but rejects a node whose certificate was issued before the node was
+// removed. For removedNodeGrace such a node may still watch that its pods end; it is marked, and NodeRestriction lets
+// it neither register nor get certificates.
 type removedNodeCheck struct {
 	next    auth.Authenticator
 	removed func(ctx context.Context, node string) (time.Time, bool)
@@ -98,7 +100,8 @@ func (a removedNodeCheck) Authenticate(r *http.Request) (*auth.User, bool, error
 	case !gone || !pki.Issued(r.TLS.PeerCertificates[0]).Before(at):
 		return u, true, nil
 	case a.now().Sub(at) > removedNodeGrace:
-		return nil, false, fmt.Errorf("%w: node %s was removed from the cluster at %s, after its certificate was issued", authn.ErrUnauthorized, node, at.Format(time.RFC3339))
+		return nil, false, fmt.Errorf("%w: node %s was removed from the cluster at %s, after its certificate was "+
+			"issued", authn.ErrUnauthorized, node, at.Format(time.RFC3339))
 	}
 	u.Annotations = map[string]string{admission.RemovedNode: at.Format(time.RFC3339)}
 	return u, true, nil

@@ -27,8 +27,8 @@ func (k knows) Authenticate(*http.Request) (*auth.User, bool, error) {
 	return &u, true, nil
 }
 
-// TestCertificatesOfRemovedNodes: what a node was given before it was removed opens nothing; what it is given when it joins again does, and
-// a name like a node's is no node's.
+// TestCertificatesOfRemovedNodes: what a node was given before it was removed opens nothing; what it is given when it
+// joins again does, and a name like a node's is no node's.
 func TestCertificatesOfRemovedNodes(t *testing.T) {
 	removed := time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
 	nodes := []string{auth.Nodes}
@@ -46,7 +46,8 @@ func TestCertificatesOfRemovedNodes(t *testing.T) {
 		{"no node", auth.User{Name: "system:node:one"}, -time.Hour, time.Hour, false, true},
 	} {
 		a := removedNodeCheck{
-			next: knows{c.user}, now: func() time.Time { return removed.Add(c.now) },
+			next:    knows{c.user},
+			now:     func() time.Time { return removed.Add(c.now) },
 			removed: func(_ context.Context, node string) (time.Time, bool) { return removed, node == "one" },
 		}
 		cert := &x509.Certificate{NotBefore: removed.Add(c.issued).Add(-5 * time.Minute)} // as signers date them
@@ -67,7 +68,8 @@ func TestCertificatesOfRemovedNodes(t *testing.T) {
 
 // TestNoteRemoved: nodes are remembered for as long as a certificate lives.
 func TestNoteRemoved(t *testing.T) {
-	cl, now := clienttest.New(), time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
+	cl := clienttest.New()
+	now := time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
 	for name, at := range map[string]time.Time{"old": now.Add(-400 * 24 * time.Hour), "new": now.Add(-time.Hour)} {
 		if err := recordRemoved(t.Context(), cl, name, at); err != nil {
 			t.Fatal(err)

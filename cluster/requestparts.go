@@ -36,18 +36,22 @@ import (
 // toIssuers calls token issuers through the server's outgoing connections.
 func toIssuers(egress *outbound.Egress) authn.Via {
 	return func(conf *tls.Config) http.RoundTripper {
-		return egress.Observe("token issuer", egress.Transport(outbound.Options{Target: outbound.Configured, TLS: conf, HTTP2: true}))
+		return egress.Observe("token issuer",
+			egress.Transport(outbound.Options{Target: outbound.Configured, TLS: conf, HTTP2: true}))
 	}
 }
 
-// throughEgress calls webhooks through the server's outgoing connections. egress is called at each request, because the Egress is created later.
+// throughEgress calls webhooks through the server's outgoing connections. egress is called at each request, because the
+// Egress is created later.
 func throughEgress(egress func() *outbound.Egress) remote.Via {
 	return remote.Via{
 		Dial: func(ctx context.Context, network, addr string) (net.Conn, error) {
 			return egress().Dial(ctx, outbound.Configured, network, addr)
 		},
 		Observe: func(kind string, rt http.RoundTripper) http.RoundTripper {
-			return requests(func(r *http.Request) (*http.Response, error) { return egress().Observe(kind, rt).RoundTrip(r) })
+			return requests(func(r *http.Request) (*http.Response, error) {
+				return egress().Observe(kind, rt).RoundTrip(r)
+			})
 		},
 	}
 }
@@ -56,8 +60,12 @@ type requests func(*http.Request) (*http.Response, error)
 
 func (f requests) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// requestParts builds authentication, authorization and admission over the server's own objects. told is called when the client CAs change.
-func (k *keys) requestParts(rbac *authz.RBAC, opts *options.Options, ranges admission.PodRanges, files *configreload.Files, onCAChange func(context.Context) error) func(*apiserver.Reader) (apiserver.Parts, error) {
+// requestParts builds authentication, authorization and admission over the server's own objects. told is called when
+// the client CAs change.
+func (k *keys) requestParts(
+	rbac *authz.RBAC, opts *options.Options, ranges admission.PodRanges, files *configreload.Files,
+	onCAChange func(context.Context) error,
+) func(*apiserver.Reader) (apiserver.Parts, error) {
 	return func(r *apiserver.Reader) (apiserver.Parts, error) {
 		webhooks := throughEgress(r.Outbound)
 		believed, err := opts.Tokens.Config(k.tokenSigner)
@@ -68,23 +76,39 @@ func (k *keys) requestParts(rbac *authz.RBAC, opts *options.Options, ranges admi
 		if err != nil {
 			return apiserver.Parts{}, err
 		}
-		authorizer, unlisted, err := opts.Authorization.New(files, authz.Node{Pods: r.PodsOn, Objects: r, Rules: bootstrap.NodeRules()}, rbac, webhooks)
+		authorizer, unlisted, err := opts.Authorization.New(files,
+			authz.Node{Pods: r.PodsOn, Objects: r, Rules: bootstrap.NodeRules()}, rbac, webhooks)
 		if err != nil {
 			return apiserver.Parts{}, err
 		}
 		authenticators, err := opts.Authentication.New(files, options.Dependencies{
-			Authenticators: []auth.Authenticator{removedNodeCheck{k.clientCertificates(opts, files, onCAChange), removedAt(r), time.Now}, tokens, authn.BootstrapTokens{Secret: bootstrapSecret(r)}},
-			Tokens:         tokens, Certificates: k.serving, Webhooks: webhooks, Issuers: toIssuers(r.Outbound()),
+			Authenticators: []auth.Authenticator{
+				removedNodeCheck{k.clientCertificates(opts, files, onCAChange), removedAt(r), time.Now},
+				tokens,
+				authn.BootstrapTokens{Secret: bootstrapSecret(r)},
+			},
+			Tokens:       tokens,
+			Certificates: k.serving,
+			Webhooks:     webhooks,
+			Issuers:      toIssuers(r.Outbound()),
 		})
 		if err != nil {
 			return apiserver.Parts{}, err
 		}
-		rules := authz.Rules{Of: []interface {
-			RulesFor(*auth.User, string) []rbacv1.PolicyRule
-		}{authz.Masters{}, rbac}, Unlisted: unlisted}
+		rules := authz.Rules{
+			Of: []interface {
+				RulesFor(*auth.User, string) []rbacv1.PolicyRule
+			}{authz.Masters{}, rbac},
+			Unlisted: unlisted,
+		}
 		metrics := admission.NewMetrics()
 		chain, follow, err := opts.Admission.New(plugins.Config{
-			Objects: r, NodeName: authz.NodeName, RoleAccounts: nodeAccountNames(table()), PodRanges: ranges, Authorizer: authorizer, Metrics: metrics,
+			Objects:      r,
+			NodeName:     authz.NodeName,
+			RoleAccounts: nodeAccountNames(table()),
+			PodRanges:    ranges,
+			Authorizer:   authorizer,
+			Metrics:      metrics,
 		})
 		if err != nil {
 			return apiserver.Parts{}, err
@@ -99,14 +123,23 @@ func (k *keys) requestParts(rbac *authz.RBAC, opts *options.Options, ranges admi
 		}
 		return apiserver.Parts{
 			Extra:          documents,
-			Authenticators: authenticators, Authorizer: authorizer, Tokens: reviewer(tokens, authenticators), Rules: rules,
-			Admission: chain, EventHandlers: pluginEventHandlers(follow), Metrics: slices.Concat(metrics.Collectors(), tokens.Collectors(), files.Collectors()), Guards: guards,
+			Authenticators: authenticators,
+			Authorizer:     authorizer,
+			Tokens:         reviewer(tokens, authenticators),
+			Rules:          rules,
+			Admission:      chain,
+			EventHandlers:  pluginEventHandlers(follow),
+			Metrics:        slices.Concat(metrics.Collectors(), tokens.Collectors(), files.Collectors()),
+			Guards:         guards,
 		}, nil
 	}
 }
 
 // clientCertificates accepts client certificates of the cluster's CA and of --client-ca-file.
-func (k *keys) clientCertificates(o *options.Options, files *configreload.Files, onCAChange func(context.Context) error) *authn.Certificates {
+func (k *keys) clientCertificates(o *options.Options, files *configreload.Files, onCAChange func(
+	context.Context,
+) error,
+) *authn.Certificates {
 	c := authn.NewCertificates(k.clientPool)
 	if o.Authentication.ClientCAFile == "" {
 		return c
@@ -140,8 +173,8 @@ func reviewer(tokens *authn.Tokens, all []auth.Authenticator) authn.Reviewer {
 	return authn.Reviewer{Tokens: tokens, Others: others}
 }
 
-// issuerDocuments serves OpenID Connect discovery, so that others can verify service-account tokens. Inside the cluster the issuer's host
-// name resolves to this server.
+// issuerDocuments serves OpenID Connect discovery, so that others can verify service-account tokens. Inside the cluster
+// the issuer's host name resolves to this server.
 func issuerDocuments(tokens *authn.Tokens) (map[string]http.Handler, error) {
 	configuration, keys := tokens.Discovery()
 	out := map[string]http.Handler{}
@@ -149,7 +182,8 @@ func issuerDocuments(tokens *authn.Tokens) (map[string]http.Handler, error) {
 		path, media string
 		value       any
 	}{
-		{"/.well-known/openid-configuration", "application/json", configuration}, {"/openid/v1/jwks", "application/jwk-set+json", keys},
+		{"/.well-known/openid-configuration", "application/json", configuration},
+		{"/openid/v1/jwks", "application/jwk-set+json", keys},
 	} {
 		b, err := json.Marshal(d.value)
 		if err != nil {

@@ -60,7 +60,12 @@ func judgesOutside(t *testing.T) services {
 		tell(w, map[string]any{"issuer": s.URL, "jwks_uri": s.URL + "/keys"})
 	})
 	mux.HandleFunc("/keys", func(w http.ResponseWriter, _ *http.Request) {
-		tell(w, jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: key.Public(), KeyID: "k", Algorithm: "ES256", Use: "sig"}}})
+		tell(w, jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{
+			Key:       key.Public(),
+			KeyID:     "k",
+			Algorithm: "ES256",
+			Use:       "sig",
+		}}})
 	})
 	mux.HandleFunc("/judge", func(w http.ResponseWriter, r *http.Request) {
 		var q authorizationv1.SubjectAccessReview
@@ -68,16 +73,23 @@ func judgesOutside(t *testing.T) services {
 			t.Errorf("the judge was asked nonsense: %v", err)
 		}
 		q.Status.Denied = q.Spec.User == "mallory"
-		q.Status.Allowed = q.Spec.User == "carol" && q.Spec.ResourceAttributes != nil && q.Spec.ResourceAttributes.Verb == "list"
+		q.Status.Allowed = q.Spec.User == "carol" && q.Spec.ResourceAttributes != nil &&
+			q.Spec.ResourceAttributes.Verb == "list"
 		tell(w, q)
 	})
-	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: jose.JSONWebKey{Key: key, KeyID: "k"}}, nil)
+	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: jose.JSONWebKey{Key: key, KeyID: "k"}},
+		nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	s.sign = func(name, group string) string {
 		token, err := jwt.Signed(signer).Claims(map[string]any{
-			"iss": s.URL, "aud": "keelson", "sub": name, "roles": group, "exp": time.Now().Add(time.Hour).Unix(), "iat": time.Now().Unix(),
+			"iss":   s.URL,
+			"aud":   "keelson",
+			"sub":   name,
+			"roles": group,
+			"exp":   time.Now().Add(time.Hour).Unix(),
+			"iat":   time.Now().Unix(),
 		}).Serialize()
 		if err != nil {
 			t.Fatal(err)
@@ -108,7 +120,10 @@ func with(access *rest.Config, token string) *kubernetes.Clientset {
 func TestConfiguredJudges(t *testing.T) {
 	s := judgesOutside(t)
 	kubeconfig := clientcmdapi.NewConfig()
-	kubeconfig.Clusters["judge"] = &clientcmdapi.Cluster{Server: s.URL + "/judge", CertificateAuthorityData: []byte(s.ca)}
+	kubeconfig.Clusters["judge"] = &clientcmdapi.Cluster{
+		Server:                   s.URL + "/judge",
+		CertificateAuthorityData: []byte(s.ca),
+	}
 	kubeconfig.Contexts["c"] = &clientcmdapi.Context{Cluster: "judge"}
 	kubeconfig.CurrentContext = "c"
 	asked := filepath.Join(t.TempDir(), "judge.kubeconfig")
@@ -116,7 +131,8 @@ func TestConfiguredJudges(t *testing.T) {
 		t.Fatal(err)
 	}
 	access := controlPlaneOf(t, func(c *cluster.Config) {
-		c.API.Authentication.ConfigFile = write(t, "authentication.yaml", fmt.Sprintf(`apiVersion: apiserver.config.k8s.io/v1
+		c.API.Authentication.ConfigFile = write(t, "authentication.yaml",
+			fmt.Sprintf(`apiVersion: apiserver.config.k8s.io/v1
 kind: AuthenticationConfiguration
 anonymous: {enabled: true, conditions: [{path: /livez}]}
 jwt:
@@ -125,7 +141,8 @@ jwt:
     username: {claim: sub, prefix: ""}
     groups: {expression: '["corp:" + claims.roles]'}
 `, s.URL, s.ca))
-		c.API.Authorization.ConfigFile = write(t, "authorization.yaml", fmt.Sprintf(`apiVersion: apiserver.config.k8s.io/v1
+		c.API.Authorization.ConfigFile = write(t, "authorization.yaml",
+			fmt.Sprintf(`apiVersion: apiserver.config.k8s.io/v1
 kind: AuthorizationConfiguration
 authorizers:
 - type: Webhook
@@ -145,15 +162,20 @@ authorizers:
 `, asked))
 	})
 	ctx := t.Context()
-	carol, bob, mallory := with(access, s.sign("carol", "dev")), with(access, s.sign("bob", "dev")), with(access, s.sign("mallory", "dev"))
-	me, err := carol.AuthenticationV1().SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
-	if err != nil || me.Status.UserInfo.Username != "carol" || !slices.Equal(me.Status.UserInfo.Groups, []string{"corp:dev", "system:authenticated"}) {
+	carol := with(access, s.sign("carol", "dev"))
+	bob := with(access, s.sign("bob", "dev"))
+	mallory := with(access, s.sign("mallory", "dev"))
+	me, err := carol.AuthenticationV1().SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{},
+		metav1.CreateOptions{})
+	if err != nil || me.Status.UserInfo.Username != "carol" || !slices.Equal(me.Status.UserInfo.Groups,
+		[]string{"corp:dev", "system:authenticated"}) {
 		t.Errorf("who carol is: %v %+v", err, me)
 	}
 	if _, err := carol.CoreV1().Secrets("default").List(ctx, metav1.ListOptions{}); err != nil {
 		t.Errorf("what the judge allows: %v", err)
 	}
-	if _, err := carol.CoreV1().Secrets("default").Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "x"}}, metav1.CreateOptions{}); !apierrors.IsForbidden(err) {
+	if _, err := carol.CoreV1().Secrets("default").Create(ctx,
+		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "x"}}, metav1.CreateOptions{}); !apierrors.IsForbidden(err) {
 		t.Errorf("what nobody allows: %v", err)
 	}
 	if _, err := bob.CoreV1().Secrets("default").List(ctx, metav1.ListOptions{}); !apierrors.IsForbidden(err) {
@@ -166,12 +188,17 @@ authorizers:
 		t.Errorf("what RBAC allows: %v %v", v, err)
 	}
 	admin := kubernetes.NewForConfigOrDie(access)
-	review, err := admin.AuthenticationV1().TokenReviews().Create(ctx, &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: s.sign("carol", "dev")}}, metav1.CreateOptions{})
+	review, err := admin.AuthenticationV1().TokenReviews().Create(ctx,
+		&authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: s.sign("carol", "dev")}},
+		metav1.CreateOptions{})
 	if err != nil || !review.Status.Authenticated || review.Status.User.Username != "carol" {
 		t.Errorf("review of a configured issuer's token: %v %+v", err, review)
 	}
-	rules, err := bob.AuthorizationV1().SelfSubjectRulesReviews().Create(ctx, &authorizationv1.SelfSubjectRulesReview{Spec: authorizationv1.SelfSubjectRulesReviewSpec{Namespace: "default"}}, metav1.CreateOptions{})
-	if err != nil || !rules.Status.Incomplete || !strings.Contains(rules.Status.EvaluationError, "webhook authorizer does not support") {
+	rules, err := bob.AuthorizationV1().SelfSubjectRulesReviews().Create(ctx, &authorizationv1.SelfSubjectRulesReview{
+		Spec: authorizationv1.SelfSubjectRulesReviewSpec{Namespace: "default"},
+	}, metav1.CreateOptions{})
+	if err != nil || !rules.Status.Incomplete || !strings.Contains(rules.Status.EvaluationError,
+		"webhook authorizer does not support") {
 		t.Errorf("rules beside a webhook: %v %+v", err, rules)
 	}
 	stranger := with(access, "")
@@ -185,11 +212,16 @@ authorizers:
 
 // TestNoStrangers: requests without a credential get no further than that.
 func TestNoStrangers(t *testing.T) {
-	access := controlPlaneOf(t, func(c *cluster.Config) { c.API.Authentication.NoAnonymous, c.NoAgents = true, true })
-	if b, err := with(access, "").Discovery().RESTClient().Get().AbsPath("/livez").DoRaw(t.Context()); !apierrors.IsUnauthorized(err) {
+	access := controlPlaneOf(t, func(c *cluster.Config) {
+		c.API.Authentication.NoAnonymous = true
+		c.NoAgents = true
+	})
+	if b, err := with(access, "").Discovery().RESTClient().Get().AbsPath("/livez").DoRaw(
+		t.Context()); !apierrors.IsUnauthorized(err) {
 		t.Errorf("a stranger's request: %s %v", b, err)
 	}
-	if _, err := kubernetes.NewForConfigOrDie(access).CoreV1().Namespaces().Get(t.Context(), "default", metav1.GetOptions{}); err != nil {
+	if _, err := kubernetes.NewForConfigOrDie(access).CoreV1().Namespaces().Get(t.Context(), "default",
+		metav1.GetOptions{}); err != nil {
 		t.Errorf("the administrator's: %v", err)
 	}
 }
@@ -202,9 +234,14 @@ func TestOptionsThatExcludeEachOther(t *testing.T) {
 	}{
 		{func(o *options.Options) {
 			a := &o.Authentication
-			a.ConfigFile, a.OIDC.IssuerURL, a.OIDC.ClientID = "f", "https://x", "y"
+			a.ConfigFile = "f"
+			a.OIDC.IssuerURL = "https://x"
+			a.OIDC.ClientID = "y"
 		}, "--authentication-config and --oidc-* exclude each other"},
-		{func(o *options.Options) { o.Authorization.ConfigFile, o.Authorization.WebhookConfigFile = "f", "g" }, "--authorization-config and --authorization-webhook-* exclude each other"},
+		{func(o *options.Options) {
+			o.Authorization.ConfigFile = "f"
+			o.Authorization.WebhookConfigFile = "g"
+		}, "--authorization-config and --authorization-webhook-* exclude each other"},
 	} {
 		cfg := cluster.Default()
 		cfg.DataDir = cluster.DataDir(t.TempDir())
@@ -218,11 +255,14 @@ func TestOptionsThatExcludeEachOther(t *testing.T) {
 // TestIssuerDiscovery: who has a token can find out how to check others', and strangers cannot.
 func TestIssuerDiscovery(t *testing.T) {
 	access := controlPlaneOf(t, func(c *cluster.Config) { c.NoAgents = true })
-	ctx, admin := t.Context(), kubernetes.NewForConfigOrDie(access)
-	if _, err := admin.CoreV1().ServiceAccounts("default").Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "checker"}}, metav1.CreateOptions{}); err != nil {
+	ctx := t.Context()
+	admin := kubernetes.NewForConfigOrDie(access)
+	if _, err := admin.CoreV1().ServiceAccounts("default").Create(ctx,
+		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "checker"}}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	made, err := admin.CoreV1().ServiceAccounts("default").CreateToken(ctx, "checker", &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+	made, err := admin.CoreV1().ServiceAccounts("default").CreateToken(ctx, "checker",
+		&authenticationv1.TokenRequest{}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -249,10 +289,12 @@ func TestIssuerDiscovery(t *testing.T) {
 		t.Fatal(err)
 	}
 	var claims jwt.Claims
-	if err := token.Claims(keys, &claims); err != nil || claims.Issuer != doc.Issuer || claims.Subject != "system:serviceaccount:default:checker" {
+	if err := token.Claims(keys, &claims); err != nil || claims.Issuer != doc.Issuer ||
+		claims.Subject != "system:serviceaccount:default:checker" {
 		t.Errorf("checked by the published keys: %v, %+v of issuer %s", err, claims, doc.Issuer)
 	}
-	if _, err := with(access, "").Discovery().RESTClient().Get().AbsPath("/openid/v1/jwks").DoRaw(ctx); !apierrors.IsForbidden(err) {
+	if _, err := with(access, "").Discovery().RESTClient().Get().AbsPath("/openid/v1/jwks").DoRaw(
+		ctx); !apierrors.IsForbidden(err) {
 		t.Errorf("the keys for a stranger: %v", err)
 	}
 }

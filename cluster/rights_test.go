@@ -59,7 +59,8 @@ func TestRights(t *testing.T) {
 	show := func(what string, u *auth.User, also []rbacv1.PolicyRule) {
 		fmt.Fprintf(&out, "%s: %s\n", what, u.Name)
 		seen := map[string]bool{}
-		for _, l := range slices.Sorted(slices.Values(slices.Concat(lines("", rbac.RulesFor(u, "")), lines("", also), lines(" in kube-system", rbac.RulesFor(u, "kube-system"))))) {
+		for _, l := range slices.Sorted(slices.Values(slices.Concat(lines("", rbac.RulesFor(u, "")), lines("", also),
+			lines(" in kube-system", rbac.RulesFor(u, "kube-system"))))) {
 			if plain := strings.TrimSuffix(l, " in kube-system"); !seen[plain] {
 				seen[plain] = true
 				fmt.Fprintf(&out, "  %s\n", l)
@@ -68,10 +69,12 @@ func TestRights(t *testing.T) {
 	}
 	show("everybody", &auth.User{Name: "system:authenticated", Groups: []string{auth.Authenticated}}, nil)
 	show("strangers", anonymousUser(), nil)
-	show("a node; the Node authorizer narrows each of these to what is its own", &auth.User{Name: "system:node:n1", Groups: []string{auth.Nodes}}, bootstrap.NodeRules())
+	show("a node; the Node authorizer narrows each of these to what is its own",
+		&auth.User{Name: "system:node:n1", Groups: []string{auth.Nodes}}, bootstrap.NodeRules())
 	show("the API server as a client of kubelets", &auth.User{Name: kubeletClientUser}, nil)
 	show("the API server as a client of aggregated servers", &auth.User{Name: frontProxyUser}, nil)
-	show("a bootstrap token", &auth.User{Name: "system:bootstrap:abcdef", Groups: []string{"system:bootstrappers"}}, nil)
+	show("a bootstrap token", &auth.User{Name: "system:bootstrap:abcdef", Groups: []string{"system:bootstrappers"}},
+		nil)
 	rows := table()
 	for i := range rows {
 		r := &rows[i]
@@ -81,7 +84,8 @@ func TestRights(t *testing.T) {
 		u := r.user(Config{})
 		show(r.name, &auth.User{Name: u.Name}, nil)
 		if r.account != "" && accountUser(r.account) != u.Name {
-			show(r.name+" beside a kubelet of its own process", &auth.User{Name: authn.ServiceAccountUser("kube-system", r.account, "", "").Name}, nil)
+			show(r.name+" beside a kubelet of its own process",
+				&auth.User{Name: authn.ServiceAccountUser("kube-system", r.account, "", "").Name}, nil)
 		}
 	}
 	golden(t, "rights.golden", out.String())

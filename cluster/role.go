@@ -7,12 +7,11 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/spf13/pflag"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/spf13/pflag"
 
 	"keelson/auth"
 	"keelson/lib/mark"
@@ -27,14 +26,16 @@ type role struct {
 	needs []string
 	// node roles run on a real node beside its kubelet, in `keelson up` and in `keelson kubelet`.
 	node bool
-	// in reports whether a cluster with that configuration has the role; nil: always. Node roles need not check for a real node.
+	// in reports whether a cluster with that configuration has the role; nil: always. Node roles need not check for a
+	// real node.
 	in func(Config) bool
 	// choice is the flag that disables the role: --CHOICE=none.
 	choice string
 	roleIdentity
 	// make builds the role. A nil Func: there is nothing to run.
 	make func(*site) (run.Func, error)
-	// purge removes the role's kernel objects after its process has ended; `keelson down` calls it. If nothing is there, that is no error.
+	// purge removes the role's kernel objects after its process has ended; `keelson down` calls it. If nothing is
+	// there, that is no error.
 	purge func(ctx context.Context, dir DataDir) error
 	// options adds the flags that the role has in every process.
 	options func(fl *pflag.FlagSet, o *Options)
@@ -48,11 +49,11 @@ type roleIdentity struct {
 	agent string
 	// file.kubeconfig below pki/ is the kubeconfig of the role in a process of its own.
 	file string
-	// account is the service account in kube-system as which the role works beside a kubelet in another process than the server
-	// (nodeAccounts).
+	// account is the service account in kube-system as which the role works beside a kubelet in another process than
+	// the server (nodeAccounts).
 	account string
-	// bound is a ClusterRole of Kubernetes that is bound to the user and the account. rules are further rights, as the ClusterRole
-	// keelson:NAME. Neither: Kubernetes' bootstrap policy binds the user.
+	// bound is a ClusterRole of Kubernetes that is bound to the user and the account. rules are further rights, as the
+	// ClusterRole keelson:NAME. Neither: Kubernetes' bootstrap policy binds the user.
 	bound string
 	rules []rbacv1.PolicyRule
 	// steps are the marks that the role may send.
@@ -119,19 +120,36 @@ func grants(rows []role) []runtime.Object {
 		name := r.bound
 		if len(r.rules) > 0 {
 			name = "keelson:" + r.name
-			out = append(out, &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{"rbac.authorization.kubernetes.io/autoupdate": "true"}}, Rules: r.rules})
+			out = append(out, &rbacv1.ClusterRole{
+				ObjectMeta: metav1.ObjectMeta{
+					Name:        name,
+					Annotations: map[string]string{"rbac.authorization.kubernetes.io/autoupdate": "true"},
+				},
+				Rules: r.rules,
+			})
 		}
 		if name == "" {
 			continue
 		}
 		b := &rbacv1.ClusterRoleBinding{
-			ObjectMeta: metav1.ObjectMeta{Name: "keelson:" + r.name, Annotations: map[string]string{"rbac.authorization.kubernetes.io/autoupdate": "true"}},
-			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name},
-			Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: r.user(Config{}).Name}},
+			ObjectMeta: metav1.ObjectMeta{
+				Name: "keelson:" + r.name,
+				Annotations: map[string]string{
+					"rbac.authorization.kubernetes.io/autoupdate": "true",
+				},
+			},
+			RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name},
+			Subjects: []rbacv1.Subject{
+				{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: r.user(Config{}).Name},
+			},
 		}
 		if r.account != "" {
 			if as := accountUser(r.account); as != r.user(Config{}).Name {
-				b.Subjects = append(b.Subjects, rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: metav1.NamespaceSystem, Name: r.account})
+				b.Subjects = append(b.Subjects, rbacv1.Subject{
+					Kind:      rbacv1.ServiceAccountKind,
+					Namespace: metav1.NamespaceSystem,
+					Name:      r.account,
+				})
 			}
 		}
 		out = append(out, b)
@@ -150,7 +168,12 @@ func Roles() []Role {
 	var out []Role
 	for _, r := range table() {
 		if r.word != "" {
-			out = append(out, Role{Name: r.word, Short: r.short, Example: r.example, row: r})
+			out = append(out, Role{
+				Name:    r.word,
+				Short:   r.short,
+				Example: r.example,
+				row:     r,
+			})
 		}
 	}
 	return out
@@ -169,7 +192,8 @@ func RunRole(ctx context.Context, word string, cfg RoleConfig) error {
 // AddFlags adds the role's flags; for the kubelet also those of the other roles of a node.
 func (r Role) AddFlags(fl *pflag.FlagSet, cfg *RoleConfig) {
 	if r.row.file != "" {
-		fl.StringVar(&cfg.Kubeconfig, "kubeconfig", "", "how to reach the API server (default: pki/"+r.row.file+".kubeconfig in the data directory)")
+		fl.StringVar(&cfg.Kubeconfig, "kubeconfig", "", "how to reach the API server (default: pki/"+r.row.file+
+			".kubeconfig in the data directory)")
 	}
 	if r.row.flags != nil {
 		r.row.flags(fl, cfg)

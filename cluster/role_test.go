@@ -21,13 +21,27 @@ func TestRoles(t *testing.T) {
 		change func(*Config)
 		want   string
 	}{
-		"up":               {func(*Config) {}, "apiserver configuration network container-runtime | controllers scheduler fake-nodes proxy networkpolicy dns kubelet pod-routes"},
-		"up, etcd's API":   {func(c *Config) { c.EtcdListen = "127.0.0.1:0" }, "apiserver configuration etcd-API network container-runtime | controllers scheduler fake-nodes proxy networkpolicy dns kubelet pod-routes"},
-		"rootless":         {func(c *Config) { c.Rootless = true }, "apiserver configuration | controllers scheduler fake-nodes"},
-		"scheduler none":   {func(c *Config) { c.NoNode, c.Without = true, []string{"scheduler"} }, "apiserver configuration | controllers fake-nodes"},
-		"no node":          {func(c *Config) { c.NoNode = true }, "apiserver configuration | controllers scheduler fake-nodes"},
-		"API server alone": {func(c *Config) { c.NoNode, c.NoAgents = true, true }, "apiserver configuration"},
-		"with fake nodes":  {func(c *Config) { c.NoNode, c.NoAgents, c.FakeNodes = true, true, 3 }, "apiserver configuration | fake-nodes"},
+		"up": {func(*Config) {}, "apiserver configuration network container-runtime | controllers " +
+			"scheduler fake-nodes proxy networkpolicy dns kubelet pod-routes"},
+		"up, etcd's API": {func(c *Config) { c.EtcdListen = "127.0.0.1:0" }, "apiserver configuration etcd-API " +
+			"network container-runtime | controllers scheduler fake-nodes proxy networkpolicy dns kubelet pod-routes"},
+		"rootless": {
+			func(c *Config) { c.Rootless = true }, "apiserver configuration | controllers scheduler fake-nodes",
+		},
+		"scheduler none": {func(c *Config) {
+			c.NoNode = true
+			c.Without = []string{"scheduler"}
+		}, "apiserver configuration | controllers fake-nodes"},
+		"no node": {func(c *Config) { c.NoNode = true }, "apiserver configuration | controllers scheduler fake-nodes"},
+		"API server alone": {func(c *Config) {
+			c.NoNode = true
+			c.NoAgents = true
+		}, "apiserver configuration"},
+		"with fake nodes": {func(c *Config) {
+			c.NoNode = true
+			c.NoAgents = true
+			c.FakeNodes = 3
+		}, "apiserver configuration | fake-nodes"},
 	} {
 		cfg := Default()
 		c.change(&cfg)
@@ -35,7 +49,8 @@ func TestRoles(t *testing.T) {
 			t.Errorf("%s:\n got %s\nwant %s", name, got, c.want)
 		}
 	}
-	if got, want := order(waves(table(), func(r *role) bool { return r.node })), "network container-runtime | proxy networkpolicy dns no-dns kubelet pod-routes"; got != want {
+	if got, want := order(waves(table(), func(r *role) bool { return r.node })),
+		"network container-runtime | proxy networkpolicy dns no-dns kubelet pod-routes"; got != want {
 		t.Errorf("kubelet:\n got %s\nwant %s", got, want)
 	}
 }
@@ -100,17 +115,26 @@ func TestChoice(t *testing.T) {
 			t.Errorf("%s: on %t, without %q", c.arg, on, o.Without)
 		}
 	}
-	if err := fl.Parse([]string{"--proxy=cilium"}); err == nil || !strings.Contains(err.Error(), "neither builtin nor none") {
+	if err := fl.Parse([]string{"--proxy=cilium"}); err == nil ||
+		!strings.Contains(err.Error(), "neither builtin nor none") {
 		t.Errorf("a strange choice: %v", err)
 	}
 }
 
-// TestGrants: a role's user gets its rules, and so does its account; nodes get the right to ask for tokens of the accounts, and nothing
-// else.
+// TestGrants: a role's user gets its rules, and so does its account; nodes get the right to ask for tokens of the
+// accounts, and nothing else.
 func TestGrants(t *testing.T) {
 	rules := []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"services"}, Verbs: []string{"list"}}}
 	got := grants([]role{
-		{name: "proxy", node: true, roleIdentity: roleIdentity{user: userNamed("system:kube-proxy"), account: "keelson-proxy", bound: "system:node-proxier"}},
+		{
+			name: "proxy",
+			node: true,
+			roleIdentity: roleIdentity{
+				user:    userNamed("system:kube-proxy"),
+				account: "keelson-proxy",
+				bound:   "system:node-proxier",
+			},
+		},
 		{name: "dns", roleIdentity: roleIdentity{user: account("keelson-dns"), account: "keelson-dns", rules: rules}},
 		{name: "scheduler", roleIdentity: roleIdentity{user: userNamed("system:kube-scheduler")}},
 	})
@@ -128,7 +152,8 @@ func TestGrants(t *testing.T) {
 		case *corev1.ServiceAccount:
 			text = append(text, "account "+o.Name)
 		case *rbacv1.Role:
-			text = append(text, fmt.Sprintf("%s %v %v %v", o.Name, o.Rules[0].Verbs, o.Rules[0].Resources, o.Rules[0].ResourceNames))
+			text = append(text, fmt.Sprintf("%s %v %v %v", o.Name, o.Rules[0].Verbs, o.Rules[0].Resources,
+				o.Rules[0].ResourceNames))
 		case *rbacv1.RoleBinding:
 			text = append(text, o.Name+" -> "+o.RoleRef.Name+": "+o.Subjects[0].Kind+" "+o.Subjects[0].Name)
 		}
@@ -137,7 +162,8 @@ func TestGrants(t *testing.T) {
 		"keelson:proxy -> system:node-proxier: User system:kube-proxy ServiceAccount keelson-proxy",
 		"role keelson:dns", "keelson:dns -> keelson:dns: User system:serviceaccount:kube-system:keelson-dns",
 		"account keelson-dns", "account keelson-proxy",
-		"keelson:node-roles [create] [serviceaccounts/token] [keelson-dns keelson-proxy]", "keelson:node-roles -> keelson:node-roles: Group " + auth.Nodes,
+		"keelson:node-roles [create] [serviceaccounts/token] [keelson-dns keelson-proxy]",
+		"keelson:node-roles -> keelson:node-roles: Group " + auth.Nodes,
 	}
 	if !slices.Equal(text, want) {
 		t.Errorf("got %q\nwant %q", text, want)

@@ -11,7 +11,8 @@ import (
 	"keelson/lib/flaggroup"
 )
 
-// Flags of roles in processes of their own. The flags that a role has everywhere are defined beside the options that they set.
+// Flags of roles in processes of their own. The flags that a role has everywhere are defined beside the options that
+// they set.
 
 func apiServerFlags(fl *pflag.FlagSet, r *RoleConfig) {
 	fl.IntVar(&r.Port, "port", 6443, "port of the API; 0 picks a free one")
@@ -23,7 +24,8 @@ func apiServerFlags(fl *pflag.FlagSet, r *RoleConfig) {
 func (e *EtcdConfig) AddFlags(fl *pflag.FlagSet) { flaggroup.Add(fl, "Etcd", e.flags) }
 
 func (e *EtcdConfig) flags(fl *pflag.FlagSet) {
-	fl.StringSliceVar(&e.Servers, "etcd-servers", nil, "keep the objects in the etcd at `URL`,... in place of the embedded store")
+	fl.StringSliceVar(&e.Servers, "etcd-servers", nil,
+		"keep the objects in the etcd at `URL`,... in place of the embedded store")
 	fl.StringVar(&e.CAFile, "etcd-cafile", "", "PEM `FILE` with the certificate authority of etcd's servers")
 	fl.StringVar(&e.CertFile, "etcd-certfile", "", "certificate to show to etcd, in `FILE`")
 	fl.StringVar(&e.KeyFile, "etcd-keyfile", "", "key of --etcd-certfile, in `FILE`")
@@ -47,7 +49,9 @@ func agentFlags(lease string, port int) func(*pflag.FlagSet, *RoleConfig) {
 func controllerManagerFlags(fl *pflag.FlagSet, r *RoleConfig) {
 	agentFlags(controllersLease, ControllersPort)(fl, r)
 	r.Signing.flags(fl)
-	fl.Var((*prefixes)(&r.Controllers.PodRanges.Reserved), "service-cluster-ip-range", "no node has its range of pod addresses out of `CIDR`, that of Services, or of one of each IP family, separated by a comma")
+	fl.Var((*prefixes)(&r.Controllers.PodRanges.Reserved), "service-cluster-ip-range",
+		"no node has its range of pod addresses out of `CIDR`, that of Services, or of one of each IP family, "+
+			"separated by a comma")
 	ignoredFlags(fl, controllersIgnored)
 	fl.Bool("use-service-account-credentials", true, "without effect: each controller acts as its service account")
 }
@@ -56,19 +60,26 @@ func controllerManagerFlags(fl *pflag.FlagSet, r *RoleConfig) {
 func leaderFlags(lease string) func(*pflag.FlagSet, *RoleConfig) {
 	return func(fl *pflag.FlagSet, r *RoleConfig) {
 		e := &r.Election
-		options.AddNegated(fl, &e.Off, "leader-elect", "work only while holding a lease, so that of several copies one works")
-		fl.DurationVar(&e.LeaseDuration, "leader-elect-lease-duration", 15*time.Second, "how long other candidates wait after the last renewal before they acquire the lease")
-		fl.DurationVar(&e.RenewDeadline, "leader-elect-renew-deadline", 10*time.Second, "how long the leader retries a failed renewal before it stops leading")
-		fl.DurationVar(&e.RetryPeriod, "leader-elect-retry-period", 2*time.Second, "interval between attempts to acquire or renew the lease")
-		fl.StringVar(&e.Lock, "leader-elect-resource-lock", "leases", "type of the lock object; only leases is supported")
+		options.AddNegated(fl, &e.Off, "leader-elect",
+			"work only while holding a lease, so that of several copies one works")
+		fl.DurationVar(&e.LeaseDuration, "leader-elect-lease-duration", 15*time.Second,
+			"how long other candidates wait after the last renewal before they acquire the lease")
+		fl.DurationVar(&e.RenewDeadline, "leader-elect-renew-deadline", 10*time.Second,
+			"how long the leader retries a failed renewal before it stops leading")
+		fl.DurationVar(&e.RetryPeriod, "leader-elect-retry-period", 2*time.Second,
+			"interval between attempts to acquire or renew the lease")
+		fl.StringVar(&e.Lock, "leader-elect-resource-lock", "leases",
+			"type of the lock object; only leases is supported")
 		fl.StringVar(&e.Name, "leader-elect-resource-name", lease, "name of the lease")
 		fl.StringVar(&e.Namespace, "leader-elect-resource-namespace", "kube-system", "namespace of the lease")
 	}
 }
 
 func kubeletFlags(fl *pflag.FlagSet, r *RoleConfig) {
-	fl.StringVar(&r.Bootstrap, "bootstrap-kubeconfig", "", "`FILE` with a bootstrap token: request the node's certificates from the API server, and renew them")
-	fl.StringVar(&r.ClientCA, "client-ca-file", "", "`FILE` with the CAs of the API server's client certificate (default: those of the API server)")
+	fl.StringVar(&r.Bootstrap, "bootstrap-kubeconfig", "",
+		"`FILE` with a bootstrap token: request the node's certificates from the API server, and renew them")
+	fl.StringVar(&r.ClientCA, "client-ca-file", "",
+		"`FILE` with the CAs of the API server's client certificate (default: those of the API server)")
 	nodeNameFlag(fl, r)
 	fl.StringVar(&r.RuntimeEndpoint, "container-runtime-endpoint", "", "use containerd or CRI-O at `unix://PATH`")
 	mirrorFlag(fl, r)

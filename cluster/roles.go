@@ -35,7 +35,8 @@ type RoleConfig struct {
 	Kubeconfig string
 	Port       int
 	NodeName   string
-	// Bootstrap is a kubeconfig with a bootstrap token: the kubelet then requests and renews its certificates by the Certificates API.
+	// Bootstrap is a kubeconfig with a bootstrap token: the kubelet then requests and renews its certificates by the
+	// Certificates API.
 	Bootstrap string
 	// ClientCA is the client CA file of the kubelet; empty: the cluster's CA.
 	ClientCA        string
@@ -77,7 +78,10 @@ func (r RoleConfig) log() *slog.Logger {
 // config returns a cluster configuration with the role's settings.
 func (r RoleConfig) config() (Config, error) {
 	cfg := Default()
-	cfg.DataDir, cfg.Verbose, cfg.RuntimeEndpoint, cfg.Options = r.DataDir, r.Verbose, r.RuntimeEndpoint, r.Options
+	cfg.DataDir = r.DataDir
+	cfg.Verbose = r.Verbose
+	cfg.RuntimeEndpoint = r.RuntimeEndpoint
+	cfg.Options = r.Options
 	if r.NodeName != "" {
 		cfg.NodeName = r.NodeName
 	}
@@ -91,9 +95,15 @@ func (r RoleConfig) config() (Config, error) {
 // runAPIServer runs the API server with its store.
 func runAPIServer(ctx context.Context, r RoleConfig) error {
 	cfg := Default()
-	cfg.DataDir, cfg.Port, cfg.NoNode, cfg.NoAgents, cfg.Verbose = r.DataDir, r.Port, true, true, r.Verbose
-	cfg.Etcd, cfg.AcceptDataLoss = r.Etcd, r.AcceptDataLoss
-	cfg.Options, cfg.PodsBeside = r.Options, os.Getuid() == 0
+	cfg.DataDir = r.DataDir
+	cfg.Port = r.Port
+	cfg.NoNode = true
+	cfg.NoAgents = true
+	cfg.Verbose = r.Verbose
+	cfg.Etcd = r.Etcd
+	cfg.AcceptDataLoss = r.AcceptDataLoss
+	cfg.Options = r.Options
+	cfg.PodsBeside = os.Getuid() == 0
 	if opens := cfg.Listen.Opens(); opens != "" {
 		r.log().Warn("the API is open to others", "how", opens)
 	}
@@ -136,7 +146,11 @@ func (row *role) alone(ctx context.Context, r RoleConfig) error {
 		return err
 	}
 	s := &site{
-		cfg: cfg, dir: cfg.DataDir, marks: marks, log: r.log(), election: r.Election,
+		cfg:      cfg,
+		dir:      cfg.DataDir,
+		marks:    marks,
+		log:      r.log(),
+		election: r.Election,
 		connect: func(u *auth.User, agent string) *client.Client {
 			if u.Name == row.user(cfg).Name {
 				return base
@@ -215,7 +229,8 @@ func runKubelet(ctx context.Context, r RoleConfig) error {
 	if err != nil {
 		return err
 	}
-	if r.Bootstrap == "" && r.Kubeconfig == "" && exists(cfg.DataDir.Sub(joinKubeconfig)) { // the node has joined before
+	// the node has joined before
+	if r.Bootstrap == "" && r.Kubeconfig == "" && exists(cfg.DataDir.Sub(joinKubeconfig)) {
 		r.Bootstrap = cfg.DataDir.Sub(joinKubeconfig)
 	}
 	cfg.serverAt = r.serverAt()
@@ -261,8 +276,11 @@ func (r RoleConfig) serverAt() netip.Addr {
 	return netip.Addr{}
 }
 
-// kubeletParts are the roles of a node. A node without a certificate gets one first, then its pod CIDRs, and is built then.
-func (r RoleConfig) kubeletParts(ctx context.Context, cfg Config, dir DataDir) (g *run.Group, release func(), err error) {
+// kubeletParts are the roles of a node. A node without a certificate gets one first, then its pod CIDRs, and is built
+// then.
+func (r RoleConfig) kubeletParts(
+	ctx context.Context, cfg Config, dir DataDir,
+) (g *run.Group, release func(), err error) {
 	cert, err := r.kubeletCertificates(cfg, dir)
 	if err != nil {
 		return nil, nil, err
@@ -286,13 +304,22 @@ func (r RoleConfig) kubeletParts(ctx context.Context, cfg Config, dir DataDir) (
 // nodeSite collects what the roles of a node share, except how they reach the server.
 func (r RoleConfig) nodeSite(cfg Config, dir DataDir, cert kubeletCertificates) *site {
 	return &site{
-		cfg: cfg, dir: dir, log: r.log(), signers: signers{rootCA: cert.ca},
-		node: nodeSite{nodeEnv: nodeEnv{reserved: serverHere(cert.rest.Host)}, serving: cert.serving, podGroup: network.GroupOf(dir.ID())},
+		cfg:     cfg,
+		dir:     dir,
+		log:     r.log(),
+		signers: signers{rootCA: cert.ca},
+		node: nodeSite{
+			nodeEnv:  nodeEnv{reserved: serverHere(cert.rest.Host)},
+			serving:  cert.serving,
+			podGroup: network.GroupOf(dir.ID()),
+		},
 	}
 }
 
 // nodeParts are the roles of a node that has its certificates. release gives up the claim on its pod CIDRs.
-func (r RoleConfig) nodeParts(ctx context.Context, cfg Config, dir DataDir, cert kubeletCertificates, wait time.Duration) (*run.Group, func(), error) {
+func (r RoleConfig) nodeParts(
+	ctx context.Context, cfg Config, dir DataDir, cert kubeletCertificates, wait time.Duration,
+) (*run.Group, func(), error) {
 	cl, marks, forward, err := r.connectTo(cert.rest, "kubelet")
 	if err != nil {
 		return nil, nil, err
@@ -304,7 +331,12 @@ func (r RoleConfig) nodeParts(ctx context.Context, cfg Config, dir DataDir, cert
 	release := func() { _ = podRange.Close() }
 	s := r.nodeSite(cfg, dir, cert)
 	s.marks = marks
-	s.connect = nodeAccounts{node: cl, anonymous: cert.anonymous, name: cfg.NodeName, log: r.log().With(deeds.Key, deeds.Cluster)}.connect
+	s.connect = nodeAccounts{
+		node:      cl,
+		anonymous: cert.anonymous,
+		name:      cfg.NodeName,
+		log:       r.log().With(deeds.Key, deeds.Cluster),
+	}.connect
 	beside := []run.Part{forward}
 	if cert.learnClientCAs != nil {
 		beside = append(beside, run.Part{Name: "client authorities", Run: cert.learnClientCAs})

@@ -51,7 +51,8 @@ func shownTo(ctx context.Context, access *rest.Config, name string) string {
 	if err != nil {
 		return err.Error()
 	}
-	d := tls.Dialer{NetDialer: &net.Dialer{}, Config: &tls.Config{ServerName: name, InsecureSkipVerify: true}} //nolint:gosec // what is shown is looked at
+	// what is shown is looked at
+	d := tls.Dialer{NetDialer: &net.Dialer{}, Config: &tls.Config{ServerName: name, InsecureSkipVerify: true}}
 	c, err := d.DialContext(ctx, "tcp", u.Host)
 	if err != nil {
 		return err.Error()
@@ -64,10 +65,12 @@ func shownTo(ctx context.Context, access *rest.Config, name string) string {
 	return conn.ConnectionState().PeerCertificates[0].Issuer.CommonName
 }
 
-// TestServingCertificatesRotate: what the API is served with follows its files, and the cluster's own clients are none the wiser.
+// TestServingCertificatesRotate: what the API is served with follows its files, and the cluster's own clients are none
+// the wiser.
 func TestServingCertificatesRotate(t *testing.T) {
 	dir := t.TempDir()
-	cert, key := filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key")
+	cert := filepath.Join(dir, "tls.crt")
+	key := filepath.Join(dir, "tls.key")
 	put := func(from string, subject pki.Subject, cert, key string) {
 		pair, err := authority(t, from).Server("server", subject)
 		if err != nil {
@@ -85,8 +88,13 @@ func TestServingCertificatesRotate(t *testing.T) {
 	})
 	ctx := t.Context()
 	for name, want := range map[string]string{
-		"": "keelson-first", "api.example.com": "keelson-first", "other.org": "keelson-first", "A.wild.org": "keelson-sni",
-		"more.example.org": "keelson-first", "keelson": "keelson-ca", "kubernetes.default.svc": "keelson-ca",
+		"":                       "keelson-first",
+		"api.example.com":        "keelson-first",
+		"other.org":              "keelson-first",
+		"A.wild.org":             "keelson-sni",
+		"more.example.org":       "keelson-first",
+		"keelson":                "keelson-ca",
+		"kubernetes.default.svc": "keelson-ca",
 	} {
 		if got := shownTo(ctx, access, name); got != want {
 			t.Errorf("%q is shown a certificate of %s, want %s", name, got, want)
@@ -95,26 +103,32 @@ func TestServingCertificatesRotate(t *testing.T) {
 	put("second", subject, cert, key)
 	put("sni-2", subject, cert+"2", key+"2")
 	waittest.Right(t, "after the rotation", func() string {
-		if a, b := shownTo(ctx, access, "api.example.com"), shownTo(ctx, access, "b.wild.org"); a != "keelson-second" || b != "keelson-sni-2" {
+		if a, b := shownTo(ctx, access, "api.example.com"),
+			shownTo(ctx, access, "b.wild.org"); a != "keelson-second" || b != "keelson-sni-2" {
 			return a + " " + b
 		}
 		return ""
 	})
-	if _, err := kubernetes.NewForConfigOrDie(access).CoreV1().Namespaces().List(ctx, metav1.ListOptions{}); err != nil {
+	if _, err := kubernetes.NewForConfigOrDie(access).CoreV1().Namespaces().List(ctx,
+		metav1.ListOptions{}); err != nil {
 		t.Errorf("with the cluster's own kubeconfig: %v", err)
 	}
 }
 
-// TestClientAuthoritiesRotate: clients and proxies of an authority that is no longer believed are refused on the connections they have,
-// those of the new one are let in, and aggregated servers are told.
+// TestClientAuthoritiesRotate: clients and proxies of an authority that is no longer believed are refused on the
+// connections they have, those of the new one are let in, and aggregated servers are told.
 func TestClientAuthoritiesRotate(t *testing.T) {
-	first, second := authority(t, "first"), authority(t, "second")
+	first := authority(t, "first")
+	second := authority(t, "second")
 	var clients, proxies string
 	access := controlPlaneOf(t, func(c *cluster.Config) {
 		c.NoAgents = true
-		clients, proxies = write(t, "clients.pem", string(first.CertPEM())), write(t, "proxies.pem", string(first.CertPEM()))
-		c.API.Authentication.ClientCAFile, c.API.Authentication.RequestHeader.CAFile = clients, proxies
-		c.API.Authentication.RequestHeader.UsernameHeaders, c.API.Authentication.RequestHeader.GroupHeaders = []string{"X-Remote-User"}, []string{"X-Remote-Group"}
+		clients = write(t, "clients.pem", string(first.CertPEM()))
+		proxies = write(t, "proxies.pem", string(first.CertPEM()))
+		c.API.Authentication.ClientCAFile = clients
+		c.API.Authentication.RequestHeader.CAFile = proxies
+		c.API.Authentication.RequestHeader.UsernameHeaders = []string{"X-Remote-User"}
+		c.API.Authentication.RequestHeader.GroupHeaders = []string{"X-Remote-Group"}
 	})
 	ctx := t.Context()
 	as := func(ca *pki.Authority, headers map[string]string) *kubernetes.Clientset {
@@ -123,7 +137,9 @@ func TestClientAuthoritiesRotate(t *testing.T) {
 			t.Fatal(err)
 		}
 		c := rest.AnonymousClientConfig(access)
-		c.CertData, c.KeyData, c.QPS = pair.CertPEM, pair.KeyPEM, -1
+		c.CertData = pair.CertPEM
+		c.KeyData = pair.KeyPEM
+		c.QPS = -1
 		c.Wrap(func(next http.RoundTripper) http.RoundTripper { return asking{next, headers} })
 		return kubernetes.NewForConfigOrDie(c)
 	}
@@ -132,7 +148,10 @@ func TestClientAuthoritiesRotate(t *testing.T) {
 		return err
 	}
 	passedOn := map[string]string{"X-Remote-User": "bob", "X-Remote-Group": "system:masters"}
-	old, oldProxy, next, nextProxy := as(first, nil), as(first, passedOn), as(second, nil), as(second, passedOn)
+	old := as(first, nil)
+	oldProxy := as(first, passedOn)
+	next := as(second, nil)
+	nextProxy := as(second, passedOn)
 	for what, c := range map[string]*kubernetes.Clientset{"client": old, "proxy": oldProxy} {
 		if err := list(c); err != nil {
 			t.Errorf("%s of the authority at first: %v", what, err)
@@ -157,7 +176,8 @@ func TestClientAuthoritiesRotate(t *testing.T) {
 				return "who was believed is answered with " + errorText(err)
 			}
 		}
-		told, err := kubernetes.NewForConfigOrDie(access).CoreV1().ConfigMaps("kube-system").Get(ctx, "extension-apiserver-authentication", metav1.GetOptions{})
+		told, err := kubernetes.NewForConfigOrDie(access).CoreV1().ConfigMaps("kube-system").Get(ctx,
+			"extension-apiserver-authentication", metav1.GetOptions{})
 		if err != nil || !strings.Contains(told.Data["client-ca-file"], strings.TrimSpace(string(second.CertPEM()))) {
 			return "aggregated servers are not told: " + errorText(err)
 		}
@@ -186,10 +206,12 @@ func (a asking) RoundTrip(r *http.Request) (*http.Response, error) {
 	return a.next.RoundTrip(r)
 }
 
-// TestEncryptionIsReadAgain: a key is added, then made the first; what is written from then on has it, and a file that is wrong is counted.
+// TestEncryptionIsReadAgain: a key is added, then made the first; what is written from then on has it, and a file that
+// is wrong is counted.
 func TestEncryptionIsReadAgain(t *testing.T) {
 	keys := func(names ...string) string {
-		text := "apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\nresources:\n- resources: [secrets]\n  providers:\n  - secretbox:\n      keys:\n"
+		text := "apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\nresources:\n- resources: " +
+			"[secrets]\n  providers:\n  - secretbox:\n      keys:\n"
 		for _, n := range names {
 			text += "      - {name: " + n + ", secret: " + strings.Repeat(n, 43) + "=}\n"
 		}
@@ -199,12 +221,15 @@ func TestEncryptionIsReadAgain(t *testing.T) {
 	access := controlPlaneOf(t, func(c *cluster.Config) {
 		c.NoAgents = true
 		path = write(t, "encryption.yaml", keys("A"))
-		c.API.Encryption.ConfigFile, c.API.Encryption.Reload = path, true
+		c.API.Encryption.ConfigFile = path
+		c.API.Encryption.Reload = true
 	})
-	ctx, c := t.Context(), kubernetes.NewForConfigOrDie(access)
+	ctx := t.Context()
+	c := kubernetes.NewForConfigOrDie(access)
 	secrets := c.CoreV1().Secrets("default")
 	for _, name := range []string{"old", "new"} {
-		if _, err := secrets.Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}); err != nil {
+		if _, err := secrets.Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name}},
+			metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -216,7 +241,8 @@ func TestEncryptionIsReadAgain(t *testing.T) {
 				return err.Error()
 			}
 			for line := range strings.SplitSeq(string(b), "\n") {
-				if strings.HasPrefix(line, "apiserver_encryption_config_controller_automatic_reloads_total{") && strings.Contains(line, `status="`+status+`"`) &&
+				if strings.HasPrefix(line, "apiserver_encryption_config_controller_automatic_reloads_total{") &&
+					strings.Contains(line, `status="`+status+`"`) &&
 					strings.HasSuffix(line, " "+want) {
 					return ""
 				}

@@ -21,15 +21,16 @@ func runtimeFlags(fl *pflag.FlagSet, r *RoleConfig) {
 	mirrorFlag(fl, r)
 }
 
-// runRuntime runs the built-in container runtime with its pod network, and serves CRI v1 on a Unix socket, for crictl, critest and other
-// kubelets. Containers outlive it; `keelson down` ends them.
+// runRuntime runs the built-in container runtime with its pod network, and serves CRI v1 on a Unix socket, for crictl,
+// critest and other kubelets. Containers outlive it; `keelson down` ends them.
 func runRuntime(ctx context.Context, r RoleConfig) error {
 	socket, ok := strings.CutPrefix(r.Listen, "unix://")
 	if !ok || !filepath.IsAbs(socket) {
 		return fmt.Errorf("--listen %q is not of the form unix:///PATH", r.Listen)
 	}
 	cfg := Default()
-	cfg.DataDir, cfg.CNI = r.DataDir, r.CNI
+	cfg.DataDir = r.DataDir
+	cfg.CNI = r.CNI
 	if err := cfg.CNI.validate(); err != nil {
 		return err
 	}
@@ -56,7 +57,10 @@ func runRuntime(ctx context.Context, r RoleConfig) error {
 		return err
 	}
 	g := &run.Group{}
-	g.Add("node", run.Together(nil, run.Part{Name: "network", Run: pods.Run}, run.Part{Name: "container runtime", Run: rt.Run}))
+	g.Add("node", run.Together(nil, run.Part{Name: "network", Run: pods.Run}, run.Part{
+		Name: "container runtime",
+		Run:  rt.Run,
+	}))
 	g.Add("cri", func(ctx context.Context, ready func()) error { return cri.Serve(ctx, rt, socket, ready) })
 	return g.Run(ctx, r.Ready)
 }

@@ -53,7 +53,8 @@ func policyChecks() map[schema.GroupVersionResource]crd.Check {
 	return map[schema.GroupVersionResource]crd.Check{policy.Resource: objects.Check}
 }
 
-// CheckScheduling validates a file with a KubeSchedulerConfiguration or with SchedulingPolicies. what summarizes its content.
+// CheckScheduling validates a file with a KubeSchedulerConfiguration or with SchedulingPolicies. what summarizes its
+// content.
 func CheckScheduling(path string) (what string, err error) {
 	b, err := os.ReadFile(path)
 	if err != nil {
@@ -95,14 +96,18 @@ func CheckScheduling(path string) (what string, err error) {
 }
 
 func (o *SchedulerOptions) flags(fl *pflag.FlagSet) {
-	fl.StringVar(&o.ConfigFile, "scheduler-config", "", "`FILE` with a KubeSchedulerConfiguration: profiles, plugins and their arguments (read again when it changes)")
+	fl.StringVar(&o.ConfigFile, "scheduler-config", "",
+		"`FILE` with a KubeSchedulerConfiguration: profiles, plugins and their arguments (read again when it changes)")
 }
 
 func schedulerFlags(fl *pflag.FlagSet, r *RoleConfig) {
 	agentFlags(schedulerLease, SchedulerPort)(fl, r)
-	fl.StringVar(&r.Scheduler.ConfigFile, "config", "", "--scheduler-config, as kube-scheduler calls it: a `FILE` with a KubeSchedulerConfiguration")
-	fl.StringVar(&r.Scheduler.Check, "check", "", "check a `FILE` with a KubeSchedulerConfiguration or with SchedulingPolicies, and exit")
-	fl.BoolVar(&r.Scheduler.PrintCRD, "print-crd", false, "print what defines SchedulingPolicy, for kubectl apply -f -, and exit")
+	fl.StringVar(&r.Scheduler.ConfigFile, "config", "",
+		"--scheduler-config, as kube-scheduler calls it: a `FILE` with a KubeSchedulerConfiguration")
+	fl.StringVar(&r.Scheduler.Check, "check", "",
+		"check a `FILE` with a KubeSchedulerConfiguration or with SchedulingPolicies, and exit")
+	fl.BoolVar(&r.Scheduler.PrintCRD, "print-crd", false,
+		"print what defines SchedulingPolicy, for kubectl apply -f -, and exit")
 }
 
 // read returns the file's content and the parsed configuration; without a file the default.
@@ -133,7 +138,8 @@ func applySchedulerFile(r *RoleConfig) error {
 		}
 		r.Kubeconfig = path
 	}
-	e, l := &r.Election, c.LeaderElection
+	e := &r.Election
+	l := c.LeaderElection
 	e.Off = e.Off || !*l.LeaderElect
 	take := func(to *time.Duration, usual time.Duration, of metav1.Duration) {
 		if *to == usual || *to == 0 {
@@ -152,8 +158,8 @@ func applySchedulerFile(r *RoleConfig) error {
 	return nil
 }
 
-// reloadingScheduler runs schedulers one after another: it starts a new one each time the configuration file changes. A scheduler has no state
-// that the next one needs.
+// reloadingScheduler runs schedulers one after another: it starts a new one each time the configuration file changes. A
+// scheduler has no state that the next one needs.
 type reloadingScheduler struct {
 	cfg   scheduler.Config
 	path  string // empty: there is no file
@@ -169,15 +175,23 @@ type reloadingScheduler struct {
 }
 
 // newReloadingScheduler loads and checks the configuration. rejected gets a later one that is wrong; it may be nil.
-func newReloadingScheduler(cfg scheduler.Config, o SchedulerOptions, rejected *configreload.Rejected) (*reloadingScheduler, error) {
+func newReloadingScheduler(
+	cfg scheduler.Config, o SchedulerOptions, rejected *configreload.Rejected,
+) (*reloadingScheduler, error) {
 	b, c, err := o.read()
 	if err != nil {
 		return nil, err
 	}
 	e := cfg.Election.Default()
 	l := &reloadingScheduler{
-		cfg: cfg, path: o.ConfigFile, files: configreload.New(cfg.Log, rejected), log: cfg.Log, events: cfg.Client.Events(c.Profiles[0].SchedulerName, "", cfg.Log),
-		lease: &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: e.Namespace, Name: cmp.Or(e.Name, schedulerLease)}},
+		cfg:    cfg,
+		path:   o.ConfigFile,
+		files:  configreload.New(cfg.Log, rejected),
+		log:    cfg.Log,
+		events: cfg.Client.Events(c.Profiles[0].SchedulerName, "", cfg.Log),
+		lease: &coordinationv1.Lease{
+			ObjectMeta: metav1.ObjectMeta{Namespace: e.Namespace, Name: cmp.Or(e.Name, schedulerLease)},
+		},
 	}
 	if o.ConfigFile != "" {
 		l.files.Watch("scheduler", o.ConfigFile, b, l.reload)
@@ -198,15 +212,16 @@ func (l *reloadingScheduler) use(c *schedulerconfig.Configuration) error {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.next, l.cfg.Configuration = s, c
+	l.next = s
+	l.cfg.Configuration = c
 	if l.change != nil {
 		l.change()
 	}
 	return nil
 }
 
-// reload uses the new content of the file. A content that is wrong is rejected with an event and in a metric: a process of its own has no other
-// place where people look.
+// reload uses the new content of the file. A content that is wrong is rejected with an event and in a metric: a process
+// of its own has no other place where people look.
 func (l *reloadingScheduler) reload(ctx context.Context, content []byte) error {
 	c, err := schedulerconfig.Read(l.path, content, nil)
 	if err == nil {
@@ -214,7 +229,8 @@ func (l *reloadingScheduler) reload(ctx context.Context, content []byte) error {
 	}
 	if err != nil {
 		schedulerReloads().WithLabelValues("failure").Inc()
-		l.events.Eventf(l.subject(ctx), corev1.EventTypeWarning, "ConfigurationRejected", "The previous configuration stays in use: %s", cut(err.Error(), maxNote))
+		l.events.Eventf(l.subject(ctx), corev1.EventTypeWarning, "ConfigurationRejected",
+			"The previous configuration stays in use: %s", cut(err.Error(), maxNote))
 		return err
 	}
 	schedulerReloads().WithLabelValues("success").Inc()
@@ -225,7 +241,8 @@ func (l *reloadingScheduler) reload(ctx context.Context, content []byte) error {
 // leaseTimeout limits the read of the lease.
 const leaseTimeout = 5 * time.Second
 
-// subject returns the lease with its UID, by which kubectl describe finds events; without an election there may be none.
+// subject returns the lease with its UID, by which kubectl describe finds events; without an election there may be
+// none.
 func (l *reloadingScheduler) subject(ctx context.Context) *coordinationv1.Lease {
 	ctx, cancel := context.WithTimeout(ctx, leaseTimeout)
 	defer cancel()
@@ -249,7 +266,8 @@ func cut(text string, to int) string {
 // schedulerReloads counts the reloads of the scheduler's configuration file in this process.
 var schedulerReloads = sync.OnceValue(func() *prometheus.CounterVec {
 	v := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "scheduler_config_automatic_reloads_total", Help: "How often the scheduler's configuration file was read again, by how that went.",
+		Name: "scheduler_config_automatic_reloads_total",
+		Help: "How often the scheduler's configuration file was read again, by how that went.",
 	}, []string{"status"})
 	v.WithLabelValues("success")
 	v.WithLabelValues("failure")

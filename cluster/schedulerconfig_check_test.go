@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// TestCheckScheduling: a mistake has its line, in a configuration as in a file that is no YAML at all; policies are counted.
+// TestCheckScheduling: a mistake has its line, in a configuration as in a file that is no YAML at all; policies are
+// counted.
 func TestCheckScheduling(t *testing.T) {
 	const head = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
 	path := filepath.Join(t.TempDir(), "f.yaml")
@@ -17,7 +18,8 @@ func TestCheckScheduling(t *testing.T) {
 		head:                      "a KubeSchedulerConfiguration <nil>",
 		head + "profiles: [}\n":   " " + path + ":3: did not find expected node content",
 		head + "parallelism: x\n": " " + path + ":3: parallelism: must be int32, not string",
-		"kind: SchedulingPolicy\nmetadata: {name: a}\nspec: {scores: [{expression: '1'}]}\n": "1 SchedulingPolicies <nil>",
+		"kind: SchedulingPolicy\nmetadata: {name: a}\nspec: {scores: [{expression: '1'}]}\n": "1 SchedulingPolicies " +
+			"<nil>",
 	} {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)

@@ -41,12 +41,16 @@ func (l toldLog) Enabled(context.Context, slog.Level) bool { return true }
 
 func (l toldLog) Handle(_ context.Context, r slog.Record) error {
 	text := r.Message
-	r.Attrs(func(a slog.Attr) bool { text += " " + a.Value.String(); return true })
+	r.Attrs(func(a slog.Attr) bool {
+		text += " " + a.Value.String()
+		return true
+	})
 	l.said <- text
 	return nil
 }
 
-// TestSchedulerConfigIsReadAgain: other profiles schedule once the file says so; a file that is wrong changes nothing and is told of.
+// TestSchedulerConfigIsReadAgain: other profiles schedule once the file says so; a file that is wrong changes nothing
+// and is told of.
 func TestSchedulerConfigIsReadAgain(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "scheduler.yaml")
 	profile := func(text string) {
@@ -58,8 +62,15 @@ func TestSchedulerConfigIsReadAgain(t *testing.T) {
 		}
 	}
 	profile("profiles: [{schedulerName: first}]\n")
-	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}, Status: corev1.NodeStatus{Allocatable: corev1.ResourceList{corev1.ResourcePods: resource.MustParse("10")}}}
-	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "kube-scheduler", UID: "lease-uid"}}
+	node := &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: "n"},
+		Status: corev1.NodeStatus{
+			Allocatable: corev1.ResourceList{corev1.ResourcePods: resource.MustParse("10")},
+		},
+	}
+	lease := &coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "kube-scheduler", UID: "lease-uid"},
+	}
 	c := clienttest.New(node, lease, podOf("a", "first"), podOf("b", "second"), podOf("c", "third"))
 	bound := make(chan string, 10)
 	c.PrependReactor("create", "pods", func(a k8stesting.Action) (bool, runtime.Object, error) {
@@ -76,12 +87,15 @@ func TestSchedulerConfigIsReadAgain(t *testing.T) {
 		if !ok {
 			return false, nil, nil
 		}
-		told <- fmt.Sprint(e.InvolvedObject.Kind, " ", e.InvolvedObject.Namespace, "/", e.InvolvedObject.Name, " ", e.InvolvedObject.UID, " ", e.Source.Component, " ", e.Type, " ", e.Reason, ": ", e.Message)
+		told <- fmt.Sprint(e.InvolvedObject.Kind, " ", e.InvolvedObject.Namespace, "/", e.InvolvedObject.Name, " ",
+			e.InvolvedObject.UID, " ", e.Source.Component, " ", e.Type, " ", e.Reason, ": ", e.Message)
 		return true, e, nil
 	})
-	said, rejected := make(chan string, 100), &configreload.Rejected{}
+	said := make(chan string, 100)
+	rejected := &configreload.Rejected{}
 	log := slog.New(toldLog{slog.DiscardHandler, said})
-	life, err := newReloadingScheduler(scheduler.Config{Client: &client.Client{Interface: c}, Log: log}, SchedulerOptions{ConfigFile: path}, rejected)
+	life, err := newReloadingScheduler(scheduler.Config{Client: &client.Client{Interface: c}, Log: log},
+		SchedulerOptions{ConfigFile: path}, rejected)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -115,10 +129,12 @@ func TestSchedulerConfigIsReadAgain(t *testing.T) {
 	await(bound, "b")
 	profile("profiles: [{schedulerName: third, percentageOfNodesToScore: 101}]\n")
 	await(said, "scheduler.yaml:3: profiles[0].percentageOfNodesToScore")
-	if got := rejected.List(); len(got) != 1 || got[0].Name != "scheduler" || got[0].File != path || !strings.Contains(got[0].Error, "scheduler.yaml:3: profiles[0]") {
+	if got := rejected.List(); len(got) != 1 || got[0].Name != "scheduler" || got[0].File != path ||
+		!strings.Contains(got[0].Error, "scheduler.yaml:3: profiles[0]") {
 		t.Errorf("rejected: %+v", got)
 	}
-	await(told, "Lease kube-system/kube-scheduler lease-uid first Warning ConfigurationRejected: The previous configuration stays in use: "+path+":3: profiles[0].percentageOfNodesToScore")
+	await(told, "Lease kube-system/kube-scheduler lease-uid first Warning ConfigurationRejected: The previous "+
+		"configuration stays in use: "+path+":3: profiles[0].percentageOfNodesToScore")
 	if got := rejectedReloads(t); got != failures+1 {
 		t.Errorf("%v rejected reloads in the metric, want %v", got, failures+1)
 	}
@@ -160,17 +176,24 @@ func podOf(name, scheduler string) *corev1.Pod {
 // TestSchedulerFileAndFlags: the file says how a process of its own is led and reaches the server, unless a flag does.
 func TestSchedulerFileAndFlags(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "scheduler.yaml")
-	text := schedulerHead + "leaderElection: {leaseDuration: 40s, renewDeadline: 30s, retryPeriod: 3s, resourceName: mine}\nclientConnection: {kubeconfig: s.conf}\n"
+	text := schedulerHead + "leaderElection: {leaseDuration: 40s, renewDeadline: 30s, retryPeriod: 3s, resourceName: " +
+		"mine}\nclientConnection: {kubeconfig: s.conf}\n"
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	r := RoleConfig{Election: ElectionOptions{LeaseDuration: 50 * time.Second, RenewDeadline: 10 * time.Second, RetryPeriod: 2 * time.Second, Name: schedulerLease}}
+	r := RoleConfig{Election: ElectionOptions{
+		LeaseDuration: 50 * time.Second,
+		RenewDeadline: 10 * time.Second,
+		RetryPeriod:   2 * time.Second,
+		Name:          schedulerLease,
+	}}
 	r.Scheduler.ConfigFile = path
 	if err := applySchedulerFile(&r); err != nil {
 		t.Fatal(err)
 	}
 	e := r.Election
-	if e.Off || e.LeaseDuration != 50*time.Second || e.RenewDeadline != 30*time.Second || e.RetryPeriod != 3*time.Second || e.Name != "mine" || e.Namespace != "kube-system" {
+	if e.Off || e.LeaseDuration != 50*time.Second || e.RenewDeadline != 30*time.Second ||
+		e.RetryPeriod != 3*time.Second || e.Name != "mine" || e.Namespace != "kube-system" {
 		t.Errorf("election: %+v", e)
 	}
 	if want := filepath.Join(filepath.Dir(path), "s.conf"); r.Kubeconfig != want {
@@ -195,7 +218,8 @@ func TestSchedulerConfigFlag(t *testing.T) {
 			if err := fl.Parse([]string{flag, path}); err != nil {
 				t.Fatal(err)
 			}
-			if err := role.Run(t.Context(), r); err == nil || !strings.Contains(err.Error(), "scheduler.yaml:3: parallelism") {
+			if err := role.Run(t.Context(), r); err == nil ||
+				!strings.Contains(err.Error(), "scheduler.yaml:3: parallelism") {
 				t.Errorf("%s: %v, want the line of parallelism", flag, err)
 			}
 		}

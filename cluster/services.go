@@ -10,8 +10,8 @@ import (
 	"keelson/apiserver/servicealloc"
 )
 
-// serviceSettings is options.Services as resolved for the API server. advertise is the endpoint of the Service "kubernetes", host and port; "": the
-// listener's.
+// serviceSettings is options.Services as resolved for the API server. advertise is the endpoint of the Service
+// "kubernetes", host and port; "": the listener's.
 type serviceSettings struct {
 	ranges    []netip.Prefix
 	nodePorts servicealloc.PortRange
@@ -23,7 +23,8 @@ func (c Config) serviceSettings(listener net.Listener) (s serviceSettings, err e
 		return s, err
 	}
 	end := c.endpoint()
-	if s.nodePorts, err = c.Services.NodePorts(); err != nil || !end.IsValid() || listener == nil || end.Is4() != s.ranges[0].Addr().Is4() {
+	if s.nodePorts, err = c.Services.NodePorts(); err != nil || !end.IsValid() || listener == nil ||
+		end.Is4() != s.ranges[0].Addr().Is4() {
 		return s, err
 	}
 	_, port, err := net.SplitHostPort(listener.Addr().String())

@@ -22,7 +22,8 @@ func (c *Cluster) SharedServices() string {
 	return sharedServices(c.dir, c.cfg.keptServices)
 }
 
-// sharedServices is that warning for the directory's cluster. Errors are ignored: a kernel without nftables has no other cluster.
+// sharedServices is that warning for the directory's cluster. Errors are ignored: a kernel without nftables has no
+// other cluster.
 func sharedServices(dir DataDir, ranges []netip.Prefix) string {
 	if os.Getuid() != 0 {
 		return ""
@@ -37,8 +38,8 @@ func sharedServices(dir DataDir, ranges []netip.Prefix) string {
 	})
 }
 
-// sharedServicesText is the warning's text; the kernel evaluates the table that was created last first. free reports whether no cluster serves
-// addresses of a range.
+// sharedServicesText is the warning's text; the kernel evaluates the table that was created last first. free reports
+// whether no cluster serves addresses of a range.
 func sharedServicesText(ranges []netip.Prefix, clusters []string, free func(netip.Prefix) bool) string {
 	flag := "--service-cluster-ip-range"
 	if others, ok := otherRanges(ranges, free); ok {
@@ -49,14 +50,16 @@ func sharedServicesText(ranges []netip.Prefix, clusters []string, free func(neti
 		others = fmt.Sprintf("%d other clusters on this machine have", n)
 	}
 	return fmt.Sprintf("%s Services in %s too (%s): what the machine itself, pods of the host network and pods that "+
-		"CNI plugins attach send to a cluster IP, also to the DNS server, reaches the cluster that was started last. Pods of the built-in network are not "+
+		"CNI plugins attach send to a cluster IP, also to the DNS server, reaches the cluster that was started last. "+
+		"Pods of the built-in network are not "+
 		"concerned. "+
 		"Services keep the range of a cluster's first start: one that starts anew gets another by `keelson up %s`",
 		others, strings.Join(prefixStrings(ranges), ","), strings.Join(clusters, "; "), flag)
 }
 
-// clustersOf names the clusters of nftables tables by their data directories, one entry for each. A table's name contains a hash of the
-// directory, which is unknown when no process has locked it: the rules stay when a cluster is stopped without `keelson down`.
+// clustersOf names the clusters of nftables tables by their data directories, one entry for each. A table's name
+// contains a hash of the directory, which is unknown when no process has locked it: the rules stay when a cluster is
+// stopped without `keelson down`.
 func clustersOf(tables []string, directories []DataDir) []string {
 	var out []string
 	for _, t := range tables {
@@ -64,8 +67,10 @@ func clustersOf(tables []string, directories []DataDir) []string {
 		if at >= 0 {
 			out = append(out, "data directory "+string(directories[at]))
 		} else {
-			out = append(out, fmt.Sprintf("nftables table %s of an unknown data directory, which `keelson down --data-dir` with that directory removes, "+
-				"or `nft delete table inet %s` when the directory is lost", t, t))
+			out = append(out,
+				fmt.Sprintf("nftables table %s of an unknown data directory, which `keelson down --data-dir` with "+
+					"that directory removes, "+
+					"or `nft delete table inet %s` when the directory is lost", t, t))
 		}
 	}
 	return out
@@ -88,7 +93,8 @@ func directoriesInUse(proc string) []DataDir {
 		for _, name := range names {
 			target, err := os.Readlink(filepath.Join(dir, name))
 			base := filepath.Base(target)
-			if err != nil || base != "keelson.pid" && base != "node.pid" || strings.ContainsFunc(target, func(r rune) bool { return !unicode.IsPrint(r) }) {
+			if err != nil || base != "keelson.pid" && base != "node.pid" ||
+				strings.ContainsFunc(target, func(r rune) bool { return !unicode.IsPrint(r) }) {
 				continue
 			}
 			if d := DataDir(filepath.Dir(target)); !slices.Contains(out, d) {

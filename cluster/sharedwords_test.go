@@ -11,16 +11,18 @@ import (
 	"testing"
 )
 
-// TestSharedWords: who starts a second cluster is told which one is there, who gets the packets, and ranges that are free.
+// TestSharedWords: who starts a second cluster is told which one is there, who gets the packets, and ranges that are
+// free.
 func TestSharedWords(t *testing.T) {
 	taken := []string{"10.96.0.0/16", "10.97.0.0/16", "192.168.255.0/24", "255.255.255.0/24", "fd00::/112"}
 	free := func(r netip.Prefix) bool { return !slices.Contains(taken, r.String()) }
 	for ranges, want := range map[string]string{
-		"10.96.0.0/16":             "`keelson up --service-cluster-ip-range=10.98.0.0/16`",
-		"192.168.255.0/24":         "`keelson up --service-cluster-ip-range`", // what follows is no private address
-		"255.255.255.0/24":         "`keelson up --service-cluster-ip-range`",
-		"10.96.0.0/16,fd00::/112":  "`keelson up --service-cluster-ip-range=10.98.0.0/16,fd00::1:0/112`",
-		"10.96.0.0/16,fd11::/112":  "`keelson up --service-cluster-ip-range=10.98.0.0/16,fd11::/112`", // that one nobody else has
+		"10.96.0.0/16":            "`keelson up --service-cluster-ip-range=10.98.0.0/16`",
+		"192.168.255.0/24":        "`keelson up --service-cluster-ip-range`", // what follows is no private address
+		"255.255.255.0/24":        "`keelson up --service-cluster-ip-range`",
+		"10.96.0.0/16,fd00::/112": "`keelson up --service-cluster-ip-range=10.98.0.0/16,fd00::1:0/112`",
+		// that one nobody else has
+		"10.96.0.0/16,fd11::/112":  "`keelson up --service-cluster-ip-range=10.98.0.0/16,fd11::/112`",
 		"fd00::/112,10.103.0.0/24": "`keelson up --service-cluster-ip-range=fd00::1:0/112,10.103.0.0/24`",
 	} {
 		var list []netip.Prefix
@@ -28,7 +30,8 @@ func TestSharedWords(t *testing.T) {
 			list = append(list, netip.MustParsePrefix(r))
 		}
 		got := sharedServicesText(list, []string{"data directory /a"}, free)
-		for _, w := range []string{want, "another cluster on this machine has Services in " + ranges + " too (data directory /a)", "reaches the cluster that was started last"} {
+		for _, w := range []string{want, "another cluster on this machine has Services in " + ranges +
+			" too (data directory /a)", "reaches the cluster that was started last"} {
 			if !strings.Contains(got, w) {
 				t.Errorf("%s: no %q in %q", ranges, w, got)
 			}
@@ -39,7 +42,13 @@ func TestSharedWords(t *testing.T) {
 // TestClustersOf: a cluster is known by the locks of its data directory, as long as a process has them.
 func TestClustersOf(t *testing.T) {
 	proc := t.TempDir()
-	for fd, target := range map[string]string{"1/fd/3": "/var/lib/a/keelson.pid", "1/fd/4": "/var/lib/a/node.pid", "27/fd/9": "/b\x1b[2J/node.pid", "28/fd/0": "/dev/null", "self/fd/1": "/c/node.pid"} {
+	for fd, target := range map[string]string{
+		"1/fd/3":    "/var/lib/a/keelson.pid",
+		"1/fd/4":    "/var/lib/a/node.pid",
+		"27/fd/9":   "/b\x1b[2J/node.pid",
+		"28/fd/0":   "/dev/null",
+		"self/fd/1": "/c/node.pid",
+	} {
 		if err := os.MkdirAll(filepath.Join(proc, filepath.Dir(fd)), 0o700); err != nil {
 			t.Fatal(err)
 		}
@@ -52,12 +61,17 @@ func TestClustersOf(t *testing.T) {
 		t.Errorf("data directories %q are in use, want /var/lib/a", inUse)
 	}
 	got := clustersOf([]string{serviceTable("/var/lib/a"), "keelson-0-svc"}, inUse)
-	if want := []string{"data directory /var/lib/a", "nftables table keelson-0-svc of an unknown data directory, which `keelson down --data-dir` " +
-		"with that directory removes, or `nft delete table inet keelson-0-svc` when the directory is lost"}; !slices.Equal(got, want) {
+	if want := []string{"data directory /var/lib/a", "nftables table keelson-0-svc of an unknown data directory, " +
+		"which `keelson down --data-dir` " +
+		"with that directory removes, or `nft delete table inet keelson-0-svc` when the directory is lost"}; !slices.Equal(
+		got, want) {
 		t.Errorf("clusters %q, want %q", got, want)
 	}
-	text := sharedServicesText([]netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")}, got, func(netip.Prefix) bool { return true })
-	if want := "2 other clusters on this machine have Services in 10.96.0.0/16 too (data directory /var/lib/a; nftables table keelson-0-svc of"; !strings.HasPrefix(text, want) {
+	text := sharedServicesText([]netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")}, got, func(netip.Prefix) bool {
+		return true
+	})
+	if want := "2 other clusters on this machine have Services in 10.96.0.0/16 too (data directory /var/lib/a; " +
+		"nftables table keelson-0-svc of"; !strings.HasPrefix(text, want) {
 		t.Errorf("got %q, want %q first", text, want)
 	}
 }

@@ -14,7 +14,8 @@ import (
 	"keelson/pki"
 )
 
-// Signing holds kube-controller-manager's flags for signing keys. The zero value uses the keys of the data directory, if it has any.
+// Signing holds kube-controller-manager's flags for signing keys. The zero value uses the keys of the data directory,
+// if it has any.
 type Signing struct {
 	// TokenKeyFile holds the key that signs service-account tokens in secrets.
 	TokenKeyFile string
@@ -37,15 +38,20 @@ var signerFlags = []struct{ signer, middle string }{
 }
 
 func (o *Signing) flags(fl *pflag.FlagSet) {
-	fl.StringVar(&o.TokenKeyFile, "service-account-private-key-file", "", "`FILE` with the key that signs the tokens in secrets (default: the one in the data directory; where there is none, such secrets stay empty)")
-	fl.StringVar(&o.RootCAFile, "root-ca-file", "", "`FILE` with the authorities that pods trust the API server by (default: those of the kubeconfig)")
-	fl.StringVar(&o.All.Cert, "cluster-signing-cert-file", "", "sign approved certificate requests by the authority in `FILE` (default: that of the data directory; where there is none, nobody signs)")
+	fl.StringVar(&o.TokenKeyFile, "service-account-private-key-file", "", "`FILE` with the key that signs the tokens "+
+		"in secrets (default: the one in the data directory; where there is none, such secrets stay empty)")
+	fl.StringVar(&o.RootCAFile, "root-ca-file", "",
+		"`FILE` with the authorities that pods trust the API server by (default: those of the kubeconfig)")
+	fl.StringVar(&o.All.Cert, "cluster-signing-cert-file", "", "sign approved certificate requests by the authority "+
+		"in `FILE` (default: that of the data directory; where there is none, nobody signs)")
 	fl.StringVar(&o.All.Key, "cluster-signing-key-file", "", "`FILE` with its key")
 	o.By = map[string]*AuthorityFiles{}
 	for _, f := range signerFlags {
 		files := &AuthorityFiles{}
 		o.By[f.signer] = files
-		fl.StringVar(&files.Cert, "cluster-signing-"+f.middle+"cert-file", "", "sign those of "+f.signer+" by the authority in `FILE`, in place of --cluster-signing-cert-file; signers without one sign nothing then")
+		fl.StringVar(&files.Cert, "cluster-signing-"+f.middle+"cert-file", "",
+			"sign those of "+f.signer+" by the authority in `FILE`, in place of --cluster-signing-cert-file; signers "+
+				"without one sign nothing then")
 		fl.StringVar(&files.Key, "cluster-signing-"+f.middle+"key-file", "", "`FILE` with its key")
 	}
 }
@@ -57,7 +63,8 @@ func (f AuthorityFiles) check(middle string) error {
 	if f.none() {
 		return nil
 	}
-	cert, key := "--cluster-signing-"+middle+"cert-file", "--cluster-signing-"+middle+"key-file"
+	cert := "--cluster-signing-" + middle + "cert-file"
+	key := "--cluster-signing-" + middle + "key-file"
 	if f.Cert == "" || f.Key == "" {
 		return fmt.Errorf("%s and %s must be given together", cert, key)
 	}
@@ -76,7 +83,9 @@ func (o Signing) validate() error {
 			continue
 		}
 		if !o.All.none() {
-			errs = append(errs, fmt.Errorf("--cluster-signing-cert-file is for all signers, --cluster-signing-%scert-file for one: give the one or the other", f.middle))
+			errs = append(errs,
+				fmt.Errorf("--cluster-signing-cert-file is for all signers, --cluster-signing-%scert-file for one: "+
+					"give the one or the other", f.middle))
 		}
 		errs = append(errs, files.check(f.middle))
 	}
@@ -102,7 +111,8 @@ func (o Signing) authorities() map[string]func() (*pki.Authority, error) {
 	return out
 }
 
-// signers are the keys that the flags name, else those of the data directory. A machine without an API server has none there.
+// signers are the keys that the flags name, else those of the data directory. A machine without an API server has none
+// there.
 func (r RoleConfig) signers(to *rest.Config) (s signers, err error) {
 	if s.rootCA, err = r.Signing.rootCA(to); err != nil {
 		return s, err

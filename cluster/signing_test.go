@@ -39,24 +39,52 @@ func TestSigningFlags(t *testing.T) {
 		wrong string
 	}{
 		{args: ""},
-		{args: "--cluster-signing-cert-file=one.crt --cluster-signing-key-file=one.key", signs: map[string]*pki.Authority{
-			certv1.KubeletServingSignerName: one, certv1.KubeAPIServerClientKubeletSignerName: one, certv1.KubeAPIServerClientSignerName: one, certificates.LegacyUnknown: one,
-		}},
-		{args: "--cluster-signing-kubelet-serving-cert-file=one.crt --cluster-signing-kubelet-serving-key-file=one.key " +
-			"--cluster-signing-kubelet-client-cert-file=two.crt --cluster-signing-kubelet-client-key-file=two.key", signs: map[string]*pki.Authority{
-			certv1.KubeletServingSignerName: one, certv1.KubeAPIServerClientKubeletSignerName: two,
-		}},
-		{args: "--cluster-signing-kube-apiserver-client-cert-file=two.crt --cluster-signing-kube-apiserver-client-key-file=two.key " +
-			"--cluster-signing-legacy-unknown-cert-file=one.crt --cluster-signing-legacy-unknown-key-file=one.key", signs: map[string]*pki.Authority{
-			certv1.KubeAPIServerClientSignerName: two, certificates.LegacyUnknown: one,
-		}},
-		{args: "--cluster-signing-cert-file=one.crt", wrong: "--cluster-signing-cert-file and --cluster-signing-key-file must be given together"},
-		{args: "--cluster-signing-cert-file=no.crt --cluster-signing-key-file=one.key", wrong: "no.crt: no such file"},
-		{args: "--cluster-signing-cert-file=one.crt --cluster-signing-key-file=two.key", wrong: "private key does not match public key"},
-		{args: "--cluster-signing-legacy-unknown-cert-file=jane.crt --cluster-signing-legacy-unknown-key-file=jane.key", wrong: `is the certificate of "jane", not of an authority`},
 		{
-			args:  "--cluster-signing-cert-file=one.crt --cluster-signing-key-file=one.key --cluster-signing-kubelet-client-cert-file=two.crt --cluster-signing-kubelet-client-key-file=two.key",
-			wrong: "--cluster-signing-cert-file is for all signers, --cluster-signing-kubelet-client-cert-file for one: give the one or the other",
+			args: "--cluster-signing-cert-file=one.crt --cluster-signing-key-file=one.key",
+			signs: map[string]*pki.Authority{
+				certv1.KubeletServingSignerName:             one,
+				certv1.KubeAPIServerClientKubeletSignerName: one,
+				certv1.KubeAPIServerClientSignerName:        one,
+				certificates.LegacyUnknown:                  one,
+			},
+		},
+		{
+			args: "--cluster-signing-kubelet-serving-cert-file=one.crt " +
+				"--cluster-signing-kubelet-serving-key-file=one.key " +
+				"--cluster-signing-kubelet-client-cert-file=two.crt --cluster-signing-kubelet-client-key-file=two.key",
+			signs: map[string]*pki.Authority{
+				certv1.KubeletServingSignerName:             one,
+				certv1.KubeAPIServerClientKubeletSignerName: two,
+			},
+		},
+		{
+			args: "--cluster-signing-kube-apiserver-client-cert-file=two.crt " +
+				"--cluster-signing-kube-apiserver-client-key-file=two.key " +
+				"--cluster-signing-legacy-unknown-cert-file=one.crt --cluster-signing-legacy-unknown-key-file=one.key",
+			signs: map[string]*pki.Authority{
+				certv1.KubeAPIServerClientSignerName: two,
+				certificates.LegacyUnknown:           one,
+			},
+		},
+		{
+			args:  "--cluster-signing-cert-file=one.crt",
+			wrong: "--cluster-signing-cert-file and --cluster-signing-key-file must be given together",
+		},
+		{args: "--cluster-signing-cert-file=no.crt --cluster-signing-key-file=one.key", wrong: "no.crt: no such file"},
+		{
+			args:  "--cluster-signing-cert-file=one.crt --cluster-signing-key-file=two.key",
+			wrong: "private key does not match public key",
+		},
+		{
+			args: "--cluster-signing-legacy-unknown-cert-file=jane.crt " +
+				"--cluster-signing-legacy-unknown-key-file=jane.key",
+			wrong: `is the certificate of "jane", not of an authority`,
+		},
+		{
+			args: "--cluster-signing-cert-file=one.crt --cluster-signing-key-file=one.key " +
+				"--cluster-signing-kubelet-client-cert-file=two.crt --cluster-signing-kubelet-client-key-file=two.key",
+			wrong: "--cluster-signing-cert-file is for all signers, --cluster-signing-kubelet-client-cert-file for " +
+				"one: give the one or the other",
 		},
 	} {
 		var o Signing
@@ -123,7 +151,10 @@ func TestRootCAFile(t *testing.T) {
 		{filepath.Join(dir, "none"), "", "--root-ca-file: open "},
 		{filepath.Join(dir, "root.key"), "", "it holds no certificate"},
 	} {
-		s, err := RoleConfig{DataDir: DataDir(filepath.Join(dir, "cluster")), Signing: Signing{RootCAFile: c.file}}.signers(to)
+		s, err := RoleConfig{
+			DataDir: DataDir(filepath.Join(dir, "cluster")),
+			Signing: Signing{RootCAFile: c.file},
+		}.signers(to)
 		if c.wrong != "" {
 			if err == nil || !strings.Contains(err.Error(), c.wrong) {
 				t.Errorf("%s: %v, want %s", c.file, err, c.wrong)
@@ -134,7 +165,8 @@ func TestRootCAFile(t *testing.T) {
 			t.Errorf("%s: %s, %v", c.file, s.rootCA, err)
 		}
 	}
-	if _, err := (RoleConfig{DataDir: DataDir(dir), Signing: Signing{TokenKeyFile: "/nope"}}).signers(to); err == nil || !strings.HasPrefix(err.Error(), "--service-account-private-key-file: ") {
+	if _, err := (RoleConfig{DataDir: DataDir(dir), Signing: Signing{TokenKeyFile: "/nope"}}).signers(
+		to); err == nil || !strings.HasPrefix(err.Error(), "--service-account-private-key-file: ") {
 		t.Errorf("a key that is not there: %v", err)
 	}
 }

@@ -36,11 +36,13 @@ type site struct {
 	log   *slog.Logger
 	// connect creates the client of a user; the second argument is its name in the server's log.
 	connect Connect
-	// election configures leader election. patient instances wait for another term when they lose the lease, others end.
+	// election configures leader election. patient instances wait for another term when they lose the lease, others
+	// end.
 	election  ElectionOptions
 	waitAgain bool
 	signers   signers
-	// rejected is what the API server in this process tells of configuration files that are not in use; nil: it runs in another process.
+	// rejected is what the API server in this process tells of configuration files that are not in use; nil: it runs in
+	// another process.
 	rejected *configreload.Rejected
 	server   *serverSite // nil if the API server runs in another process
 	node     nodeSite
@@ -81,9 +83,12 @@ func (s *site) client(r roleIdentity) *client.Client {
 // logOf returns the log of a component.
 func (s *site) logOf(component string) *slog.Logger { return s.log.With(deeds.Key, component) }
 
-// build adds the roles selected by want to g. The roles of one wave start together. names are the names of the waves; the last one is that
-// of all further waves. beside starts with the first wave.
-func (s *site) build(g *run.Group, started func(string, time.Duration), want func(*role) bool, beside []run.Part, names ...string) error {
+// build adds the roles selected by want to g. The roles of one wave start together. names are the names of the waves;
+// the last one is that of all further waves. beside starts with the first wave.
+func (s *site) build(g *run.Group, started func(string, time.Duration), want func(
+	*role,
+) bool, beside []run.Part, names ...string,
+) error {
 	for i, wave := range waves(table(), func(r *role) bool { return want(r) && r.on(s.cfg) }) {
 		var parts []run.Part
 		if i == 0 {
@@ -151,7 +156,9 @@ func (s *site) controllers() (run.Func, error) {
 	}
 	e := s.election.election(controllersLease)
 	e.Component = controllersLease
-	return elected(cfg.Clients(""), e, s.waitAgain, cfg.Log, func(ctx context.Context) error { return runControllers(ctx, cfg, func() {}) }), nil
+	return elected(cfg.Clients(""), e, s.waitAgain, cfg.Log, func(ctx context.Context) error {
+		return runControllers(ctx, cfg, func() {})
+	}), nil
 }
 
 // controllerConfig is the configuration of this process's controllers.
@@ -168,20 +175,31 @@ func (s *site) controllerConfig() controllers.Config {
 			if name == "" {
 				return s.connect(user("system:kube-controller-manager"), "kube-controller-manager/"+KubernetesVersion)
 			}
-			return s.connect(authn.ServiceAccountUser("kube-system", name, "", auth.InProcess), name+"/"+KubernetesVersion)
+			return s.connect(authn.ServiceAccountUser("kube-system", name, "", auth.InProcess),
+				name+"/"+KubernetesVersion)
 		},
-		Marks: s.marks, Log: s.logOf(deeds.ControllerManager), ClusterName: "keelson",
-		RootCA: s.signers.rootCA, TokenKey: s.signers.tokens, Authorities: s.signers.authorities, Options: options, Gates: s.cfg.Gates,
+		Marks:       s.marks,
+		Log:         s.logOf(deeds.ControllerManager),
+		ClusterName: "keelson",
+		RootCA:      s.signers.rootCA,
+		TokenKey:    s.signers.tokens,
+		Authorities: s.signers.authorities,
+		Options:     options,
+		Gates:       s.cfg.Gates,
 	}
 }
 
 // scheduler returns the scheduler, which waits to become the leader where there is an election.
 func (s *site) scheduler() (run.Func, error) {
 	cfg := scheduler.Config{
-		Client: s.connect(user("system:kube-scheduler"), "kube-scheduler/"+KubernetesVersion), Gates: s.cfg.Gates, Marks: s.marks, Log: s.logOf(deeds.Scheduler),
+		Client: s.connect(user("system:kube-scheduler"), "kube-scheduler/"+KubernetesVersion),
+		Gates:  s.cfg.Gates,
+		Marks:  s.marks,
+		Log:    s.logOf(deeds.Scheduler),
 	}
 	if !s.election.Off && !s.waitAgain {
-		cfg.LeaderElect, cfg.Election = true, s.election.election(schedulerLease)
+		cfg.LeaderElect = true
+		cfg.Election = s.election.election(schedulerLease)
 	}
 	life, err := newReloadingScheduler(cfg, s.cfg.Scheduler, s.rejected)
 	if err != nil {
@@ -190,7 +208,9 @@ func (s *site) scheduler() (run.Func, error) {
 	if !s.election.Off && s.waitAgain {
 		e := s.election.election(schedulerLease)
 		e.Component = life.reporter()
-		return elected(cfg.Client, e, true, cfg.Log, func(ctx context.Context) error { return life.run(ctx, func() {}) }), nil
+		return elected(cfg.Client, e, true, cfg.Log, func(ctx context.Context) error {
+			return life.run(ctx, func() {})
+		}), nil
 	}
 	return life.run, nil
 }
@@ -201,8 +221,14 @@ func (s *site) fakeNodes() (run.Func, error) {
 		n = 1
 	}
 	sim, err := simulate.New(simulate.Config{
-		Client: s.connect(user("system:serviceaccount:kube-system:simulate-controller"), "keelson-simulate/"+KubernetesVersion),
-		Nodes:  n, Names: s.cfg.FakeNames, Renew: s.cfg.FakeHeartbeat, Untainted: s.cfg.Rootless, Marks: s.marks, Log: s.logOf(deeds.FakeNodes),
+		Client: s.connect(user("system:serviceaccount:kube-system:simulate-controller"),
+			"keelson-simulate/"+KubernetesVersion),
+		Nodes:     n,
+		Names:     s.cfg.FakeNames,
+		Renew:     s.cfg.FakeHeartbeat,
+		Untainted: s.cfg.Rootless,
+		Marks:     s.marks,
+		Log:       s.logOf(deeds.FakeNodes),
 	})
 	if err != nil {
 		return nil, err
@@ -223,21 +249,45 @@ func (s *site) kubelet() (run.Func, error) {
 	if err != nil {
 		return nil, err
 	}
-	cfg, dir := s.cfg, s.dir
+	cfg := s.cfg
+	dir := s.dir
 	kc := kubelet.Config{
-		NodeName: cfg.NodeName, Client: s.connect(nodeUser(cfg), "kubelet/"+KubernetesVersion), Runtime: rt.client,
-		RootDir: dir.Sub("kubelet"), VolumesDir: dir.Sub("volumes"), LogDir: dir.Sub("logs"),
-		Address: netip.IPv4Unspecified(), Port: cmp.Or(cfg.Node.KubeletPort, kubeletPort), FallbackPort: cfg.Node.KubeletPort == 0, OnListen: rt.keepKubelet, NodeIPs: nodeIPs(cfg),
-		TLS: s.node.serving.tls, ClientCA: s.node.serving.clientCAs.Pool, AllowedNames: []string{kubeletClientUser},
-		PodCIDRs: prefixStrings(cfg.PodCIDRs), Annotations: annotations, ClusterDomain: cfg.Node.domain(), ClusterDNS: cfg.podResolvers(), StaticPodDir: dir.Sub("manifests"),
-		CgroupRoot: cgroupParent(dir), ContainerLogs: cfg.Node.containerLogs(), Eviction: cfg.Node.Eviction, RegisterNode: true,
-		LeaseInterval: s.node.renew, Version: KubernetesVersion, Paths: paths{}, Rules: rules, Marks: s.marks, Log: s.logOf(deeds.Kubelet),
+		NodeName:      cfg.NodeName,
+		Client:        s.connect(nodeUser(cfg), "kubelet/"+KubernetesVersion),
+		Runtime:       rt.client,
+		RootDir:       dir.Sub("kubelet"),
+		VolumesDir:    dir.Sub("volumes"),
+		LogDir:        dir.Sub("logs"),
+		Address:       netip.IPv4Unspecified(),
+		Port:          cmp.Or(cfg.Node.KubeletPort, kubeletPort),
+		FallbackPort:  cfg.Node.KubeletPort == 0,
+		OnListen:      rt.keepKubelet,
+		NodeIPs:       nodeIPs(cfg),
+		TLS:           s.node.serving.tls,
+		ClientCA:      s.node.serving.clientCAs.Pool,
+		AllowedNames:  []string{kubeletClientUser},
+		PodCIDRs:      prefixStrings(cfg.PodCIDRs),
+		Annotations:   annotations,
+		ClusterDomain: cfg.Node.domain(),
+		ClusterDNS:    cfg.podResolvers(),
+		StaticPodDir:  dir.Sub("manifests"),
+		CgroupRoot:    cgroupParent(dir),
+		ContainerLogs: cfg.Node.containerLogs(),
+		Eviction:      cfg.Node.Eviction,
+		RegisterNode:  true,
+		LeaseInterval: s.node.renew,
+		Version:       KubernetesVersion,
+		Paths:         paths{},
+		Rules:         rules,
+		Marks:         s.marks,
+		Log:           s.logOf(deeds.Kubelet),
 	}
 	cfg.Node.apply(&kc)
 	parts := []run.Part{{Name: kubeletRole}}
 	if s.server == nil && !cfg.Node.NoTunnel {
 		t := tunnel.New(kc.Client, kc.Log)
-		kc.Tunnel, parts = t, append(parts, run.Part{Name: "tunnel", Run: t.Run})
+		kc.Tunnel = t
+		parts = append(parts, run.Part{Name: "tunnel", Run: t.Run})
 	}
 	kl, err := kubelet.New(kc)
 	if err != nil {

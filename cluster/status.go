@@ -36,10 +36,11 @@ type Status struct {
 	Pods, PodsRunning int
 	// MemoryMB is the resident memory, PeakMB its maximum, which is usually reached during the start.
 	MemoryMB, PeakMB int
-	// Firewalls has a line for each foreign nftables chain with policy drop in the path of pod traffic, and whether it lets the pods'
-	// packets pass. Only root sees it.
+	// Firewalls has a line for each foreign nftables chain with policy drop in the path of pod traffic, and whether it
+	// lets the pods' packets pass. Only root sees it.
 	Firewalls []string
-	// Services warns that another cluster on this machine uses the same service CIDRs; empty: none does. Only root sees it.
+	// Services warns that another cluster on this machine uses the same service CIDRs; empty: none does. Only root sees
+	// it.
 	Services string
 	// CNI is the CNI network in use, or why none is; empty: the built-in network.
 	CNI string
@@ -69,7 +70,8 @@ func ReadStatus(ctx context.Context, dir DataDir) (Status, error) {
 	if err != nil {
 		return s, fmt.Errorf("read kubeconfig: %w", err)
 	}
-	s.URL, cfg.WarningHandler = cfg.Host, rest.NoWarnings{} // hides the deprecation warning of componentstatuses
+	s.URL = cfg.Host
+	cfg.WarningHandler = rest.NoWarnings{} // hides the deprecation warning of componentstatuses
 	c, err := client.Remote(cfg, "keelson-status/"+KubernetesVersion)
 	if err != nil {
 		return s, err
@@ -82,7 +84,8 @@ func ReadStatus(ctx context.Context, dir DataDir) (Status, error) {
 		pods, err = c.CoreV1().Pods("").List(ctx, metav1.ListOptions{ResourceVersion: "0"})
 		if err == nil {
 			s.count(nodes, pods)
-			s.Components, s.Rejected = unhealthy(ctx, c), rejectedFiles(ctx, c.Discovery().RESTClient())
+			s.Components = unhealthy(ctx, c)
+			s.Rejected = rejectedFiles(ctx, c.Discovery().RESTClient())
 		}
 	}
 	if err != nil {
@@ -97,7 +100,8 @@ const statusTimeout = 5 * time.Second
 // problem describes why the API does not answer.
 func problem(err error) string {
 	if errors.Is(err, context.DeadlineExceeded) {
-		return fmt.Sprintf("it has been silent for %s; the process is stopped or overloaded (`keelson logs`)", statusTimeout)
+		return fmt.Sprintf("it has been silent for %s; the process is stopped or overloaded (`keelson logs`)",
+			statusTimeout)
 	}
 	return err.Error()
 }
@@ -115,7 +119,8 @@ func firewalls(dir DataDir) []string {
 	return out
 }
 
-// unhealthy lists unhealthy components of the control plane. Errors are ignored: older servers have no ComponentStatus objects.
+// unhealthy lists unhealthy components of the control plane. Errors are ignored: older servers have no ComponentStatus
+// objects.
 func unhealthy(ctx context.Context, c kubernetes.Interface) []string {
 	all, err := c.CoreV1().ComponentStatuses().List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -133,7 +138,8 @@ func unhealthy(ctx context.Context, c kubernetes.Interface) []string {
 }
 
 func (s *Status) count(nodes *corev1.NodeList, pods *corev1.PodList) {
-	s.Nodes, s.Pods = len(nodes.Items), len(pods.Items)
+	s.Nodes = len(nodes.Items)
+	s.Pods = len(pods.Items)
 	s.WireGuard = wireGuardText(nodes.Items)
 	for i := range nodes.Items {
 		for _, c := range nodes.Items[i].Status.Conditions {
@@ -151,7 +157,9 @@ func (s *Status) count(nodes *corev1.NodeList, pods *corev1.PodList) {
 
 // wireGuardText describes which nodes encrypt. It leaves out fake nodes, which have no pod CIDRs.
 func wireGuardText(nodes []corev1.Node) string {
-	keyed, without := wireguard.Keyless(slices.DeleteFunc(slices.Clone(nodes), func(n corev1.Node) bool { return n.Annotations[simulate.AnnotationBy] != "" }))
+	keyed, without := wireguard.Keyless(slices.DeleteFunc(slices.Clone(nodes), func(n corev1.Node) bool {
+		return n.Annotations[simulate.AnnotationBy] != ""
+	}))
 	switch {
 	case keyed == 0:
 		return ""
@@ -163,7 +171,8 @@ func wireGuardText(nodes []corev1.Node) string {
 	if more := len(without) - shown; more > 0 {
 		names += fmt.Sprintf(" and %d more", more)
 	}
-	return fmt.Sprintf("WireGuard, %d of %d nodes; without a key, and not reached by those: %s", keyed, keyed+len(without), names)
+	return fmt.Sprintf("WireGuard, %d of %d nodes; without a key, and not reached by those: %s", keyed,
+		keyed+len(without), names)
 }
 
 // residentMB is the resident memory of a process and its maximum; 0: unknown.
@@ -187,8 +196,9 @@ func residentMB(pid int) (now, peak int) {
 	return of("VmRSS"), of("VmHWM")
 }
 
-// Down stops the instance that runs on dir and removes all its kernel objects: containers, mounts, network (P9). Objects of the API stay
-// unless purge deletes the directory. Without a running instance it removes what a crash has left.
+// Down stops the instance that runs on dir and removes all its kernel objects: containers, mounts, network (P9).
+// Objects of the API stay unless purge deletes the directory. Without a running instance it removes what a crash has
+// left.
 func Down(ctx context.Context, dir DataDir, purge bool, progress func(string, time.Duration)) error {
 	if _, err := os.Stat(string(dir)); errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("no cluster in %s", dir)
@@ -248,7 +258,8 @@ func stoppable(dir DataDir, purge bool, stat func(string) (fs.FileInfo, error)) 
 	case !dir.restoredOnly():
 		return fmt.Errorf("%s is not a cluster's data directory (no keelson.pid in it)", dir)
 	case !purge:
-		return fmt.Errorf("nothing runs in %s: its objects were restored, and never started; `keelson down --purge` deletes them", dir)
+		return fmt.Errorf("nothing runs in %s: its objects were restored, and never started; `keelson down --purge` "+
+			"deletes them", dir)
 	}
 	return nil
 }

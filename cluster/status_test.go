@@ -27,9 +27,17 @@ import (
 // TestStatusNamesWhatIsUnhealthy: a cluster whose scheduler does not run says so before a pod waits for it.
 func TestStatusNamesWhatIsUnhealthy(t *testing.T) {
 	component := func(name string, is corev1.ConditionStatus, message, wrong string) *corev1.ComponentStatus {
-		return &corev1.ComponentStatus{ObjectMeta: metav1.ObjectMeta{Name: name}, Conditions: []corev1.ComponentCondition{
-			{Type: corev1.ComponentHealthy, Status: is, Message: message, Error: wrong},
-		}}
+		return &corev1.ComponentStatus{
+			ObjectMeta: metav1.ObjectMeta{Name: name},
+			Conditions: []corev1.ComponentCondition{
+				{
+					Type:    corev1.ComponentHealthy,
+					Status:  is,
+					Message: message,
+					Error:   wrong,
+				},
+			},
+		}
 	}
 	got := unhealthy(t.Context(), clienttest.New(
 		component("controller-manager", corev1.ConditionTrue, "ok", ""),
@@ -43,7 +51,8 @@ func TestStatusNamesWhatIsUnhealthy(t *testing.T) {
 
 // TestProblem: a silent server is told in words, and other errors as they are.
 func TestProblem(t *testing.T) {
-	if got := problem(fmt.Errorf("get: %w", context.DeadlineExceeded)); !strings.HasPrefix(got, "it has been silent for 5s") {
+	if got := problem(fmt.Errorf("get: %w", context.DeadlineExceeded)); !strings.HasPrefix(got,
+		"it has been silent for 5s") {
 		t.Errorf("got %q", got)
 	}
 	if got := problem(errors.New("refused")); got != "refused" {
@@ -80,7 +89,8 @@ func TestRejectedFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	mux.Handle(configurationPath, serveRejected(rejected))
-	if got, want := rejectedFiles(t.Context(), c), "scheduler "+path+" is not in use: line 1; line 2; the previous content stays in use"; len(got) != 1 || got[0] != want {
+	if got, want := rejectedFiles(t.Context(), c), "scheduler "+path+" is not in use: line 1; line 2; the previous "+
+		"content stays in use"; len(got) != 1 || got[0] != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }

@@ -42,7 +42,8 @@ func (e EtcdConfig) validate() error {
 		u, err := url.Parse(s)
 		switch {
 		case err != nil || u.Host == "" || u.Path != "" || u.Scheme != "http" && u.Scheme != "https":
-			errs = append(errs, fmt.Errorf("etcd server %q is not of the form http://HOST:PORT or https://HOST:PORT", s))
+			errs = append(errs, fmt.Errorf("etcd server %q is not of the form http://HOST:PORT or https://HOST:PORT",
+				s))
 		case u.Scheme == "http" && secret:
 			errs = append(errs, fmt.Errorf("etcd server %s: certificates need an https URL", s))
 		}
@@ -73,32 +74,41 @@ func openStore(ctx context.Context, e EtcdConfig, dir DataDir, log *slog.Logger,
 	return openEmbedded(dir, log, acceptLoss)
 }
 
-// storeCreatedFile marks that the directory has held an embedded store. If that store is missing later, no new one is created silently.
+// storeCreatedFile marks that the directory has held an embedded store. If that store is missing later, no new one is
+// created silently.
 const storeCreatedFile = "store-created"
 
-// openEmbedded opens the store of the data directory, or creates it at the first start. It fails if acknowledged writes are missing, unless
-// acceptLoss.
+// openEmbedded opens the store of the data directory, or creates it at the first start. It fails if acknowledged writes
+// are missing, unless acceptLoss.
 func openEmbedded(dir DataDir, log *slog.Logger, acceptLoss bool) (*embed.Store, error) {
 	noted := exists(dir.Sub(storeCreatedFile))
-	st, err := embed.Open(embed.Options{Dir: dir.Sub("store"), Log: log, MustExist: noted, AcceptDataLoss: acceptLoss})
+	st, err := embed.Open(embed.Options{
+		Dir:            dir.Sub("store"),
+		Log:            log,
+		MustExist:      noted,
+		AcceptDataLoss: acceptLoss,
+	})
 	var lost *embed.DataLossError
 	switch {
 	case errors.As(err, &lost) && lost.Unreadable:
 		return nil, fmt.Errorf("%w; put the files back, or restore a backup (docs/store.md)", err)
 	case errors.As(err, &lost):
-		return nil, fmt.Errorf("%w; put the files back, restore a backup, or go on without these writes by --accept-data-loss (docs/store.md)", err)
+		return nil, fmt.Errorf("%w; put the files back, restore a backup, or go on without these writes by "+
+			"--accept-data-loss (docs/store.md)", err)
 	case err != nil:
 		return nil, err
 	}
 	if !noted {
-		if err := errors.Join(pki.WriteFile(dir.Sub(storeCreatedFile), []byte("this directory has an embedded store\n"), 0o600), syncDir(string(dir))); err != nil {
+		if err := errors.Join(pki.WriteFile(dir.Sub(storeCreatedFile),
+			[]byte("this directory has an embedded store\n"), 0o600), syncDir(string(dir))); err != nil {
 			return nil, errors.Join(err, st.Close())
 		}
 	}
 	return st, nil
 }
 
-// etcdTLS requires a client certificate of the cluster's CA for system:masters: the etcd API may read and write every key.
+// etcdTLS requires a client certificate of the cluster's CA for system:masters: the etcd API may read and write every
+// key.
 func (k *keys) etcdTLS() *tls.Config {
 	return &tls.Config{
 		MinVersion:   tls.VersionTLS12,
@@ -106,7 +116,8 @@ func (k *keys) etcdTLS() *tls.Config {
 		ClientAuth:   tls.RequireAndVerifyClientCert,
 		ClientCAs:    k.ca.Pool(),
 		VerifyConnection: func(c tls.ConnectionState) error {
-			if len(c.PeerCertificates) == 0 || !slices.Contains(c.PeerCertificates[0].Subject.Organization, auth.Masters) {
+			if len(c.PeerCertificates) == 0 || !slices.Contains(c.PeerCertificates[0].Subject.Organization,
+				auth.Masters) {
 				return errors.New("the certificate is not one of " + auth.Masters)
 			}
 			return nil
@@ -139,8 +150,13 @@ func (r authTracking) Clone() credentials.TransportCredentials {
 // serveEtcd returns the part that serves the etcd API over st.
 func (c *Cluster) serveEtcd(st store.Store) run.Func {
 	return func(ctx context.Context, ready func()) error {
-		s := grpc.NewServer(append(etcdapi.ServerOptions(), grpc.Creds(authTracking{credentials.NewTLS(c.keys.etcdTLS())}), grpc.ConnectionTimeout(etcdHandshake))...)
-		api := etcdapi.New(st, etcdapi.Options{URL: c.EtcdURL(), Dir: string(c.dir), Log: c.log.With(deeds.Key, deeds.Store)})
+		s := grpc.NewServer(append(etcdapi.ServerOptions(),
+			grpc.Creds(authTracking{credentials.NewTLS(c.keys.etcdTLS())}), grpc.ConnectionTimeout(etcdHandshake))...)
+		api := etcdapi.New(st, etcdapi.Options{
+			URL: c.EtcdURL(),
+			Dir: string(c.dir),
+			Log: c.log.With(deeds.Key, deeds.Store),
+		})
 		api.Register(s)
 		g, ctx := errgroup.WithContext(ctx)
 		stop := context.AfterFunc(ctx, s.Stop)

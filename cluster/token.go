@@ -85,11 +85,17 @@ func CreateToken(ctx context.Context, to *rest.Config, q TokenRequest) (Invitati
 	if err := publishClusterInfo(ctx, cl, inv.Server, ca); err != nil {
 		return none, err
 	}
-	id, secret := randomText(6), randomText(16)
+	id := randomText(6)
+	secret := randomText(16)
 	s := &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: tokenPrefix + id}, Type: corev1.SecretTypeBootstrapToken,
+		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: tokenPrefix + id},
+		Type:       corev1.SecretTypeBootstrapToken,
 		StringData: map[string]string{
-			"token-id": id, "token-secret": secret, "usage-bootstrap-authentication": "true", "usage-bootstrap-signing": "true", "auth-extra-groups": joiners,
+			"token-id":                       id,
+			"token-secret":                   secret,
+			"usage-bootstrap-authentication": "true",
+			"usage-bootstrap-signing":        "true",
+			"auth-extra-groups":              joiners,
 		},
 	}
 	if q.Description != "" {
@@ -151,8 +157,8 @@ func certificatesOf(text []byte) ([]*x509.Certificate, error) {
 	return out, nil
 }
 
-// externalServer is the server's URL for other machines: the kubeconfig's or, if that is local to this machine, the endpoint of the Service
-// kubernetes.
+// externalServer is the server's URL for other machines: the kubeconfig's or, if that is local to this machine, the
+// endpoint of the Service kubernetes.
 func externalServer(ctx context.Context, cl kubernetes.Interface, to *rest.Config) (string, error) {
 	u, err := url.Parse(to.Host)
 	if err != nil {
@@ -176,7 +182,8 @@ func externalServer(ctx context.Context, cl kubernetes.Interface, to *rest.Confi
 			}
 		}
 	}
-	return "", errors.New("other machines do not reach the API: start the server with --bind-address=0.0.0.0 (or one of this machine's addresses), or say by --server https://HOST:PORT how they do")
+	return "", errors.New("other machines do not reach the API: start the server with --bind-address=0.0.0.0 (or one " +
+		"of this machine's addresses), or say by --server https://HOST:PORT how they do")
 }
 
 // inPodCIDR reports whether an address is in a node's pod CIDR. Other machines do not reach it before they have joined.
@@ -191,7 +198,8 @@ func inPodCIDR(nodes []corev1.Node, ip netip.Addr) bool {
 	return false
 }
 
-// publishClusterInfo creates the ConfigMap cluster-info, which machines read before they trust the cluster, and the RBAC of a join.
+// publishClusterInfo creates the ConfigMap cluster-info, which machines read before they trust the cluster, and the
+// RBAC of a join.
 func publishClusterInfo(ctx context.Context, cl kubernetes.Interface, server string, ca []byte) error {
 	c := clientcmdapi.NewConfig()
 	c.Clusters[""] = &clientcmdapi.Cluster{Server: server, CertificateAuthorityData: ca}
@@ -204,7 +212,13 @@ func publishClusterInfo(ctx context.Context, cl kubernetes.Interface, server str
 		cm, err := infos.Get(ctx, clusterInfo, metav1.GetOptions{})
 		switch {
 		case apierrors.IsNotFound(err):
-			cm = &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespacePublic, Name: clusterInfo}, Data: map[string]string{infoFile: string(b)}}
+			cm = &corev1.ConfigMap{
+				ObjectMeta: metav1.ObjectMeta{
+					Namespace: metav1.NamespacePublic,
+					Name:      clusterInfo,
+				},
+				Data: map[string]string{infoFile: string(b)},
+			}
 			_, err = infos.Create(ctx, cm, metav1.CreateOptions{})
 		case err == nil && cm.Data[infoFile] != string(b):
 			if cm.Data == nil {
@@ -224,9 +238,11 @@ func publishClusterInfo(ctx context.Context, cl kubernetes.Interface, server str
 	return grantJoin(ctx, cl)
 }
 
-// grantJoin lets anonymous users read cluster-info, bootstrap tokens request a node's certificate, and nodes renew theirs.
+// grantJoin lets anonymous users read cluster-info, bootstrap tokens request a node's certificate, and nodes renew
+// theirs.
 func grantJoin(ctx context.Context, cl kubernetes.Interface) error {
-	const reader, nodesReader, serving = "kubeadm:bootstrap-signer-clusterinfo", "kubeadm:get-nodes", "keelson:serving-certificates"
+	const reader, nodesReader, serving = "kubeadm:bootstrap-signer-clusterinfo", "kubeadm:get-nodes",
+		"keelson:serving-certificates"
 	there := func(err error) error {
 		if apierrors.IsAlreadyExists(err) {
 			return nil
@@ -235,18 +251,38 @@ func grantJoin(ctx context.Context, cl kubernetes.Interface) error {
 	}
 	role := &rbacv1.Role{
 		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespacePublic, Name: reader},
-		Rules:      []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"configmaps"}, ResourceNames: []string{clusterInfo}, Verbs: []string{"get"}}},
+		Rules: []rbacv1.PolicyRule{{
+			APIGroups:     []string{""},
+			Resources:     []string{"configmaps"},
+			ResourceNames: []string{clusterInfo},
+			Verbs:         []string{"get"},
+		}},
 	}
 	binding := &rbacv1.RoleBinding{
-		ObjectMeta: role.ObjectMeta, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: reader},
-		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: "system:anonymous"}},
+		ObjectMeta: role.ObjectMeta,
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: reader},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: "system:anonymous"}},
 	}
 	_, err := cl.RbacV1().Roles(role.Namespace).Create(ctx, role, metav1.CreateOptions{})
 	_, err2 := cl.RbacV1().RoleBindings(role.Namespace).Create(ctx, binding, metav1.CreateOptions{})
 	errs := []error{there(err), there(err2)}
 	for _, r := range []*rbacv1.ClusterRole{
-		{ObjectMeta: metav1.ObjectMeta{Name: nodesReader}, Rules: []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"nodes"}, Verbs: []string{"get"}}}},
-		{ObjectMeta: metav1.ObjectMeta{Name: serving}, Rules: []rbacv1.PolicyRule{{APIGroups: []string{"certificates.k8s.io"}, Resources: []string{"certificatesigningrequests/selfnodeserver"}, Verbs: []string{"create"}}}},
+		{
+			ObjectMeta: metav1.ObjectMeta{Name: nodesReader},
+			Rules: []rbacv1.PolicyRule{
+				{APIGroups: []string{""}, Resources: []string{"nodes"}, Verbs: []string{"get"}},
+			},
+		},
+		{
+			ObjectMeta: metav1.ObjectMeta{Name: serving},
+			Rules: []rbacv1.PolicyRule{
+				{
+					APIGroups: []string{"certificates.k8s.io"},
+					Resources: []string{"certificatesigningrequests/selfnodeserver"},
+					Verbs:     []string{"create"},
+				},
+			},
+		},
 	} {
 		_, err := cl.RbacV1().ClusterRoles().Create(ctx, r, metav1.CreateOptions{})
 		errs = append(errs, there(err))
@@ -259,8 +295,9 @@ func grantJoin(ctx context.Context, cl kubernetes.Interface) error {
 		{serving, serving, auth.Nodes},
 	} {
 		_, err := cl.RbacV1().ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{
-			ObjectMeta: metav1.ObjectMeta{Name: b[0]}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: b[1]},
-			Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: b[2]}},
+			ObjectMeta: metav1.ObjectMeta{Name: b[0]},
+			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: b[1]},
+			Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: b[2]}},
 		}, metav1.CreateOptions{})
 		errs = append(errs, there(err))
 	}
@@ -279,7 +316,9 @@ func ListTokens(ctx context.Context, to *rest.Config) ([]Token, error) {
 	if err != nil {
 		return nil, err
 	}
-	list, err := cl.CoreV1().Secrets(metav1.NamespaceSystem).List(ctx, metav1.ListOptions{FieldSelector: "type=" + string(corev1.SecretTypeBootstrapToken)})
+	list, err := cl.CoreV1().Secrets(metav1.NamespaceSystem).List(ctx, metav1.ListOptions{
+		FieldSelector: "type=" + string(corev1.SecretTypeBootstrapToken),
+	})
 	if err != nil {
 		return nil, fmt.Errorf("list tokens: %w", err)
 	}
@@ -307,8 +346,9 @@ func DeleteToken(ctx context.Context, to *rest.Config, token string) error {
 	return err
 }
 
-// RemoveNode deletes a node, its lease and its certificate requests. Its certificates are invalid from then on (removedNodeCheck), as are the
-// tokens of the roles beside its kubelet. A Keelson kubelet that still runs ends the node's pods.
+// RemoveNode deletes a node, its lease and its certificate requests. Its certificates are invalid from then on
+// (removedNodeCheck), as are the tokens of the roles beside its kubelet. A Keelson kubelet that still runs ends the
+// node's pods.
 func RemoveNode(ctx context.Context, to *rest.Config, name string) error {
 	cl, err := kubernetes.NewForConfig(to)
 	if err != nil {
@@ -335,7 +375,8 @@ func RemoveNode(ctx context.Context, to *rest.Config, name string) error {
 	if err == nil {
 		for i := range list.Items {
 			if list.Items[i].Spec.Username == "system:node:"+name {
-				errs = append(errs, cl.CertificatesV1().CertificateSigningRequests().Delete(ctx, list.Items[i].Name, metav1.DeleteOptions{}))
+				errs = append(errs, cl.CertificatesV1().CertificateSigningRequests().Delete(ctx, list.Items[i].Name,
+					metav1.DeleteOptions{}))
 			}
 		}
 	}

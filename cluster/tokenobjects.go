@@ -19,10 +19,12 @@ import (
 
 var secrets = corev1.SchemeGroupVersion.WithResource("secrets")
 
-// tokenTracking is the ConfigMap by which Kubernetes shows since when it labels secret-based tokens with their last use.
+// tokenTracking is the ConfigMap by which Kubernetes shows since when it labels secret-based tokens with their last
+// use.
 func tokenTracking() *corev1.ConfigMap {
 	cm := &corev1.ConfigMap{}
-	cm.Namespace, cm.Name = metav1.NamespaceSystem, "kube-apiserver-legacy-service-account-token-tracking"
+	cm.Namespace = metav1.NamespaceSystem
+	cm.Name = "kube-apiserver-legacy-service-account-token-tracking"
 	cm.Data = map[string]string{"since": time.Now().UTC().Format(time.DateOnly)}
 	return cm
 }
@@ -42,8 +44,8 @@ func (t tokenObjects) find(ctx context.Context, resource, namespace, name string
 	return string(o.GetUID()), true
 }
 
-// ended reports whether a token bound to this object is no longer valid. An object in deletion keeps its tokens for a time, to finish its
-// work.
+// ended reports whether a token bound to this object is no longer valid. An object in deletion keeps its tokens for a
+// time, to finish its work.
 func ended(deletion *metav1.Time) bool {
 	return deletion != nil && time.Since(deletion.Time) > time.Minute
 }
@@ -74,7 +76,9 @@ func (t tokenObjects) SecretToken(ctx context.Context, namespace, name string) (
 		return authn.SecretToken{}, false
 	}
 	return authn.SecretToken{
-		Token: string(s.Data[corev1.ServiceAccountTokenKey]), InvalidSince: s.Labels[authn.LabelInvalidSince], LastUsed: s.Labels[authn.LabelLastUsed],
+		Token:        string(s.Data[corev1.ServiceAccountTokenKey]),
+		InvalidSince: s.Labels[authn.LabelInvalidSince],
+		LastUsed:     s.Labels[authn.LabelLastUsed],
 	}, true
 }
 

@@ -24,7 +24,8 @@ func Revision() string {
 	return cmp.Or(revision, commit[:min(len(commit), 12)], "unknown")
 }
 
-// source is the commit, its state (clean or dirty) and its date, from the linker or the go command; empty: not recorded.
+// source is the commit, its state (clean or dirty) and its date, from the linker or the go command; empty: not
+// recorded.
 func source() (commit, state, date string) {
 	if gitCommit != "" {
 		return gitCommit, treeState, buildDate
@@ -52,8 +53,18 @@ func source() (commit, state, date string) {
 func versionInfo() apiversion.Info {
 	commit, state, date := source()
 	return apiversion.Info{
-		Major: "1", Minor: "37", EmulationMajor: "1", EmulationMinor: "37", MinCompatibilityMajor: "1", MinCompatibilityMinor: "36",
-		GitVersion: KubernetesVersion, GitCommit: commit, GitTreeState: state, BuildDate: date,
-		GoVersion: runtime.Version(), Compiler: runtime.Compiler, Platform: runtime.GOOS + "/" + runtime.GOARCH,
+		Major:                 "1",
+		Minor:                 "37",
+		EmulationMajor:        "1",
+		EmulationMinor:        "37",
+		MinCompatibilityMajor: "1",
+		MinCompatibilityMinor: "36",
+		GitVersion:            KubernetesVersion,
+		GitCommit:             commit,
+		GitTreeState:          state,
+		BuildDate:             date,
+		GoVersion:             runtime.Version(),
+		Compiler:              runtime.Compiler,
+		Platform:              runtime.GOOS + "/" + runtime.GOARCH,
 	}
 }

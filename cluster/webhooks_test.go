@@ -23,12 +23,21 @@ import (
 	"keelson/auth/authz"
 )
 
-// TestWebhooksAreReachedThroughEgress: the requests to webhooks that kubeconfigs name are in the metrics of outgoing connections, each under its kind.
+// TestWebhooksAreReachedThroughEgress: the requests to webhooks that kubeconfigs name are in the metrics of outgoing
+// connections, each under its kind.
 func TestWebhooksAreReachedThroughEgress(t *testing.T) {
-	s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) }))
+	s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusTeapot)
+	}))
 	defer s.Close()
 	cfg := clientcmdapi.NewConfig()
-	cfg.Clusters["hook"] = &clientcmdapi.Cluster{Server: s.URL, CertificateAuthorityData: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})}
+	cfg.Clusters["hook"] = &clientcmdapi.Cluster{
+		Server: s.URL,
+		CertificateAuthorityData: pem.EncodeToMemory(&pem.Block{
+			Type:  "CERTIFICATE",
+			Bytes: s.Certificate().Raw,
+		}),
+	}
 	cfg.Contexts["c"] = &clientcmdapi.Context{Cluster: "hook"}
 	cfg.CurrentContext = "c"
 	file := filepath.Join(t.TempDir(), "kubeconfig")
@@ -49,7 +58,8 @@ func TestWebhooksAreReachedThroughEgress(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if d, err := authorizer.Authorize(t.Context(), &auth.Attributes{User: &auth.User{Name: "jane"}, Verb: "get", Path: "/"}); err == nil {
+	if d, err := authorizer.Authorize(t.Context(),
+		&auth.Attributes{User: &auth.User{Name: "jane"}, Verb: "get", Path: "/"}); err == nil {
 		t.Errorf("an authorization webhook that answers 418 decides %v", d)
 	}
 	policy, err := imagepolicy.New(imagepolicy.Config{KubeConfigFile: file}, via)
@@ -57,7 +67,9 @@ func TestWebhooksAreReachedThroughEgress(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := policy.Validate(t.Context(), &admission.Request{
-		Operation: admission.Create, Resource: corev1.SchemeGroupVersion.WithResource("pods"), Object: &corev1.Pod{},
+		Operation: admission.Create,
+		Resource:  corev1.SchemeGroupVersion.WithResource("pods"),
+		Object:    &corev1.Pod{},
 	}); err == nil {
 		t.Error("an image policy webhook that answers 418 accepts a pod")
 	}
@@ -71,7 +83,9 @@ func TestWebhooksAreReachedThroughEgress(t *testing.T) {
 	_ = recorder.Run(ended) // it sends what is left; the answer does not matter here
 
 	made := requestsThrough(t, egress)
-	for _, kind := range []string{"authentication webhook", "authorization webhook", "image policy webhook", "audit webhook"} {
+	for _, kind := range []string{
+		"authentication webhook", "authorization webhook", "image policy webhook", "audit webhook",
+	} {
 		if made[kind] == 0 {
 			t.Errorf("the metrics count no request to the %s: %v", kind, made)
 		}

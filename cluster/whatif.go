@@ -78,8 +78,8 @@ func (w *WhatIf) Ask(ctx context.Context) (*WhatIfAnswer, error) {
 // maxAddedNodes limits the number of added nodes.
 const maxAddedNodes = 5000
 
-// AddedNodes returns the nodes that "N,cpu=8,memory=32Gi" describes: added-1 and so on, with 110 pods each unless stated. A key is a
-// resource name, or "label:KEY" for a label.
+// AddedNodes returns the nodes that "N,cpu=8,memory=32Gi" describes: added-1 and so on, with 110 pods each unless
+// stated. A key is a resource name, or "label:KEY" for a label.
 func AddedNodes(text string) ([]*corev1.Node, error) {
 	if text == "" {
 		return nil, nil
@@ -110,7 +110,10 @@ func AddedNodes(text string) ([]*corev1.Node, error) {
 	var out []*corev1.Node
 	for i := range n {
 		name := fmt.Sprintf("added-%d", i+1)
-		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name), Labels: map[string]string{}}, Status: corev1.NodeStatus{Allocatable: has, Capacity: has}}
+		node := &corev1.Node{
+			ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name), Labels: map[string]string{}},
+			Status:     corev1.NodeStatus{Allocatable: has, Capacity: has},
+		}
 		maps.Copy(node.Labels, labels)
 		node.Labels[corev1.LabelHostname] = name
 		out = append(out, node)

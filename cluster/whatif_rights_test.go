@@ -19,16 +19,30 @@ import (
 // TestWhatIfTellsTheMissingRight: who may not read what the scheduler looks at learns at once which right is missing.
 func TestWhatIfTellsTheMissingRight(t *testing.T) {
 	c := clustertest.Start(t, clustertest.Config{HTTPS: true, Controllers: []string{}, Nodes: 1})
-	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "asks"}, Rules: []rbacv1.PolicyRule{
-		{APIGroups: []string{""}, Resources: []string{"pods", "nodes", "namespaces", "services", "replicationcontrollers", "persistentvolumeclaims"}, Verbs: []string{"list", "watch"}},
-		{APIGroups: []string{"apps", "scheduling.k8s.io", "storage.k8s.io", "policy", "resource.k8s.io"}, Resources: []string{"*"}, Verbs: []string{"list", "watch"}},
-	}}
+	role := &rbacv1.ClusterRole{
+		ObjectMeta: metav1.ObjectMeta{Name: "asks"},
+		Rules: []rbacv1.PolicyRule{
+			{
+				APIGroups: []string{""},
+				Resources: []string{
+					"pods", "nodes", "namespaces", "services", "replicationcontrollers", "persistentvolumeclaims",
+				},
+				Verbs: []string{"list", "watch"},
+			},
+			{
+				APIGroups: []string{"apps", "scheduling.k8s.io", "storage.k8s.io", "policy", "resource.k8s.io"},
+				Resources: []string{"*"},
+				Verbs:     []string{"list", "watch"},
+			},
+		},
+	}
 	if _, err := c.RbacV1().ClusterRoles().Create(t.Context(), role, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	binding := &rbacv1.ClusterRoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: "asks"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "asks"},
-		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: "jane"}},
+		ObjectMeta: metav1.ObjectMeta{Name: "asks"},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "asks"},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: "jane"}},
 	}
 	if _, err := c.RbacV1().ClusterRoleBindings().Create(t.Context(), binding, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
@@ -46,7 +60,8 @@ func TestWhatIfTellsTheMissingRight(t *testing.T) {
 	}
 	w := &cluster.WhatIf{Kubeconfig: path, Add: "1,cpu=1"}
 	_, err = w.Ask(t.Context())
-	if want := `read the cluster's state: persistentvolumes is forbidden: User "jane" cannot list resource "persistentvolumes" in API group "" at the cluster scope`; err == nil || !strings.HasPrefix(err.Error(), want) {
+	if want := `read the cluster's state: persistentvolumes is forbidden: User "jane" cannot list resource "persistentvolumes" in API group "" at the cluster scope`; err == nil ||
+		!strings.HasPrefix(err.Error(), want) {
 		t.Fatalf("got %v, want %s", err, want)
 	}
 	role.Rules[0].Resources = append(role.Rules[0].Resources, "persistentvolumes")

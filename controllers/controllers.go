@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package controllers runs Kubernetes' controllers: replicas, rollouts, garbage collection, namespaces, node health and others. cluster
-// starts a Manager, in process or as a role of its own; table.go lists the controllers. A controller talks only to the API server, through
-// a client with its own service account, and shares one set of informers with the others.
+// Package controllers runs Kubernetes' controllers: replicas, rollouts, garbage collection, namespaces, node health and
+// others. cluster starts a Manager, in process or as a role of its own; table.go lists the controllers. A controller
+// talks only to the API server, through a client with its own service account, and shares one set of informers with the
+// others.
 package controllers
 
 import (
@@ -39,19 +40,20 @@ import (
 
 // Config configures a Manager. Default sets the defaults.
 type Config struct {
-	// Clients returns a client that works as the service account kube-system/<name>, such as "replicaset-controller". The name "" is
-	// system:kube-controller-manager, for the shared informers and discovery.
+	// Clients returns a client that works as the service account kube-system/<name>, such as "replicaset-controller".
+	// The name "" is system:kube-controller-manager, for the shared informers and discovery.
 	Clients func(name string) *client.Client
 	Marks   *mark.Recorder // may be nil
 	Log     *slog.Logger   // nil: discarded
 	// ClusterName is used in messages.
 	ClusterName string
-	// RootCA is the CA bundle by which pods verify the API server; it is published in every namespace as kube-root-ca.crt. Empty: not
-	// published.
+	// RootCA is the CA bundle by which pods verify the API server; it is published in every namespace as
+	// kube-root-ca.crt. Empty: not published.
 	RootCA []byte
 	// TokenKey signs the tokens in secrets of type kubernetes.io/service-account-token. nil: they stay empty.
 	TokenKey crypto.Signer
-	// Authorities sign approved certificate requests of Kubernetes' signers: certificates.Signers.Authorities. nil: nothing is signed.
+	// Authorities sign approved certificate requests of Kubernetes' signers: certificates.Signers.Authorities. nil:
+	// nothing is signed.
 	Authorities map[string]func() (*pki.Authority, error)
 	Options
 	// Gates are the enabled feature gates.
@@ -73,7 +75,8 @@ func (c Config) Default() Config {
 func Collectors() []prometheus.Collector {
 	return slices.Concat(framework.Collectors(), job.Collectors(), cronjob.Collectors(), ttlafterfinished.Collectors(),
 		endpointslice.Collectors(), endpointslicemirroring.Collectors(),
-		nodelifecycle.Collectors(), podautoscaler.Collectors(), podgc.Collectors(), statefulset.Collectors(), tainteviction.Collectors(), attachdetach.Collectors())
+		nodelifecycle.Collectors(), podautoscaler.Collectors(), podgc.Collectors(), statefulset.Collectors(),
+		tainteviction.Collectors(), attachdetach.Collectors())
 }
 
 // Manager runs the configured controllers.
@@ -90,8 +93,8 @@ func New(cfg Config) (*Manager, error) {
 	return &Manager{cfg.Default()}, nil
 }
 
-// Run starts the configured controllers, calls ready when all have synced their caches, and returns when all have ended: nil after ctx is
-// done, or the first error.
+// Run starts the configured controllers, calls ready when all have synced their caches, and returns when all have
+// ended: nil after ctx is done, or the first error.
 func (m *Manager) Run(ctx context.Context, ready func()) error {
 	own := m.cfg.Clients("")
 	shared := own.Informers(m.cfg.Resync, client.Scope{})
@@ -130,7 +133,9 @@ func (m *Manager) Run(ctx context.Context, ready func()) error {
 	return err
 }
 
-func (m *Manager) build(ctx context.Context, row row, shared *client.Informers, writers *sync.WaitGroup) (framework.Controller, error) {
+func (m *Manager) build(
+	ctx context.Context, row row, shared *client.Informers, writers *sync.WaitGroup,
+) (framework.Controller, error) {
 	account := cmp.Or(row.account, row.name)
 	own := m.cfg.Clients("")
 	c := own
@@ -140,8 +145,15 @@ func (m *Manager) build(ctx context.Context, row row, shared *client.Informers, 
 	events := c.Events(cmp.Or(row.source, account), "", m.cfg.Log)
 	writers.Go(func() { _ = events.Run(ctx, func() {}) }) // it returns no error
 	env := &framework.Env{
-		Name: account, Queue: row.queue, Workers: m.cfg.workers(row), Client: c, Shared: shared, Marks: m.cfg.Marks, Log: m.cfg.Log,
-		Events: events, ListClient: own,
+		Name:       account,
+		Queue:      row.queue,
+		Workers:    m.cfg.workers(row),
+		Client:     c,
+		Shared:     shared,
+		Marks:      m.cfg.Marks,
+		Log:        m.cfg.Log,
+		Events:     events,
+		ListClient: own,
 	}
 	return row.build(env, m.cfg)
 }

@@ -17,19 +17,20 @@ import (
 
 // Options are flags of kube-controller-manager. The zero value is the default.
 type Options struct {
-	// Controllers selects the controllers: "*" are those that are on by default, NAME or an alias enables one, -NAME disables it. Earlier
-	// items have precedence over later ones, and names over "*". nil is "*".
+	// Controllers selects the controllers: "*" are those that are on by default, NAME or an alias enables one, -NAME
+	// disables it. Earlier items have precedence over later ones, and names over "*". nil is "*".
 	Controllers []string
 	// Workers is the number of concurrent syncs, by Info.Syncs. Others have their default.
 	Workers map[string]int
 	// Nodes configures when nodes are unhealthy, and the eviction rate.
 	Nodes nodelifecycle.Config
-	// TerminatedPods is the number of finished pods to keep; the oldest ones above it are deleted. Default 12,500; negative: all.
+	// TerminatedPods is the number of finished pods to keep; the oldest ones above it are deleted. Default 12,500;
+	// negative: all.
 	TerminatedPods int
 	// Attach configures the detachment of volumes.
 	Attach attachdetach.Config
-	// LegacyTokenPeriod is how long a legacy service-account token must be unused before it is invalidated, and then invalid before its secret
-	// is deleted. Default a year.
+	// LegacyTokenPeriod is how long a legacy service-account token must be unused before it is invalidated, and then
+	// invalid before its secret is deleted. Default a year.
 	LegacyTokenPeriod time.Duration
 	// CertificateLife is the maximum lifetime of signed certificates. Default a year.
 	CertificateLife time.Duration
@@ -60,7 +61,13 @@ type Info struct {
 func Known() []Info {
 	out := make([]Info, len(table))
 	for i, r := range table {
-		out[i] = Info{Name: r.name, Alias: r.alias, Off: r.offByDefault, Workers: r.workers, Syncs: r.syncs}
+		out[i] = Info{
+			Name:    r.name,
+			Alias:   r.alias,
+			Off:     r.offByDefault,
+			Workers: r.workers,
+			Syncs:   r.syncs,
+		}
 	}
 	return out
 }
@@ -85,7 +92,8 @@ func (o Options) Validate() error {
 			continue
 		}
 		if c != "*" && !slices.ContainsFunc(table, func(r row) bool { return r.matches(strings.TrimPrefix(c, "-")) }) {
-			errs = append(errs, fmt.Errorf("--controllers: %q is not in the list of known controllers", strings.TrimPrefix(c, "-")))
+			errs = append(errs, fmt.Errorf("--controllers: %q is not in the list of known controllers",
+				strings.TrimPrefix(c, "-")))
 		}
 	}
 	for syncs, n := range o.Workers {
@@ -100,7 +108,8 @@ func (o Options) Validate() error {
 		errs = append(errs, fmt.Errorf("--node-monitor-grace-period %s is negative", o.Nodes.Grace))
 	}
 	if o.LegacyTokenPeriod < 0 {
-		errs = append(errs, fmt.Errorf("--legacy-service-account-token-clean-up-period %s is negative", o.LegacyTokenPeriod))
+		errs = append(errs, fmt.Errorf("--legacy-service-account-token-clean-up-period %s is negative",
+			o.LegacyTokenPeriod))
 	}
 	if o.CertificateLife < 0 {
 		errs = append(errs, fmt.Errorf("--cluster-signing-duration %s is negative", o.CertificateLife))

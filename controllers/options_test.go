@@ -9,7 +9,8 @@ import (
 )
 
 func TestWhichRun(t *testing.T) {
-	on, off := row{name: "a-controller", alias: "a"}, row{name: "b-controller", offByDefault: true}
+	on := row{name: "a-controller", alias: "a"}
+	off := row{name: "b-controller", offByDefault: true}
 	for _, c := range []struct {
 		given   string
 		on, off bool
@@ -37,14 +38,15 @@ func TestWhichRun(t *testing.T) {
 
 func TestOptionsValidate(t *testing.T) {
 	for given, want := range map[string]string{
-		"*":                              "",
-		"*,-nodelifecycle":               "",
-		"*,-node-route-controller":       "",
-		"garbage-collector-controller":   "",
-		"node-route-controller":          `--controllers: "node-route-controller" is not in the list of known controllers`,
-		"*,-job-kontroller":              `--controllers: "job-kontroller" is not in the list of known controllers`,
-		"":                               `--controllers: "" is not in the list of known controllers`,
-		"generic-garbage-collector,-*,*": "--controllers: \"generic-garbage-collector\" is not in the list of known controllers\n--controllers: \"*\" is not in the list of known controllers",
+		"*":                            "",
+		"*,-nodelifecycle":             "",
+		"*,-node-route-controller":     "",
+		"garbage-collector-controller": "",
+		"node-route-controller":        `--controllers: "node-route-controller" is not in the list of known controllers`,
+		"*,-job-kontroller":            `--controllers: "job-kontroller" is not in the list of known controllers`,
+		"":                             `--controllers: "" is not in the list of known controllers`,
+		"generic-garbage-collector,-*,*": "--controllers: \"generic-garbage-collector\" is not in the list of known " +
+			"controllers\n--controllers: \"*\" is not in the list of known controllers",
 	} {
 		err := Options{Controllers: strings.Split(given, ",")}.Validate()
 		if got := ""; err != nil {
@@ -56,7 +58,8 @@ func TestOptionsValidate(t *testing.T) {
 			t.Errorf("--controllers=%s: no error, want %q", given, want)
 		}
 	}
-	if err := (Options{Workers: map[string]int{"deployment": 0}}).Validate(); err == nil || !strings.Contains(err.Error(), "--concurrent-deployment-syncs 0") {
+	if err := (Options{Workers: map[string]int{"deployment": 0}}).Validate(); err == nil ||
+		!strings.Contains(err.Error(), "--concurrent-deployment-syncs 0") {
 		t.Errorf("no workers: %v", err)
 	}
 }

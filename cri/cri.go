@@ -19,11 +19,13 @@ type Server interface {
 	runtimeapi.ImageServiceServer
 }
 
-// Client is the kubelet's client of a runtime. In process, requests and responses are shared: nobody may modify them after the call.
+// Client is the kubelet's client of a runtime. In process, requests and responses are shared: nobody may modify them
+// after the call.
 type Client struct {
 	Runtime runtimeapi.RuntimeServiceClient
 	Image   runtimeapi.ImageServiceClient
-	// DialStreams connects to the server of the URLs that Exec, Attach and PortForward return; nil: dial the host of the URL.
+	// DialStreams connects to the server of the URLs that Exec, Attach and PortForward return; nil: dial the host of
+	// the URL.
 	DialStreams func(ctx context.Context) (net.Conn, error)
 	// Close closes the connection; never nil.
 	Close func() error

@@ -35,10 +35,12 @@ func TestDialRefuses(t *testing.T) {
 func TestServeRefusesASocketInUse(t *testing.T) {
 	sock := filepath.Join(t.TempDir(), "s")
 	ctx, cancel := context.WithCancel(t.Context())
-	served, ready := make(chan error, 1), make(chan struct{})
+	served := make(chan error, 1)
+	ready := make(chan struct{})
 	go func() { served <- cri.Serve(ctx, critest.NewFake(), sock, func() { close(ready) }) }() // ends with ctx
 	<-ready
-	if err := cri.Serve(ctx, critest.NewFake(), sock, func() {}); err == nil || !strings.Contains(err.Error(), "another runtime") {
+	if err := cri.Serve(ctx, critest.NewFake(), sock, func() {}); err == nil ||
+		!strings.Contains(err.Error(), "another runtime") {
 		t.Errorf("serve on a socket in use: got %v", err)
 	}
 	cancel()

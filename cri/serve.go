@@ -15,8 +15,9 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Serve serves s on a unix socket (mode 0600), for crictl, critest and other kubelets. It calls ready once it listens, and returns when ctx is
-// done and every call has ended. A stale socket file is replaced; one that is in use is an error.
+// Serve serves s on a unix socket (mode 0600), for crictl, critest and other kubelets. It calls ready once it listens,
+// and returns when ctx is done and every call has ended. A stale socket file is replaced; one that is in use is an
+// error.
 func Serve(ctx context.Context, s Server, socket string, ready func()) error {
 	l, err := listen(ctx, socket)
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// stream is a server-streaming call in one process: the server sends to a channel from which the client receives. The call ends when the
-// server's method returns, or when the caller's context is done.
+// stream is a server-streaming call in one process: the server sends to a channel from which the client receives. The
+// call ends when the server's method returns, or when the caller's context is done.
 type stream[A any] struct {
 	call  callContext
 	items chan *A
@@ -24,12 +24,15 @@ type stream[A any] struct {
 // callContext returns a stream's context, which gRPC's stream interfaces require.
 type callContext func() context.Context
 
-func openStream[Q, A any](ctx context.Context, in *Q, serve func(*Q, grpc.ServerStreamingServer[A]) error) grpc.ServerStreamingClient[A] {
+func openStream[Q, A any](
+	ctx context.Context, in *Q, serve func(*Q, grpc.ServerStreamingServer[A]) error,
+) grpc.ServerStreamingClient[A] {
 	s := &stream[A]{call: func() context.Context { return ctx }, items: make(chan *A), done: make(chan struct{})}
 	go func() { // ends when the server's method returns, which it does when ctx is done
 		s.err = serve(in, serverEnd[A]{s})
 		if s.err == nil {
-			s.err = ctx.Err() // the server returned nil because the call was canceled, which is not io.EOF for the client
+			// the server returned nil because the call was canceled, which is not io.EOF for the client
+			s.err = ctx.Err()
 		}
 		close(s.done)
 	}()

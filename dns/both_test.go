@@ -16,16 +16,22 @@ import (
 	"keelson/dns"
 )
 
-// TestBothFamilies: with two IP families the service has an address of each, and the node a slice for each, at the same port.
+// TestBothFamilies: with two IP families the service has an address of each, and the node a slice for each, at the same
+// port.
 func TestBothFamilies(t *testing.T) {
 	var cfg clustertest.Config
 	cfg.Services.ClusterIPRange = "10.96.0.0/16,fd00:96::/108"
 	c := clustertest.Start(t, cfg)
-	if _, err := c.CoreV1().Nodes().Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}, metav1.CreateOptions{}); err != nil {
+	if _, err := c.CoreV1().Nodes().Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}},
+		metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	s, err := dns.New(dns.Config{ // addresses that this machine need not have
-		Client: c.Client, NodeName: "n", Listen: netip.MustParseAddrPort("198.18.77.1:0"), Second: netip.MustParseAddr("2001:db8:77::1"), ServiceIP: netip.MustParseAddr("10.96.0.10"),
+		Client:    c.Client,
+		NodeName:  "n",
+		Listen:    netip.MustParseAddrPort("198.18.77.1:0"),
+		Second:    netip.MustParseAddr("2001:db8:77::1"),
+		ServiceIP: netip.MustParseAddr("10.96.0.10"),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -53,7 +59,9 @@ func TestBothFamilies(t *testing.T) {
 		if err != nil {
 			return false, err
 		}
-		got := fmt.Sprintf("%d %s %s %s %s %s %t", len(svc.Spec.ClusterIPs), svc.Spec.ClusterIP, four.AddressType, four.Endpoints[0].Addresses, six.AddressType, six.Endpoints[0].Addresses, *four.Ports[0].Port == *six.Ports[0].Port)
+		got := fmt.Sprintf("%d %s %s %s %s %s %t", len(svc.Spec.ClusterIPs), svc.Spec.ClusterIP, four.AddressType,
+			four.Endpoints[0].Addresses, six.AddressType, six.Endpoints[0].Addresses,
+			*four.Ports[0].Port == *six.Ports[0].Port)
 		if want := "2 10.96.0.10 IPv4 [198.18.77.1] IPv6 [2001:db8:77::1] true"; got != want {
 			return false, fmt.Errorf("got %s, want %s", got, want)
 		}

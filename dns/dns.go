@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package dns is the cluster's DNS server. It answers names of the cluster from informers of services, endpoint slices and namespaces, and
-// forwards other names to the node's resolvers. cluster runs one server on each node, in the node's process or as `keelson dns`; it needs
-// only a client. Its parts: zone holds the names of the cluster, forward queries other resolvers, settings reads configuration, serve
-// speaks DNS with clients. publish.go maintains the service kube-system/kube-dns and this node's endpoint slice of it. The server never
-// listens on an address that it was not given, and answers only pods, nodes and the ranges in Config.Allowed.
+// Package dns is the cluster's DNS server. It answers names of the cluster from informers of services, endpoint slices
+// and namespaces, and forwards other names to the node's resolvers. cluster runs one server on each node, in the node's
+// process or as `keelson dns`; it needs only a client. Its parts: zone holds the names of the cluster, forward queries
+// other resolvers, settings reads configuration, serve speaks DNS with clients. publish.go maintains the service
+// kube-system/kube-dns and this node's endpoint slice of it. The server never listens on an address that it was not
+// given, and answers only pods, nodes and the ranges in Config.Allowed.
 package dns
 
 import (
@@ -34,10 +35,11 @@ import (
 // Config is what a server works with.
 type Config struct {
 	Client *client.Client
-	// NodeName is the node whose pods ask; its endpoint slice is kept. Empty: this server is of no node, all nodes' pods may ask, and
-	// neither the service nor a slice is kept.
+	// NodeName is the node whose pods ask; its endpoint slice is kept. Empty: this server is of no node, all nodes'
+	// pods may ask, and neither the service nor a slice is kept.
 	NodeName string
-	// Listen is the address to answer at. Where AnyPort is set and its port is taken, another one is used, which the slice then names.
+	// Listen is the address to answer at. Where AnyPort is set and its port is taken, another one is used, which the
+	// slice then names.
 	Listen  netip.AddrPort
 	AnyPort bool
 	// Second is an address of the other IP family, at which the server answers too, at the same port; may be unset.
@@ -52,7 +54,8 @@ type Config struct {
 	ResolvConf string
 	// Allowed are further client address ranges.
 	Allowed []netip.Prefix
-	// Pod reports whether an address belongs to a pod of this node, for nodes without pod CIDRs; nil: the pod CIDRs decide.
+	// Pod reports whether an address belongs to a pod of this node, for nodes without pod CIDRs; nil: the pod CIDRs
+	// decide.
 	Pod func(netip.Addr) bool
 	// Listening is told of the address once the server answers there; may be nil.
 	Listening func(netip.AddrPort)
@@ -92,10 +95,21 @@ func New(cfg Config) (*Server, error) {
 	if cfg.ResolvConf == "" {
 		cfg.ResolvConf = "/etc/resolv.conf"
 	}
-	s := &Server{cfg: cfg, zone: zone.New(cfg.Domain, TTL), sources: newSources(cfg.Allowed, cfg.Pod), events: cfg.Client.Events("dns", cfg.NodeName, cfg.Log)}
+	s := &Server{
+		cfg:     cfg,
+		zone:    zone.New(cfg.Domain, TTL),
+		sources: newSources(cfg.Allowed, cfg.Pod),
+		events:  cfg.Client.Events("dns", cfg.NodeName, cfg.Log),
+	}
 	s.settings.Store(&settings.Settings{})
 	s.forward = forward.New(forward.Config{Log: cfg.Log, Looped: s.looped})
-	s.handler = serve.New(serve.Config{Zone: s.zone, Forward: s.forward, Settings: s.settings.Load, Allowed: s.sources.allowed, TTL: TTL})
+	s.handler = serve.New(serve.Config{
+		Zone:     s.zone,
+		Forward:  s.forward,
+		Settings: s.settings.Load,
+		Allowed:  s.sources.allowed,
+		TTL:      TTL,
+	})
 	return s, nil
 }
 
@@ -167,17 +181,20 @@ func (s *Server) listen(ctx context.Context, at netip.AddrPort) (serve.Listeners
 	if s.cfg.AnyPort && errors.Is(err, syscall.EADDRINUSE) {
 		l, err = serve.Listen(ctx, netip.AddrPortFrom(at.Addr(), 0))
 		if err == nil {
-			s.cfg.Log.Warn("another program answers for names at all addresses of the machine; pods reach this server at another port, through the service kube-dns",
+			s.cfg.Log.Warn("another program answers for names at all addresses of the machine; pods reach this "+
+				"server at another port, through the service kube-dns",
 				"taken", at, "port", l.Addr().Port())
 		}
 	}
 	if errors.Is(err, syscall.EADDRINUSE) {
-		return l, fmt.Errorf("another program answers for names at %s: stop it, choose another address with --dns-listen, or do without with --dns=none: %w", at, err)
+		return l, fmt.Errorf("another program answers for names at %s: stop it, choose another address with "+
+			"--dns-listen, or do without with --dns=none: %w", at, err)
 	}
 	return l, err
 }
 
 // looped tells the node's events of a server that leads back here.
 func (s *Server) looped(to netip.AddrPort) {
-	s.recordEvent(corev1.EventTypeWarning, "DNSLoop", fmt.Sprintf("the name server %s leads back to the cluster's own and is not asked any more", to))
+	s.recordEvent(corev1.EventTypeWarning, "DNSLoop",
+		fmt.Sprintf("the name server %s leads back to the cluster's own and is not asked any more", to))
 }

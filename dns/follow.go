@@ -45,7 +45,9 @@ func (s *Server) informers(p publishers) (run.Func, error) {
 	var known []cache.DoneChecker
 	add := func(i cache.SharedIndexInformer, set func(any), drop func(any)) error {
 		r, err := i.AddEventHandler(cache.ResourceEventHandlerFuncs{
-			AddFunc: set, UpdateFunc: func(_, obj any) { set(obj) }, DeleteFunc: drop,
+			AddFunc:    set,
+			UpdateFunc: func(_, obj any) { set(obj) },
+			DeleteFunc: drop,
 		})
 		if err != nil {
 			return fmt.Errorf("dns: follow objects: %w", err)
@@ -53,9 +55,12 @@ func (s *Server) informers(p publishers) (run.Func, error) {
 		known = append(known, r.HasSyncedChecker())
 		return nil
 	}
-	err := add(coreinformers.New(all.Scoped()).Services().Informer(), func(obj any) { s.setService(obj, p) }, func(obj any) { s.dropService(obj, p) })
+	err := add(coreinformers.New(all.Scoped()).Services().Informer(), func(obj any) { s.setService(obj, p) },
+		func(obj any) { s.dropService(obj, p) })
 	if err == nil {
-		err = add(discoveryinformers.New(all.Scoped()).EndpointSlices().Informer(), func(obj any) { s.setSlice(obj, p) }, func(obj any) { s.dropSlice(obj, p) })
+		err = add(discoveryinformers.New(all.Scoped()).EndpointSlices().Informer(), func(obj any) {
+			s.setSlice(obj, p)
+		}, func(obj any) { s.dropSlice(obj, p) })
 	}
 	if err == nil {
 		err = add(coreinformers.New(all.Scoped()).Namespaces().Informer(), s.setNamespace, s.dropNamespace)
@@ -71,7 +76,9 @@ func (s *Server) informers(p publishers) (run.Func, error) {
 	if s.cfg.File == "" && err == nil {
 		maps := s.cfg.Client.Informers(0, client.Scope{Namespace: metav1.NamespaceSystem, Tweak: named(ConfigMap)})
 		factories = append(factories, maps)
-		err = add(coreinformers.New(maps.Scoped()).ConfigMaps().Informer(), s.setConfig, func(any) { s.configure(nil, "ConfigMap "+ConfigMap) })
+		err = add(coreinformers.New(maps.Scoped()).ConfigMaps().Informer(), s.setConfig, func(any) {
+			s.configure(nil, "ConfigMap "+ConfigMap)
+		})
 	}
 	return func(ctx context.Context, ready func()) error {
 		for _, f := range factories {
@@ -161,9 +168,17 @@ func (s *Server) mark(namespace, name string, uid types.UID, begin time.Time) {
 		return // it may have done so for long
 	}
 	s.cfg.Marks.Emit(mark.Mark{
-		Step: mark.StepResolvable, Component: "dns", At: begin, Took: time.Since(begin),
-		Subject: mark.Subject{Resource: "services", Namespace: namespace, Name: name, UID: string(uid)},
-		Detail:  &mark.Resolvable{Node: s.cfg.NodeName, Name: name + "." + namespace + ".svc." + s.cfg.Domain},
+		Step:      mark.StepResolvable,
+		Component: "dns",
+		At:        begin,
+		Took:      time.Since(begin),
+		Subject: mark.Subject{
+			Resource:  "services",
+			Namespace: namespace,
+			Name:      name,
+			UID:       string(uid),
+		},
+		Detail: &mark.Resolvable{Node: s.cfg.NodeName, Name: name + "." + namespace + ".svc." + s.cfg.Domain},
 	})
 }
 
@@ -178,15 +193,16 @@ func (s *Server) configure(text []byte, from string) {
 	c, err := settings.Parse(text, s.cfg.Domain)
 	if err != nil {
 		s.cfg.Log.Error("the configuration of names is wrong; the one before stays", "from", from, "err", err)
-		s.recordEvent(corev1.EventTypeWarning, "DNSConfig", fmt.Sprintf("%s is wrong, the configuration before it stays: %v", from, err))
+		s.recordEvent(corev1.EventTypeWarning, "DNSConfig",
+			fmt.Sprintf("%s is wrong, the configuration before it stays: %v", from, err))
 		return
 	}
 	s.settings.Store(c)
 	s.reroute()
 }
 
-// recordEvent records an event about the node, with its UID as the kubelet's events; as long as that is not known, with its name, by which
-// kubectl describe looks for events too.
+// recordEvent records an event about the node, with its UID as the kubelet's events; as long as that is not known, with
+// its name, by which kubectl describe looks for events too.
 func (s *Server) recordEvent(kind, reason, text string) {
 	if s.cfg.NodeName == "" {
 		return
@@ -195,7 +211,12 @@ func (s *Server) recordEvent(kind, reason, text string) {
 	if known := s.node.Load(); known != nil {
 		uid = *known
 	}
-	ref := &corev1.ObjectReference{Kind: "Node", Name: s.cfg.NodeName, UID: uid, APIVersion: "v1"}
+	ref := &corev1.ObjectReference{
+		Kind:       "Node",
+		Name:       s.cfg.NodeName,
+		UID:        uid,
+		APIVersion: "v1",
+	}
 	s.events.Event(ref, kind, reason, text)
 }
 
@@ -214,7 +235,8 @@ func (s *Server) reroute() {
 	if len(up) == 0 {
 		text, err := os.ReadFile(s.cfg.ResolvConf)
 		if err != nil {
-			s.cfg.Log.Warn("the node's resolvers are not known: names outside of the cluster are not answered", "err", err)
+			s.cfg.Log.Warn("the node's resolvers are not known: names outside of the cluster are not answered", "err",
+				err)
 		}
 		up = settings.Resolvers(text)
 	}
@@ -225,8 +247,10 @@ func (s *Server) reroute() {
 func (s *Server) others(list []netip.AddrPort) []netip.AddrPort {
 	var out []netip.AddrPort
 	for _, a := range list {
-		if a == s.cfg.Listen || a.Addr() == s.cfg.ServiceIP || (a.Addr() == s.cfg.Listen.Addr() || a.Addr() == s.cfg.Second) && a.Port() == 53 {
-			s.cfg.Log.Error("a name server that is to be asked is this one, and is left out; name another in the node's resolv.conf or in the configuration of names", "server", a)
+		if a == s.cfg.Listen || a.Addr() == s.cfg.ServiceIP ||
+			(a.Addr() == s.cfg.Listen.Addr() || a.Addr() == s.cfg.Second) && a.Port() == 53 {
+			s.cfg.Log.Error("a name server that is to be asked is this one, and is left out; name another in the "+
+				"node's resolv.conf or in the configuration of names", "server", a)
 			s.looped(a)
 			continue
 		}

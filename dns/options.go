@@ -22,8 +22,10 @@ type Options struct {
 
 // AddFlags adds the flags.
 func (o *Options) AddFlags(fl *pflag.FlagSet) {
-	fl.StringVar(&o.Config, "dns-config", "", "`FILE` with upstreams, stub domains and hosts, in place of the ConfigMap kube-system/keelson-dns")
-	fl.StringVar(&o.Listen, "dns-listen", "", "serve DNS at `ADDRESS[:PORT]` (default: port 53 of the node's address in its pod network)")
+	fl.StringVar(&o.Config, "dns-config", "",
+		"`FILE` with upstreams, stub domains and hosts, in place of the ConfigMap kube-system/keelson-dns")
+	fl.StringVar(&o.Listen, "dns-listen", "",
+		"serve DNS at `ADDRESS[:PORT]` (default: port 53 of the node's address in its pod network)")
 	fl.StringSliceVar(&o.Allow, "dns-allow", nil, "answer queries from `CIDRS` too, beside those from pods and nodes")
 }
 

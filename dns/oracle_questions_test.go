@@ -41,7 +41,8 @@ var ways = map[string]func(*mdns.Msg){
 }
 
 var everyType = []uint16{
-	mdns.TypeA, mdns.TypeAAAA, mdns.TypeSRV, mdns.TypeTXT, mdns.TypeCNAME, mdns.TypeMX, mdns.TypeNS, mdns.TypeSOA, mdns.TypePTR, mdns.TypeHTTPS,
+	mdns.TypeA, mdns.TypeAAAA, mdns.TypeSRV, mdns.TypeTXT, mdns.TypeCNAME, mdns.TypeMX, mdns.TypeNS, mdns.TypeSOA,
+	mdns.TypePTR, mdns.TypeHTTPS,
 	mdns.TypeSVCB, mdns.TypeNAPTR, mdns.TypeCAA, mdns.TypeDS, mdns.TypeDNSKEY, mdns.TypeANY, mdns.TypeAXFR,
 }
 
@@ -86,7 +87,10 @@ func questions(objects []runtime.Object) []question {
 	}
 	a.namespace("nowhere")
 	a.apex()
-	for _, name := range []string{"four.shop.svc.cluster.local", "hollow.shop.svc.cluster.local", "nosuch.shop.svc.cluster.local", "wide.shop.svc.cluster.local", "outside.shop.svc.cluster.local", "www.example.com", "missing.example.com"} {
+	for _, name := range []string{
+		"four.shop.svc.cluster.local", "hollow.shop.svc.cluster.local", "nosuch.shop.svc.cluster.local",
+		"wide.shop.svc.cluster.local", "outside.shop.svc.cluster.local", "www.example.com", "missing.example.com",
+	} {
 		for _, w := range []string{"tcp", "nord", "edns", "do", "small", "cd", "ad", "chaos"} {
 			a.how(name, typeA, w)
 			a.how(name, typeSRV, w)
@@ -176,7 +180,8 @@ func (a *asker) namespace(ns string) {
 		a.ask("nosuch."+at, typeA, typeAAAA, typeSRV, typeTXT)
 	}
 	for _, pod := range []string{
-		"10-1-0-1", "10-1-0-256", "10-1-0", "10-1-0-1-2", "1-2-3-4", "fd00--1", "fd00-1--2-3", "fd00-0-0-0-0-0-0-1", "--1", "--", "abcd", "10-01-0-1", "--ffff-10-1-0-1", "0-0-0-0",
+		"10-1-0-1", "10-1-0-256", "10-1-0", "10-1-0-1-2", "1-2-3-4", "fd00--1", "fd00-1--2-3", "fd00-0-0-0-0-0-0-1",
+		"--1", "--", "abcd", "10-01-0-1", "--ffff-10-1-0-1", "0-0-0-0",
 	} {
 		at := pod + "." + ns + ".pod.cluster.local"
 		a.ask(at, typeA, typeAAAA)
@@ -188,14 +193,21 @@ func (a *asker) namespace(ns string) {
 // apex asks for what belongs to nobody.
 func (a *asker) apex() {
 	// Not NS and ns.dns: CoreDNS answers with the machine's own addresses.
-	a.ask("cluster.local", slices.DeleteFunc(slices.Clone(everyType), func(t uint16) bool { return t == mdns.TypeNS })...)
+	a.ask("cluster.local", slices.DeleteFunc(slices.Clone(everyType), func(t uint16) bool {
+		return t == mdns.TypeNS
+	})...)
 	a.ask("dns-version.cluster.local", everyType...)
 	a.ask("DNS-Version.Cluster.Local", typeTXT)
-	for _, name := range []string{"svc.cluster.local", "pod.cluster.local", "dns.cluster.local", "node.cluster.local", "a.dns-version.cluster.local", "a.ns.dns.cluster.local", "xcluster.local", "local", "x.local", "*.cluster.local", "four.shop.cluster.local"} {
+	for _, name := range []string{
+		"svc.cluster.local", "pod.cluster.local", "dns.cluster.local", "node.cluster.local",
+		"a.dns-version.cluster.local", "a.ns.dns.cluster.local", "xcluster.local", "local", "x.local",
+		"*.cluster.local", "four.shop.cluster.local",
+	} {
 		a.ask(name, typeA, typeSRV, typeTXT, mdns.TypeSOA, mdns.TypeNS, mdns.TypeANY)
 	}
 	for _, name := range []string{
-		"www.example.com", "missing.example.com", ".", "1.2.0.192.in-addr.arpa", "in-addr.arpa", "ip6.arpa", "10.in-addr.arpa", "1.ip6.arpa", "256.0.0.10.in-addr.arpa", "x.1.1.96.10.in-addr.arpa",
+		"www.example.com", "missing.example.com", ".", "1.2.0.192.in-addr.arpa", "in-addr.arpa", "ip6.arpa",
+		"10.in-addr.arpa", "1.ip6.arpa", "256.0.0.10.in-addr.arpa", "x.1.1.96.10.in-addr.arpa",
 	} {
 		a.ask(name, typeA, typeTXT, typePTR, mdns.TypeSOA, mdns.TypeHTTPS)
 	}
@@ -225,14 +237,16 @@ func interview(t *testing.T, addr string, questions []question) map[question]str
 // clusterSOA is written (soa).
 const clusterSOA = "cluster.local. 5 SOA ns.dns.cluster.local. hostmaster.cluster.local. 1 7200 1800 86400 5"
 
-// format writes an answer in a line: code and flags; answer; authority; additional. Records of a section are in order but for those of a
-// chain, the question's name is @, and the serial number of a SOA, which is a time, is 1.
+// format writes an answer in a line: code and flags; answer; authority; additional. Records of a section are in order
+// but for those of a chain, the question's name is @, and the serial number of a SOA, which is a time, is 1.
 func format(q question, m *mdns.Msg) string {
 	out := []string{mdns.RcodeToString[m.Rcode]}
 	for _, f := range []struct {
 		name string
 		on   bool
-	}{{"aa", m.Authoritative}, {"tc", m.Truncated}, {"rd", m.RecursionDesired}, {"ra", m.RecursionAvailable}, {"ad", m.AuthenticatedData}, {"cd", m.CheckingDisabled}} {
+	}{{"aa", m.Authoritative}, {"tc", m.Truncated}, {"rd", m.RecursionDesired}, {"ra", m.RecursionAvailable}, {
+		"ad", m.AuthenticatedData,
+	}, {"cd", m.CheckingDisabled}} {
 		if f.on {
 			out = append(out, f.name)
 		}
@@ -281,7 +295,8 @@ func format(q question, m *mdns.Msg) string {
 // golden writes answers: below each name, its types with the same answer in one line.
 func golden(questions []question, answers map[question]string) string {
 	var b strings.Builder
-	b.WriteString("# What CoreDNS answers about testdata/cluster.yaml: code and flags | answer | authority | additional. TestCoreDNS writes it with -update.\n")
+	b.WriteString("# What CoreDNS answers about testdata/cluster.yaml: code and flags | answer | authority | " +
+		"additional. TestCoreDNS writes it with -update.\n")
 	for i := 0; i < len(questions); {
 		n := i
 		for n < len(questions) && questions[n].name == questions[i].name {

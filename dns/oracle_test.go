@@ -32,9 +32,9 @@ import (
 
 var update = flag.Bool("update", false, "write what CoreDNS answers (it needs bin/tools/coredns: make tools)")
 
-// TestCoreDNS asks this server and CoreDNS the same questions about the same cluster. What CoreDNS answers is in testdata/coredns.txt, so
-// that nobody needs it; where `make tools` has built it, it is asked too, and must still say so. Where this server says something else,
-// one of the reasons in oracle_differences_test.go holds.
+// TestCoreDNS asks this server and CoreDNS the same questions about the same cluster. What CoreDNS answers is in
+// testdata/coredns.txt, so that nobody needs it; where `make tools` has built it, it is asked too, and must still say
+// so. Where this server says something else, one of the reasons in oracle_differences_test.go holds.
 func TestCoreDNS(t *testing.T) {
 	town := build(t)
 	up := upstream(t)
@@ -48,7 +48,8 @@ func TestCoreDNS(t *testing.T) {
 			theirs = now
 		}
 		if diff := cmp.Diff(golden(town.questions, theirs), golden(town.questions, now)); diff != "" {
-			t.Errorf("CoreDNS does not answer as %s has it (-update writes it; - recorded, + now):\n%s", goldenFile, diff)
+			t.Errorf("CoreDNS does not answer as %s has it (-update writes it; - recorded, + now):\n%s", goldenFile,
+				diff)
 		}
 	} else {
 		t.Logf("CoreDNS is not asked, only what it once answered is compared: `make tools` builds it")
@@ -106,10 +107,17 @@ func decode(t *testing.T, file string) []runtime.Object {
 
 // wide is more than a datagram has room for.
 func wide() *discoveryv1.EndpointSlice {
-	name, port, tcp := "http", int32(80), corev1.ProtocolTCP
+	name := "http"
+	port := int32(80)
+	tcp := corev1.ProtocolTCP
 	s := &discoveryv1.EndpointSlice{
-		ObjectMeta:  metav1.ObjectMeta{Namespace: "shop", Name: "wide-1", Labels: map[string]string{discoveryv1.LabelServiceName: "wide"}},
-		AddressType: discoveryv1.AddressTypeIPv4, Ports: []discoveryv1.EndpointPort{{Name: &name, Port: &port, Protocol: &tcp}},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "shop",
+			Name:      "wide-1",
+			Labels:    map[string]string{discoveryv1.LabelServiceName: "wide"},
+		},
+		AddressType: discoveryv1.AddressTypeIPv4,
+		Ports:       []discoveryv1.EndpointPort{{Name: &name, Port: &port, Protocol: &tcp}},
 	}
 	for i := range 90 {
 		s.Endpoints = append(s.Endpoints, discoveryv1.Endpoint{Addresses: []string{fmt.Sprintf("10.1.9.%d", i+1)}})
@@ -140,14 +148,18 @@ func keelsonDNS(t *testing.T, c *client.Client, up string) (addr string) {
 	}
 	at := make(chan netip.AddrPort, 1)
 	s, err := dns.New(dns.Config{
-		Client: c, Listen: netip.MustParseAddrPort("127.0.0.1:0"), File: config, ServiceIP: netip.MustParseAddr("10.96.0.10"),
+		Client:    c,
+		Listen:    netip.MustParseAddrPort("127.0.0.1:0"),
+		File:      config,
+		ServiceIP: netip.MustParseAddr("10.96.0.10"),
 		Listening: func(a netip.AddrPort) { at <- a },
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
-	done, ready := make(chan error, 1), make(chan struct{})
+	done := make(chan error, 1)
+	ready := make(chan struct{})
 	go func() { done <- s.Run(ctx, func() { close(ready) }) }() // ends with the test, which waits for it
 	t.Cleanup(func() {
 		cancel()
@@ -188,7 +200,8 @@ func coreDNS(t *testing.T, exe, kubeconfig, up string) (addr string) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	cmd := exec.CommandContext(ctx, exe, "-conf", file)
 	var out bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &out
+	cmd.Stdout = &out
+	cmd.Stderr = &out
 	if err := cmd.Start(); err != nil {
 		t.Fatalf("start CoreDNS, which `make tools` builds: %v", err)
 	}
@@ -203,7 +216,8 @@ func coreDNS(t *testing.T, exe, kubeconfig, up string) (addr string) {
 	return addr
 }
 
-// reservedPort is free for TCP and UDP, and below those that the kernel gives to connections, so that none takes it before CoreDNS does.
+// reservedPort is free for TCP and UDP, and below those that the kernel gives to connections, so that none takes it
+// before CoreDNS does.
 func reservedPort(t *testing.T) int {
 	t.Helper()
 	for range 50 {
@@ -234,7 +248,11 @@ func upstream(t *testing.T) (addr string) {
 		m := new(mdns.Msg).SetReply(r)
 		m.RecursionAvailable = true
 		q := r.Question[0]
-		records := map[string]string{"www.example.com. A": "0 IN A 192.0.2.80", "www.example.com. AAAA": "0 IN AAAA 2001:db8::80", "www.example.com. TXT": `0 IN TXT "hello"`}
+		records := map[string]string{
+			"www.example.com. A":    "0 IN A 192.0.2.80",
+			"www.example.com. AAAA": "0 IN AAAA 2001:db8::80",
+			"www.example.com. TXT":  `0 IN TXT "hello"`,
+		}
 		switch name := strings.ToLower(q.Name); name {
 		case "www.example.com.":
 			if text := records[name+" "+mdns.TypeToString[q.Qtype]]; text != "" {
@@ -244,7 +262,8 @@ func upstream(t *testing.T) (addr string) {
 			}
 			m.Ns = []mdns.RR{soa()}
 		default:
-			m.Rcode, m.Ns = mdns.RcodeNameError, []mdns.RR{soa()}
+			m.Rcode = mdns.RcodeNameError
+			m.Ns = []mdns.RR{soa()}
 		}
 		if o := r.IsEdns0(); o != nil {
 			m.SetEdns0(1232, o.Do())
@@ -256,7 +275,8 @@ func upstream(t *testing.T) (addr string) {
 		t.Fatal(err)
 	}
 	for _, s := range []*mdns.Server{{PacketConn: l.UDP, Handler: answer}, {Listener: l.TCP, Handler: answer}} {
-		started, done := make(chan struct{}), make(chan error, 1)
+		started := make(chan struct{})
+		done := make(chan error, 1)
 		s.NotifyStartedFunc = func() { close(started) }
 		go func() { done <- s.ActivateAndServe() }() // ends with Shutdown
 		<-started

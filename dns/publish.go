@@ -14,10 +14,9 @@ import (
 	"sync"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/equality"
-
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -40,7 +39,12 @@ func newPublishers(cfg Config, addrs ...netip.AddrPort) publishers {
 		if i > 0 {
 			name = sliceName(Service+"6", cfg.NodeName) // no other node's first has that beginning
 		}
-		out[i] = &publisher{cfg: cfg, addr: a, name: name, wake: make(chan struct{}, 1)}
+		out[i] = &publisher{
+			cfg:  cfg,
+			addr: a,
+			name: name,
+			wake: make(chan struct{}, 1),
+		}
 	}
 	return out
 }
@@ -152,7 +156,8 @@ func (p *publisher) run(ctx context.Context) {
 		var again <-chan time.Time
 		if err != nil && ctx.Err() == nil {
 			p.cfg.Log.Warn("the service of names is not as it should be yet", "err", err)
-			again, pause = time.After(pause), min(2*pause, longestPause)
+			again = time.After(pause)
+			pause = min(2*pause, longestPause)
 		} else {
 			pause = firstPause
 		}
@@ -169,7 +174,9 @@ func (p *publisher) pass(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, writeLimit)
 	defer cancel()
 	p.mu.Lock()
-	svc, own, node := p.svc, p.own, p.machine
+	svc := p.svc
+	own := p.own
+	node := p.machine
 	p.mu.Unlock()
 	api := p.cfg.Client
 	if svc == nil {
@@ -179,10 +186,12 @@ func (p *publisher) pass(ctx context.Context) error {
 	} else if len(svc.Spec.Selector) > 0 {
 		if !p.foreign {
 			p.foreign = true
-			p.cfg.Log.Warn("the service of names selects pods: it is somebody else's, and this server is not behind it; --dns=none switches this one off", "service", Service)
+			p.cfg.Log.Warn("the service of names selects pods: it is somebody else's, and this server is not behind "+
+				"it; --dns=none switches this one off", "service", Service)
 		}
 		if own != nil {
-			return ignoreGone(api.DiscoveryV1().EndpointSlices(metav1.NamespaceSystem).Delete(ctx, own.Name, metav1.DeleteOptions{}))
+			return ignoreGone(api.DiscoveryV1().EndpointSlices(metav1.NamespaceSystem).Delete(ctx, own.Name,
+				metav1.DeleteOptions{}))
 		}
 		return nil
 	}
@@ -208,8 +217,8 @@ func (p *publisher) pass(ctx context.Context) error {
 	}
 }
 
-// createService makes the service, unless it is there and the informer has not shown it yet: its address is then refused as taken before
-// its name is.
+// createService makes the service, unless it is there and the informer has not shown it yet: its address is then
+// refused as taken before its name is.
 func (p *publisher) createService(ctx context.Context) error {
 	services := p.cfg.Client.CoreV1().Services(metav1.NamespaceSystem)
 	_, err := services.Create(ctx, service(p.cfg.ServiceIP), metav1.CreateOptions{})
@@ -231,14 +240,29 @@ func ignoreGone(err error) error {
 
 // service is what everybody expects by this name.
 func service(ip netip.Addr) *corev1.Service {
-	local, families := corev1.ServiceInternalTrafficPolicyLocal, corev1.IPFamilyPolicyPreferDualStack
+	local := corev1.ServiceInternalTrafficPolicyLocal
+	families := corev1.IPFamilyPolicyPreferDualStack
 	s := &corev1.Service{
-		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: Service, Labels: map[string]string{
-			"k8s-app": "kube-dns", "kubernetes.io/cluster-service": "true", "kubernetes.io/name": "CoreDNS",
-		}},
-		Spec: corev1.ServiceSpec{InternalTrafficPolicy: &local, IPFamilyPolicy: &families, Ports: []corev1.ServicePort{
-			{Name: "dns", Port: 53, Protocol: corev1.ProtocolUDP}, {Name: "dns-tcp", Port: 53, Protocol: corev1.ProtocolTCP},
-		}},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: metav1.NamespaceSystem,
+			Name:      Service,
+			Labels: map[string]string{
+				"k8s-app":                       "kube-dns",
+				"kubernetes.io/cluster-service": "true",
+				"kubernetes.io/name":            "CoreDNS",
+			},
+		},
+		Spec: corev1.ServiceSpec{
+			InternalTrafficPolicy: &local,
+			IPFamilyPolicy:        &families,
+			Ports: []corev1.ServicePort{
+				{Name: "dns", Port: 53, Protocol: corev1.ProtocolUDP}, {
+					Name:     "dns-tcp",
+					Port:     53,
+					Protocol: corev1.ProtocolTCP,
+				},
+			},
+		},
 	}
 	if ip.IsValid() {
 		s.Spec.ClusterIP = ip.String()
@@ -248,18 +272,32 @@ func service(ip netip.Addr) *corev1.Service {
 
 // want is this node's slice.
 func (p *publisher) want(node *corev1.Node) *discoveryv1.EndpointSlice {
-	ready, port := true, int32(p.addr.Port())
-	udp, tcp, name, nameTCP := corev1.ProtocolUDP, corev1.ProtocolTCP, "dns", "dns-tcp"
+	ready := true
+	port := int32(p.addr.Port())
+	udp := corev1.ProtocolUDP
+	tcp := corev1.ProtocolTCP
+	name := "dns"
+	nameTCP := "dns-tcp"
 	s := &discoveryv1.EndpointSlice{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: metav1.NamespaceSystem, Name: p.name,
-			Labels:          map[string]string{discoveryv1.LabelServiceName: Service, discoveryv1.LabelManagedBy: Manager},
-			OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: node.Name, UID: node.UID}},
+			Namespace: metav1.NamespaceSystem,
+			Name:      p.name,
+			Labels:    map[string]string{discoveryv1.LabelServiceName: Service, discoveryv1.LabelManagedBy: Manager},
+			OwnerReferences: []metav1.OwnerReference{{
+				APIVersion: "v1",
+				Kind:       "Node",
+				Name:       node.Name,
+				UID:        node.UID,
+			}},
 		},
 		AddressType: discoveryv1.AddressTypeIPv4,
-		Ports:       []discoveryv1.EndpointPort{{Name: &name, Protocol: &udp, Port: &port}, {Name: &nameTCP, Protocol: &tcp, Port: &port}},
+		Ports: []discoveryv1.EndpointPort{
+			{Name: &name, Protocol: &udp, Port: &port},
+			{Name: &nameTCP, Protocol: &tcp, Port: &port},
+		},
 		Endpoints: []discoveryv1.Endpoint{{
-			Addresses: []string{p.addr.Addr().String()}, NodeName: &node.Name,
+			Addresses:  []string{p.addr.Addr().String()},
+			NodeName:   &node.Name,
 			Conditions: discoveryv1.EndpointConditions{Ready: &ready, Serving: &ready},
 		}},
 	}
@@ -279,9 +317,13 @@ func merged(have, want *discoveryv1.EndpointSlice) (next *discoveryv1.EndpointSl
 		next.Labels = map[string]string{}
 	}
 	maps.Copy(next.Labels, want.Labels)
-	next.OwnerReferences, next.Ports, next.Endpoints = want.OwnerReferences, want.Ports, want.Endpoints
-	same = maps.Equal(next.Labels, have.Labels) && slices.EqualFunc(have.OwnerReferences, want.OwnerReferences, func(a, b metav1.OwnerReference) bool { return a.UID == b.UID }) &&
-		equality.Semantic.DeepEqual(have.Ports, next.Ports) && equality.Semantic.DeepEqual(have.Endpoints, next.Endpoints)
+	next.OwnerReferences = want.OwnerReferences
+	next.Ports = want.Ports
+	next.Endpoints = want.Endpoints
+	same = maps.Equal(next.Labels, have.Labels) && slices.EqualFunc(have.OwnerReferences, want.OwnerReferences,
+		func(a, b metav1.OwnerReference) bool { return a.UID == b.UID }) &&
+		equality.Semantic.DeepEqual(have.Ports, next.Ports) && equality.Semantic.DeepEqual(have.Endpoints,
+		next.Endpoints)
 	return next, same
 }
 
@@ -289,7 +331,8 @@ func merged(have, want *discoveryv1.EndpointSlice) (next *discoveryv1.EndpointSl
 func Withdraw(ctx context.Context, c *client.Client, node string) error {
 	var errs []error
 	for _, prefix := range []string{Service, Service + "6"} {
-		errs = append(errs, ignoreGone(c.DiscoveryV1().EndpointSlices(metav1.NamespaceSystem).Delete(ctx, sliceName(prefix, node), metav1.DeleteOptions{})))
+		errs = append(errs, ignoreGone(c.DiscoveryV1().EndpointSlices(metav1.NamespaceSystem).Delete(ctx,
+			sliceName(prefix, node), metav1.DeleteOptions{})))
 	}
 	return errors.Join(errs...)
 }

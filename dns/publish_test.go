@@ -20,19 +20,25 @@ import (
 	"keelson/client/clienttest"
 )
 
-// TestServiceMadeAMomentAgo: a second pass before the informer shows the service is no fault; an address that another service has is one.
+// TestServiceMadeAMomentAgo: a second pass before the informer shows the service is no fault; an address that another
+// service has is one.
 func TestServiceMadeAMomentAgo(t *testing.T) {
 	for name, there := range map[string]bool{"made by an earlier pass": true, "another service's address": false} {
 		api := clienttest.New()
 		if there {
-			api = clienttest.New(&corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: Service}})
+			api = clienttest.New(&corev1.Service{
+				ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: Service},
+			})
 		}
 		api.PrependReactor("create", "services", func(clienttesting.Action) (bool, runtime.Object, error) {
-			return true, nil, apierrors.NewInvalid(corev1.SchemeGroupVersion.WithKind("Service").GroupKind(), Service, nil)
+			return true, nil, apierrors.NewInvalid(corev1.SchemeGroupVersion.WithKind("Service").GroupKind(), Service,
+				nil)
 		})
 		p := &publisher{
 			cfg:  Config{Client: &client.Client{Interface: api}, NodeName: "n", Log: slog.New(slog.DiscardHandler)},
-			addr: netip.MustParseAddrPort("10.42.0.1:53"), name: sliceName(Service, "n"), wake: make(chan struct{}, 1),
+			addr: netip.MustParseAddrPort("10.42.0.1:53"),
+			name: sliceName(Service, "n"),
+			wake: make(chan struct{}, 1),
 		}
 		if err := p.pass(t.Context()); (err == nil) != there {
 			t.Errorf("%s: got %v", name, err)
@@ -44,7 +50,10 @@ func TestServiceMadeAMomentAgo(t *testing.T) {
 func publishing(t *testing.T, api *fake.Clientset) *publisher {
 	t.Helper()
 	p := newPublishers(Config{
-		Client: &client.Client{Interface: api}, NodeName: "n", ServiceIP: netip.MustParseAddr("10.96.0.10"), Log: slog.New(slog.DiscardHandler),
+		Client:    &client.Client{Interface: api},
+		NodeName:  "n",
+		ServiceIP: netip.MustParseAddr("10.96.0.10"),
+		Log:       slog.New(slog.DiscardHandler),
 	}, netip.MustParseAddrPort("10.42.0.1:5353"))[0]
 	p.machine = &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "uid-n"}}
 	p.svc, _ = api.CoreV1().Services(metav1.NamespaceSystem).Get(t.Context(), Service, metav1.GetOptions{})
@@ -58,8 +67,8 @@ func publishing(t *testing.T, api *fake.Clientset) *publisher {
 	return p
 }
 
-// TestPublish: service and slice come into being; a second pass changes nothing; a slice that somebody has changed is mended, one of
-// another family made anew; behind a service of somebody else's there is no slice.
+// TestPublish: service and slice come into being; a second pass changes nothing; a slice that somebody has changed is
+// mended, one of another family made anew; behind a service of somebody else's there is no slice.
 func TestPublish(t *testing.T) {
 	api := clienttest.New()
 	pass := func(what string, writes int) *discoveryv1.EndpointSlice {
@@ -81,16 +90,19 @@ func TestPublish(t *testing.T) {
 		return publishing(t, api).own
 	}
 	s := pass("at first", 2)
-	if s == nil || s.Endpoints[0].Addresses[0] != "10.42.0.1" || *s.Ports[0].Port != 5353 || s.OwnerReferences[0].UID != "uid-n" || s.AddressType != discoveryv1.AddressTypeIPv4 {
+	if s == nil || s.Endpoints[0].Addresses[0] != "10.42.0.1" || *s.Ports[0].Port != 5353 ||
+		s.OwnerReferences[0].UID != "uid-n" || s.AddressType != discoveryv1.AddressTypeIPv4 {
 		t.Fatalf("slice %+v", s)
 	}
 	pass("again", 0)
-	s.Endpoints, s.Labels = nil, map[string]string{"mine": "too"}
+	s.Endpoints = nil
+	s.Labels = map[string]string{"mine": "too"}
 	slices := api.DiscoveryV1().EndpointSlices(metav1.NamespaceSystem)
 	if _, err := slices.Update(t.Context(), s, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if s = pass("changed", 1); len(s.Endpoints) != 1 || s.Labels["mine"] != "too" || s.Labels[discoveryv1.LabelServiceName] != Service {
+	if s = pass("changed", 1); len(s.Endpoints) != 1 || s.Labels["mine"] != "too" ||
+		s.Labels[discoveryv1.LabelServiceName] != Service {
 		t.Errorf("mended %+v", s)
 	}
 	s.AddressType = discoveryv1.AddressTypeIPv6
@@ -103,7 +115,8 @@ func TestPublish(t *testing.T) {
 	pass("made anew", 1)
 	svc := publishing(t, api).svc
 	svc.Spec.Selector = map[string]string{"k8s-app": "kube-dns"}
-	if _, err := api.CoreV1().Services(metav1.NamespaceSystem).Update(t.Context(), svc, metav1.UpdateOptions{}); err != nil {
+	if _, err := api.CoreV1().Services(metav1.NamespaceSystem).Update(t.Context(), svc,
+		metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if s = pass("somebody else's", 1); s != nil {
@@ -114,7 +127,8 @@ func TestPublish(t *testing.T) {
 
 // TestSliceName: long names of nodes are cut and stay different.
 func TestSliceName(t *testing.T) {
-	a, b := sliceName(Service, strings.Repeat("a", 253)), sliceName(Service, strings.Repeat("a", 252)+"b")
+	a := sliceName(Service, strings.Repeat("a", 253))
+	b := sliceName(Service, strings.Repeat("a", 252)+"b")
 	if a == b || len(a) > 253 || sliceName(Service, "n") != "kube-dns-n" {
 		t.Errorf("%s, %s, %s", a, b, sliceName(Service, "n"))
 	}

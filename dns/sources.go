@@ -115,7 +115,11 @@ func (s *sources) dropNode(name string) {
 }
 
 func (s *sources) rebuildLocked() {
-	c := &sourceSet{ranges: append([]netip.Prefix(nil), s.extra...), addrs: map[netip.Addr]struct{}{}, own: s.now.Load().own}
+	c := &sourceSet{
+		ranges: append([]netip.Prefix(nil), s.extra...),
+		addrs:  map[netip.Addr]struct{}{},
+		own:    s.now.Load().own,
+	}
 	for _, n := range s.nodes {
 		c.ranges = append(c.ranges, n.ranges...)
 		for _, a := range n.addrs {

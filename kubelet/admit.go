@@ -38,9 +38,20 @@ func (k *Kubelet) admit(p *corev1.Pod) (end *pod.End, preempted []<-chan struct{
 		}
 	}
 	if reason != "" {
-		k.events.Event(&corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: p.Namespace, Name: p.Name, UID: p.UID},
+		k.events.Event(&corev1.ObjectReference{
+			APIVersion: "v1",
+			Kind:       "Pod",
+			Namespace:  p.Namespace,
+			Name:       p.Name,
+			UID:        p.UID,
+		},
 			corev1.EventTypeWarning, reason, strings.TrimPrefix(msg, "Pod was rejected: "))
-		return &pod.End{Phase: corev1.PodFailed, Reason: reason, Message: msg, Rejected: true}, nil
+		return &pod.End{
+			Phase:    corev1.PodFailed,
+			Reason:   reason,
+			Message:  msg,
+			Rejected: true,
+		}, nil
 	}
 	k.admitted[string(p.UID)] = p
 	return nil, nil
@@ -52,7 +63,8 @@ func (k *Kubelet) checkSupported(p *corev1.Pod, n *corev1.Node) (reason, message
 		return reject("SysctlForbidden", "%v", err)
 	}
 	if os, ok := p.Labels[corev1.LabelOSStable]; ok && os != string(corev1.Linux) {
-		return reject("PodOSSelectorNodeLabelDoesNotMatch", "Failed to admit pod as the `kubernetes.io/os` label doesn't match node label")
+		return reject("PodOSSelectorNodeLabelDoesNotMatch",
+			"Failed to admit pod as the `kubernetes.io/os` label doesn't match node label")
 	}
 	if os := p.Spec.OS; os != nil && os.Name != corev1.Linux {
 		return reject("PodOSNotSupported", "Failed to admit pod as the OS field doesn't match node OS")
@@ -60,15 +72,18 @@ func (k *Kubelet) checkSupported(p *corev1.Pod, n *corev1.Node) (reason, message
 	if usesAppArmor(p) && !appArmorEnabled(k.cfg.AppArmorFile) {
 		return reject("AppArmor", "Cannot enforce AppArmor: AppArmor is not enabled on the host")
 	}
-	if sc := p.Spec.SecurityContext; sc != nil && sc.SupplementalGroupsPolicy != nil && *sc.SupplementalGroupsPolicy == corev1.SupplementalGroupsPolicyStrict &&
-		n != nil && (n.Status.Features == nil || n.Status.Features.SupplementalGroupsPolicy == nil || !*n.Status.Features.SupplementalGroupsPolicy) {
-		return reject("SupplementalGroupsPolicyNotSupported", "SupplementalGroupsPolicy=%s is not supported in this node", corev1.SupplementalGroupsPolicyStrict)
+	if sc := p.Spec.SecurityContext; sc != nil && sc.SupplementalGroupsPolicy != nil &&
+		*sc.SupplementalGroupsPolicy == corev1.SupplementalGroupsPolicyStrict &&
+		n != nil && (n.Status.Features == nil || n.Status.Features.SupplementalGroupsPolicy == nil ||
+		!*n.Status.Features.SupplementalGroupsPolicy) {
+		return reject("SupplementalGroupsPolicyNotSupported",
+			"SupplementalGroupsPolicy=%s is not supported in this node", corev1.SupplementalGroupsPolicyStrict)
 	}
 	return "", ""
 }
 
-// activePodsLocked returns the other pods that use resources of the node. Pods that the API server has no more are not among them, though some may still
-// be stopping: the scheduler has given their room to others.
+// activePodsLocked returns the other pods that use resources of the node. Pods that the API server has no more are not
+// among them, though some may still be stopping: the scheduler has given their room to others.
 func (k *Kubelet) activePodsLocked(p *corev1.Pod) []*corev1.Pod {
 	var others []*corev1.Pod
 	for uid, o := range k.admitted {
@@ -77,7 +92,8 @@ func (k *Kubelet) activePodsLocked(p *corev1.Pod) []*corev1.Pod {
 			delete(k.admitted, uid)
 			continue
 		}
-		if uid != string(p.UID) && !e.worker.IsGone() && !e.worker.Left() && !podkind.TerminalPhase(e.worker.Pod().Status.Phase) {
+		if uid != string(p.UID) && !e.worker.IsGone() && !e.worker.Left() &&
+			!podkind.TerminalPhase(e.worker.Pod().Status.Phase) {
 			others = append(others, o)
 		}
 	}
@@ -95,14 +111,19 @@ func (k *Kubelet) resize(p *corev1.Pod) *pod.Refusal {
 	return nil
 }
 
-// checkResize returns why a resize is not possible: never (Infeasible), or as long as the other pods use the resources (Deferred).
+// checkResize returns why a resize is not possible: never (Infeasible), or as long as the other pods use the resources
+// (Deferred).
 func checkResize(p *corev1.Pod, allocatable corev1.ResourceList, others []*corev1.Pod) *pod.Refusal {
 	want := resourcehelper.PodRequests(p, resourcehelper.PodResourcesOptions{})
 	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
-		q, have := want[name], allocatable[name]
+		q := want[name]
+		have := allocatable[name]
 		if asks, all := amount(name, &q), amount(name, &have); asks > all {
-			return &pod.Refusal{Reason: corev1.PodReasonInfeasible,
-				Message: fmt.Sprintf("Node didn't have enough capacity: %s, requested: %d, capacity: %d", name, asks, all)}
+			return &pod.Refusal{
+				Reason: corev1.PodReasonInfeasible,
+				Message: fmt.Sprintf("Node didn't have enough capacity: %s, requested: %d, capacity: %d", name, asks,
+					all),
+			}
 		}
 	}
 	if _, msg := checkFit(p, nil, allocatable, others); msg != "" {
@@ -119,22 +140,29 @@ func (k *Kubelet) addAdmitted(p *corev1.Pod) {
 }
 
 // checkFit returns why a pod does not fit; reason is empty when it does. n may be nil: then only resources are checked.
-func checkFit(p *corev1.Pod, n *corev1.Node, allocatable corev1.ResourceList, others []*corev1.Pod) (reason, message string) {
+func checkFit(
+	p *corev1.Pod, n *corev1.Node, allocatable corev1.ResourceList, others []*corev1.Pod,
+) (reason, message string) {
 	if l := insufficientResources(p, n, allocatable, others); len(l) > 0 {
-		return reject("OutOf"+string(l[0].name), "Node didn't have enough resource: %s, requested: %d, used: %d, capacity: %d", l[0].name, l[0].requested, l[0].used, l[0].capacity)
+		return reject("OutOf"+string(l[0].name), "Node didn't have enough resource: %s, requested: %d, used: %d, "+
+			"capacity: %d", l[0].name, l[0].requested, l[0].used, l[0].capacity)
 	}
 	if port := conflictingHostPort(p, others); port != 0 {
-		return reject("NodePorts", "Predicate NodePorts failed: node(s) didn't have free ports for the requested pod ports")
+		return reject("NodePorts", "Predicate NodePorts failed: node(s) didn't have free ports for the requested pod "+
+			"ports")
 	}
 	if n == nil || podinfo.Static(p) {
 		return "", ""
 	}
 	if ok, err := nodeaffinity.GetRequiredNodeAffinity(p).Match(n); err != nil || !ok {
-		return reject("NodeAffinity", "Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector")
+		return reject("NodeAffinity", "Predicate NodeAffinity failed: node(s) didn't match Pod's node "+
+			"affinity/selector")
 	}
 	noExecute := func(t *corev1.Taint) bool { return t.Effect == corev1.TaintEffectNoExecute }
-	if t, untolerated := schedcorev1.FindMatchingUntoleratedTaint(klog.Background(), n.Spec.Taints, p.Spec.Tolerations, noExecute, false); untolerated {
-		return reject("TaintToleration", "Predicate TaintToleration failed: node(s) had untolerated taint {%s: %s}", t.Key, t.Value)
+	if t, untolerated := schedcorev1.FindMatchingUntoleratedTaint(klog.Background(), n.Spec.Taints, p.Spec.Tolerations,
+		noExecute, false); untolerated {
+		return reject("TaintToleration", "Predicate TaintToleration failed: node(s) had untolerated taint {%s: %s}",
+			t.Key, t.Value)
 	}
 	return "", ""
 }
@@ -143,7 +171,8 @@ func checkFit(p *corev1.Pod, n *corev1.Node, allocatable corev1.ResourceList, ot
 func amount(name corev1.ResourceName, q interface {
 	MilliValue() int64
 	Value() int64
-}) int64 {
+},
+) int64 {
 	if name == corev1.ResourceCPU {
 		return q.MilliValue()
 	}

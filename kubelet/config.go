@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package kubelet makes a machine a node of the cluster: it registers the node, runs the pods that are bound to it through a CRI
-// runtime, reports how they are, and serves their logs and streams to the API server. cluster runs one, in process or as a
-// process of its own; simulate runs many on fake runtimes. It talks to the API through package client only, and to containers
-// through package cri only.
+// Package kubelet makes a machine a node of the cluster: it registers the node, runs the pods that are bound to it
+// through a CRI runtime, reports how they are, and serves their logs and streams to the API server. cluster runs one,
+// in process or as a process of its own; simulate runs many on fake runtimes. It talks to the API through package
+// client only, and to containers through package cri only.
 //
-// Rooms: pod (the worker of one pod and its decisions), status, probe, volume, image, translate (pod -> CRI), observed (CRI ->
-// pod), refs, node, staticpod, logs, server, deviceplugin and dra (devices), podresources. This package wires them and keeps the table of workers.
+// Rooms: pod (the worker of one pod and its decisions), status, probe, volume, image, translate (pod -> CRI), observed
+// (CRI -> pod), refs, node, staticpod, logs, server, deviceplugin and dra (devices), podresources. This package wires
+// them and keeps the table of workers.
 package kubelet
 
 import (
@@ -43,7 +44,8 @@ type Config struct {
 	// LogDir holds the pods' log directories; RootDir/logs when empty.
 	LogDir string
 
-	// Address and Port are where the server listens. Port 0 takes any; node.status says which. An invalid Address means 127.0.0.1.
+	// Address and Port are where the server listens. Port 0 takes any; node.status says which. An invalid Address means
+	// 127.0.0.1.
 	Address netip.Addr
 	Port    int
 	// FallbackPort lets the server listen on any free port if Port is in use.
@@ -54,8 +56,8 @@ type Config struct {
 	Tunnel net.Listener
 	// TLS is the server's certificate. Without one there is no server.
 	TLS *tls.Config
-	// ClientCA signs the clients' certificates; it is asked at each connection and never returns nil. AllowedNames are the common names
-	// that may call. Empty: any that ClientCA signed.
+	// ClientCA signs the clients' certificates; it is asked at each connection and never returns nil. AllowedNames are
+	// the common names that may call. Empty: any that ClientCA signed.
 	ClientCA     func() *x509.CertPool
 	AllowedNames []string
 
@@ -71,8 +73,9 @@ type Config struct {
 	ResolvConf    string   // /etc/resolv.conf, or what systemd-resolved has behind it
 	HostsFile     string   // /etc/hosts
 	StaticPodDir  string   // none: no static pods
-	AppArmorFile  string   // where the kernel says whether it enforces AppArmor: /sys/module/apparmor/parameters/enabled
-	CgroupRoot    string   // parent of the pods' cgroups
+	// where the kernel says whether it enforces AppArmor: /sys/module/apparmor/parameters/enabled
+	AppArmorFile string
+	CgroupRoot   string // parent of the pods' cgroups
 
 	// Paths knows where the node's packets go, Rules what its service proxy does; nil: nobody here does.
 	Paths reach.Paths
@@ -86,8 +89,9 @@ type Config struct {
 	ParallelPulls int // 3
 	// AllowedUnsafeSysctls are kernel parameters, or prefixes that end with *, that pods may set beside the safe ones.
 	AllowedUnsafeSysctls []string
-	// ImagePullCredentialsVerificationPolicy says for which images on the node a pod needs credentials that can pull them;
-	// NeverVerifyPreloadedImages. PreloadedImagesVerificationAllowlist are the images of the policy NeverVerifyAllowlistedImages.
+	// ImagePullCredentialsVerificationPolicy says for which images on the node a pod needs credentials that can pull
+	// them; NeverVerifyPreloadedImages. PreloadedImagesVerificationAllowlist are the images of the policy
+	// NeverVerifyAllowlistedImages.
 	ImagePullCredentialsVerificationPolicy string
 	PreloadedImagesVerificationAllowlist   []string
 	Labels                                 map[string]string
@@ -95,7 +99,8 @@ type Config struct {
 	KubeReserved                           corev1.ResourceList
 	// RegisterNode makes the Node object when it is not there.
 	RegisterNode bool
-	// LeaseInterval is how often the node's lease is renewed; 10 s. The lease's duration is four intervals, at least 40 s.
+	// LeaseInterval is how often the node's lease is renewed; 10 s. The lease's duration is four intervals, at least 40
+	// s.
 	LeaseInterval time.Duration
 	// StatusInterval is how often the node's status is written even when nothing changed; 5 minutes.
 	StatusInterval time.Duration
@@ -133,8 +138,11 @@ func (c *Config) setDefaults() error {
 		c.NodeIPs = []netip.Addr{c.Address}
 	}
 	for p, def := range map[*string]string{
-		&c.Hostname: c.NodeName, &c.ClusterDomain: "cluster.local", &c.HostsFile: "/etc/hosts", &c.AppArmorFile: appArmorFile,
-		&c.Version: "v1.37.2+keelson",
+		&c.Hostname:      c.NodeName,
+		&c.ClusterDomain: "cluster.local",
+		&c.HostsFile:     "/etc/hosts",
+		&c.AppArmorFile:  appArmorFile,
+		&c.Version:       "v1.37.2+keelson",
 	} {
 		if *p == "" {
 			*p = def

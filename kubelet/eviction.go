@@ -23,8 +23,12 @@ import (
 // newEviction makes the source of statistics and the eviction manager.
 func (k *Kubelet) newEviction() error {
 	k.stats = stats.New(stats.Config{
-		Runtime: k.cfg.Runtime.Runtime, Images: k.cfg.Runtime.Image, NodeName: k.cfg.NodeName, RootDir: k.cfg.RootDir, LogDir: k.cfg.LogDir,
-		Pods: podTable{k}.All,
+		Runtime:  k.cfg.Runtime.Runtime,
+		Images:   k.cfg.Runtime.Image,
+		NodeName: k.cfg.NodeName,
+		RootDir:  k.cfg.RootDir,
+		LogDir:   k.cfg.LogDir,
+		Pods:     podTable{k}.All,
 	})
 	var err error
 	k.eviction, err = eviction.New(k.cfg.Eviction, k.stats, evictionNode{k}, k.cfg.Log)
@@ -71,10 +75,18 @@ func (e evictionNode) Evict(v eviction.Eviction) <-chan struct{} {
 	if w == nil {
 		return nil
 	}
-	end := pod.End{Phase: corev1.PodFailed, Reason: eviction.Reason, Message: v.Message, Grace: v.Grace}
+	end := pod.End{
+		Phase:   corev1.PodFailed,
+		Reason:  eviction.Reason,
+		Message: v.Message,
+		Grace:   v.Grace,
+	}
 	if v.Disruption {
 		end.Condition = &corev1.PodCondition{
-			Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: corev1.PodReasonTerminationByKubelet, Message: v.Message,
+			Type:    corev1.DisruptionTarget,
+			Status:  corev1.ConditionTrue,
+			Reason:  corev1.PodReasonTerminationByKubelet,
+			Message: v.Message,
 		}
 	}
 	over := w.Evict(end)
@@ -83,14 +95,19 @@ func (e evictionNode) Evict(v eviction.Eviction) <-chan struct{} {
 	}
 	e.k.cfg.Log.Info("pod evicted", "pod", podinfo.FullName(v.Pod), "message", v.Message)
 	e.k.events.AnnotatedEventf(&corev1.ObjectReference{
-		APIVersion: "v1", Kind: "Pod", Namespace: v.Pod.Namespace, Name: v.Pod.Name, UID: v.Pod.UID,
+		APIVersion: "v1",
+		Kind:       "Pod",
+		Namespace:  v.Pod.Namespace,
+		Name:       v.Pod.Name,
+		UID:        v.Pod.UID,
 	}, v.Notes, corev1.EventTypeWarning, eviction.Reason, "%s", v.Message)
 	return over
 }
 
 // EvictionStarting records the event EvictionThresholdMet.
 func (e evictionNode) EvictionStarting(resource corev1.ResourceName) {
-	e.k.events.Eventf(e.k.node.Ref(), corev1.EventTypeWarning, "EvictionThresholdMet", "Attempting to reclaim %s", resource)
+	e.k.events.Eventf(e.k.node.Ref(), corev1.EventTypeWarning, "EvictionThresholdMet", "Attempting to reclaim %s",
+		resource)
 }
 
 // ConditionsChanged makes the node's status be written.
@@ -143,7 +160,8 @@ func (e evictionNode) removeContainer(ctx context.Context, id string) error {
 	return logs.Remove(st.GetStatus().GetLogPath())
 }
 
-// unusedImages removes images that nobody uses. Those that a pod of the node names are spared: it may be about to start.
+// unusedImages removes images that nobody uses. Those that a pod of the node names are spared: it may be about to
+// start.
 func (e evictionNode) unusedImages(ctx context.Context) error {
 	rt := e.k.cfg.Runtime
 	list, err := rt.Runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{})
@@ -156,7 +174,9 @@ func (e evictionNode) unusedImages(ctx context.Context) error {
 	}
 	used := map[string]bool{}
 	for _, c := range list.GetContainers() {
-		for _, name := range []string{c.GetImage().GetImage(), c.GetImage().GetUserSpecifiedImage(), c.GetImageRef(), c.GetImageId()} {
+		for _, name := range []string{
+			c.GetImage().GetImage(), c.GetImage().GetUserSpecifiedImage(), c.GetImageRef(), c.GetImageId(),
+		} {
 			used[name] = true
 		}
 	}
@@ -183,7 +203,8 @@ func (e evictionNode) unusedImages(ctx context.Context) error {
 		if img.GetPinned() || slices.ContainsFunc(names, func(n string) bool { return used[n] }) {
 			continue
 		}
-		if _, err := rt.Image.RemoveImage(ctx, &runtimeapi.RemoveImageRequest{Image: &runtimeapi.ImageSpec{Image: img.GetId()}}); err != nil {
+		if _, err := rt.Image.RemoveImage(ctx,
+			&runtimeapi.RemoveImageRequest{Image: &runtimeapi.ImageSpec{Image: img.GetId()}}); err != nil {
 			errs = append(errs, fmt.Errorf("remove unused image %s: %w", img.GetId(), err))
 		}
 	}

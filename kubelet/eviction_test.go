@@ -26,10 +26,18 @@ func TestEmptyDirOverItsLimit(t *testing.T) {
 	h.cfg.Eviction = eviction.Config{Hard: "memory.available<0%", Interval: 50 * time.Millisecond}
 	withVolume := func(name string) *corev1.Pod {
 		return testPod(name, func(p *corev1.Pod) {
-			p.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{SizeLimit: new(resource.MustParse("1Mi"))}}}}
+			p.Spec.Volumes = []corev1.Volume{
+				{
+					Name: "v",
+					VolumeSource: corev1.VolumeSource{
+						EmptyDir: &corev1.EmptyDirVolumeSource{SizeLimit: new(resource.MustParse("1Mi"))},
+					},
+				},
+			}
 		})
 	}
-	full, fine := withVolume("full"), withVolume("fine")
+	full := withVolume("full")
+	fine := withVolume("fine")
 	for uid, size := range map[string]int{"uid-full": 2 << 20, "uid-fine": 100} {
 		dir := filepath.Join(h.root, "pods", uid, "volumes", "kubernetes.io~empty-dir", "v")
 		if err := os.MkdirAll(dir, 0o750); err != nil {
@@ -58,7 +66,8 @@ func TestEmptyDirOverItsLimit(t *testing.T) {
 	h.until("fine", "ready", ready)
 }
 
-// TestNodePressure: pods are ended by priority, critical ones stay, the node says so and refuses those that ask for nothing.
+// TestNodePressure: pods are ended by priority, critical ones stay, the node says so and refuses those that ask for
+// nothing.
 func TestNodePressure(t *testing.T) {
 	h := newHarness(t)
 	stop := h.run()
@@ -75,7 +84,8 @@ func TestNodePressure(t *testing.T) {
 		t.Errorf("status: got %q %q, want Evicted %q...", p.Status.Reason, p.Status.Message, begin)
 	}
 	c := condition(p, corev1.DisruptionTarget)
-	if c == nil || c.Status != corev1.ConditionTrue || c.Reason != "TerminationByKubelet" || c.Message != p.Status.Message {
+	if c == nil || c.Status != corev1.ConditionTrue || c.Reason != "TerminationByKubelet" ||
+		c.Message != p.Status.Message {
 		t.Errorf("condition DisruptionTarget: got %+v", c)
 	}
 	h.waitEvent("EvictionThresholdMet", "Attempting to reclaim memory")
@@ -85,12 +95,16 @@ func TestNodePressure(t *testing.T) {
 		if err != nil {
 			return false
 		}
-		i := slices.IndexFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == corev1.NodeMemoryPressure })
-		return i >= 0 && n.Status.Conditions[i].Status == corev1.ConditionTrue && n.Status.Conditions[i].Reason == "KubeletHasInsufficientMemory"
+		i := slices.IndexFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
+			return c.Type == corev1.NodeMemoryPressure
+		})
+		return i >= 0 && n.Status.Conditions[i].Status == corev1.ConditionTrue &&
+			n.Status.Conditions[i].Reason == "KubeletHasInsufficientMemory"
 	})
 	h.create(testPod("refused"))
 	p = h.until("refused", "failed", failed)
-	if want := "Pod was rejected: The node had condition: [MemoryPressure]. "; p.Status.Reason != "Evicted" || p.Status.Message != want {
+	if want := "Pod was rejected: The node had condition: [MemoryPressure]. "; p.Status.Reason != "Evicted" ||
+		p.Status.Message != want {
 		t.Errorf("refused: got %q %q, want Evicted %q", p.Status.Reason, p.Status.Message, want)
 	}
 	h.until("critical", "ready", ready)

@@ -82,8 +82,14 @@ func New(cfg Config) (*Kubelet, error) {
 		return nil, err
 	}
 	k := &Kubelet{
-		cfg: cfg, component: "kubelet " + cfg.NodeName, workers: map[string]*workerEntry{}, staticByName: map[string]string{}, staticGone: make(chan struct{}, 1),
-		admitted: map[string]*corev1.Pod{}, metrics: metrics.New(), events: cfg.Client.Events("kubelet", cfg.NodeName, cfg.Log),
+		cfg:          cfg,
+		component:    "kubelet " + cfg.NodeName,
+		workers:      map[string]*workerEntry{},
+		staticByName: map[string]string{},
+		staticGone:   make(chan struct{}, 1),
+		admitted:     map[string]*corev1.Pod{},
+		metrics:      metrics.New(),
+		events:       cfg.Client.Events("kubelet", cfg.NodeName, cfg.Log),
 	}
 	var err error
 	if err = k.newEviction(); err != nil {
@@ -103,8 +109,12 @@ func New(cfg Config) (*Kubelet, error) {
 	k.newPluginManagers()
 	k.userNamespaces = userns.New(k.volumes.PodDir, cfg.Log)
 	k.images, err = image.New(image.Config{
-		Service: notifyingImageService{cfg.Runtime.Image, k.node.Changed}, Parallel: cfg.ParallelPulls, Dir: filepath.Join(cfg.RootDir, "image_manager"),
-		VerificationPolicy: cfg.ImagePullCredentialsVerificationPolicy, VerificationAllowlist: cfg.PreloadedImagesVerificationAllowlist, Log: cfg.Log,
+		Service:               notifyingImageService{cfg.Runtime.Image, k.node.Changed},
+		Parallel:              cfg.ParallelPulls,
+		Dir:                   filepath.Join(cfg.RootDir, "image_manager"),
+		VerificationPolicy:    cfg.ImagePullCredentialsVerificationPolicy,
+		VerificationAllowlist: cfg.PreloadedImagesVerificationAllowlist,
+		Log:                   cfg.Log,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("kubelet: %w", err)
@@ -127,7 +137,8 @@ func New(cfg Config) (*Kubelet, error) {
 // newNode makes the keeper of the node's object.
 func (k *Kubelet) newNode() (err error) {
 	cfg := &k.cfg
-	labels, annotations := cfg.Labels, map[string]string{volumeapi.AnnotationManaged: "true"}
+	labels := cfg.Labels
+	annotations := map[string]string{volumeapi.AnnotationManaged: "true"}
 	maps.Copy(annotations, cfg.Annotations)
 	if cfg.VolumesDir != "" {
 		labels = maps.Clone(labels)
@@ -138,11 +149,30 @@ func (k *Kubelet) newNode() (err error) {
 		annotations[localvolume.NodeAnnotation] = cfg.VolumesDir
 	}
 	k.node, err = node.New(node.Config{
-		Name: cfg.NodeName, Client: cfg.Client, Runtime: cfg.Runtime, Events: k.events, Log: cfg.Log, Hostname: cfg.Hostname, IPs: k.nodeIPs(),
-		Port: cfg.Port, PodCIDRs: cfg.PodCIDRs, Labels: labels, Annotations: annotations, Taints: cfg.Taints, MaxPods: cfg.MaxPods, Reserved: cfg.KubeReserved,
-		InUse: k.volumesInUse, Plugins: k.pluginResources, Updated: k.nodeUpdated,
-		Kept: k.evictionReserved, Pressures: k.eviction.Conditions, Register: cfg.RegisterNode, Version: cfg.Version, DataDir: cfg.RootDir,
-		LeaseEvery: cfg.LeaseInterval, StatusEvery: cfg.StatusInterval,
+		Name:        cfg.NodeName,
+		Client:      cfg.Client,
+		Runtime:     cfg.Runtime,
+		Events:      k.events,
+		Log:         cfg.Log,
+		Hostname:    cfg.Hostname,
+		IPs:         k.nodeIPs(),
+		Port:        cfg.Port,
+		PodCIDRs:    cfg.PodCIDRs,
+		Labels:      labels,
+		Annotations: annotations,
+		Taints:      cfg.Taints,
+		MaxPods:     cfg.MaxPods,
+		Reserved:    cfg.KubeReserved,
+		InUse:       k.volumesInUse,
+		Plugins:     k.pluginResources,
+		Updated:     k.nodeUpdated,
+		Kept:        k.evictionReserved,
+		Pressures:   k.eviction.Conditions,
+		Register:    cfg.RegisterNode,
+		Version:     cfg.Version,
+		DataDir:     cfg.RootDir,
+		LeaseEvery:  cfg.LeaseInterval,
+		StatusEvery: cfg.StatusInterval,
 	})
 	return err
 }
@@ -159,13 +189,39 @@ func (k *Kubelet) nodeIPs() []string {
 func (k *Kubelet) podEnv(runner *probe.Runner) *pod.Env {
 	cfg := &k.cfg
 	return &pod.Env{
-		Component: k.component, API: cfg.Client, Runtime: cfg.Runtime.Runtime, Images: k.images, Volumes: k.volumes, Devices: k.devices, Plugins: k.devicePlugins, Users: k.userNamespaces, Refs: k.refs,
-		Probes: k.probes, Prober: runner, Events: k.events, Marks: cfg.Marks, Metrics: k.metrics, Log: cfg.Log,
-		Hostname: cfg.Hostname, HostIPs: k.nodeIPs(), MemoryBytes: k.node.Machine().Memory, LogDir: cfg.LogDir, CgroupParent: cfg.CgroupRoot,
-		SeccompDir: filepath.Join(cfg.RootDir, "seccomp"), StatusBatchPeriod: cfg.StatusBatchPeriod,
-		ClusterDomain: cfg.ClusterDomain, ClusterDNS: cfg.ClusterDNS, ResolvConf: cfg.ResolvConf, HostsFile: cfg.HostsFile,
-		Services: k.services.inNamespace, Allocatable: k.allocatable, Admit: k.admit, Resize: k.resize, Adopt: k.addAdmitted, Handler: k.runtimeClasses.handler,
-		Node: k.node.Ref,
+		Component:         k.component,
+		API:               cfg.Client,
+		Runtime:           cfg.Runtime.Runtime,
+		Images:            k.images,
+		Volumes:           k.volumes,
+		Devices:           k.devices,
+		Plugins:           k.devicePlugins,
+		Users:             k.userNamespaces,
+		Refs:              k.refs,
+		Probes:            k.probes,
+		Prober:            runner,
+		Events:            k.events,
+		Marks:             cfg.Marks,
+		Metrics:           k.metrics,
+		Log:               cfg.Log,
+		Hostname:          cfg.Hostname,
+		HostIPs:           k.nodeIPs(),
+		MemoryBytes:       k.node.Machine().Memory,
+		LogDir:            cfg.LogDir,
+		CgroupParent:      cfg.CgroupRoot,
+		SeccompDir:        filepath.Join(cfg.RootDir, "seccomp"),
+		StatusBatchPeriod: cfg.StatusBatchPeriod,
+		ClusterDomain:     cfg.ClusterDomain,
+		ClusterDNS:        cfg.ClusterDNS,
+		ResolvConf:        cfg.ResolvConf,
+		HostsFile:         cfg.HostsFile,
+		Services:          k.services.inNamespace,
+		Allocatable:       k.allocatable,
+		Admit:             k.admit,
+		Resize:            k.resize,
+		Adopt:             k.addAdmitted,
+		Handler:           k.runtimeClasses.handler,
+		Node:              k.node.Ref,
 	}
 }
 
@@ -242,7 +298,8 @@ func (k *Kubelet) prepare(ctx context.Context) error {
 	}
 	k.env.RuntimeName = v.GetRuntimeName()
 	if err := k.images.Recover(ctx); err != nil {
-		k.cfg.Log.Warn("recover records of image pulls", "err", err) // those images are verified, or recovered at the next start
+		// those images are verified, or recovered at the next start
+		k.cfg.Log.Warn("recover records of image pulls", "err", err)
 	}
 	if err := k.devices.Load(); err != nil {
 		return fmt.Errorf("kubelet: %w", err)
@@ -257,7 +314,9 @@ func (k *Kubelet) prepare(ctx context.Context) error {
 		return nil
 	}
 	_, err = k.cfg.Runtime.Runtime.UpdateRuntimeConfig(ctx, &runtimeapi.UpdateRuntimeConfigRequest{
-		RuntimeConfig: &runtimeapi.RuntimeConfig{NetworkConfig: &runtimeapi.NetworkConfig{PodCidr: strings.Join(k.cfg.PodCIDRs, ",")}},
+		RuntimeConfig: &runtimeapi.RuntimeConfig{
+			NetworkConfig: &runtimeapi.NetworkConfig{PodCidr: strings.Join(k.cfg.PodCIDRs, ",")},
+		},
 	})
 	if err != nil {
 		return fmt.Errorf("kubelet: tell the container runtime its pod range: %w", err)

@@ -50,10 +50,19 @@ type harness struct {
 
 func newHarness(t *testing.T, objs ...func(*harness)) *harness {
 	t.Helper()
-	h := &harness{t: t, api: clienttest.New(), rt: critest.NewFake(), root: filepath.Join(t.TempDir(), "kubelet")}
+	h := &harness{
+		t:    t,
+		api:  clienttest.New(),
+		rt:   critest.NewFake(),
+		root: filepath.Join(t.TempDir(), "kubelet"),
+	}
 	h.cfg = kubelet.Config{
-		NodeName: nodeName, Client: &client.Client{Interface: h.api}, Runtime: cri.InProcess(h.rt), RootDir: h.root, RegisterNode: true,
-		Eviction: eviction.Config{Hard: "memory.available<0%"}, // how full this machine's disk is does not matter
+		NodeName:     nodeName,
+		Client:       &client.Client{Interface: h.api},
+		Runtime:      cri.InProcess(h.rt),
+		RootDir:      h.root,
+		RegisterNode: true,
+		Eviction:     eviction.Config{Hard: "memory.available<0%"}, // how full this machine's disk is does not matter
 		Marks: mark.NewRecorder(func(m mark.Mark) {
 			h.mu.Lock()
 			defer h.mu.Unlock()
@@ -73,8 +82,8 @@ func newHarness(t *testing.T, objs ...func(*harness)) *harness {
 	return h
 }
 
-// versions gives objects of one resource uids and resource versions, which the fake API lacks: without versions an old answer passes for news. The
-// fake API calls it for one request after another.
+// versions gives objects of one resource uids and resource versions, which the fake API lacks: without versions an old
+// answer passes for news. The fake API calls it for one request after another.
 func versions(objects k8stesting.ObjectTracker) k8stesting.ReactionFunc {
 	store := k8stesting.ObjectReaction(objects)
 	n := 0
@@ -97,7 +106,8 @@ func versions(objects k8stesting.ObjectTracker) k8stesting.ReactionFunc {
 				return true, nil, err
 			}
 			if now := accessor(o).GetResourceVersion(); m.GetResourceVersion() != "" && m.GetResourceVersion() != now {
-				return true, nil, apierrors.NewConflict(a.GetResource().GroupResource(), m.GetName(), fmt.Errorf("version %s, now %s", m.GetResourceVersion(), now))
+				return true, nil, apierrors.NewConflict(a.GetResource().GroupResource(), m.GetName(),
+					fmt.Errorf("version %s, now %s", m.GetResourceVersion(), now))
 			}
 			n++
 			m.SetResourceVersion(strconv.Itoa(n))
@@ -139,7 +149,8 @@ func (h *harness) run() (stop func()) {
 		h.t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(h.t.Context())
-	ready, done := make(chan struct{}), make(chan error, 1)
+	ready := make(chan struct{})
+	done := make(chan error, 1)
 	go func() { done <- k.Run(ctx, sync.OnceFunc(func() { close(ready) })) }() // ends with cancel
 	select {
 	case <-ready:
@@ -165,12 +176,23 @@ func (h *harness) run() (stop func()) {
 
 func testPod(name string, change ...func(*corev1.Pod)) *corev1.Pod {
 	p := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", UID: types.UID("uid-" + name), Generation: 1, Labels: map[string]string{"app": name}},
+		ObjectMeta: metav1.ObjectMeta{
+			Name:       name,
+			Namespace:  "default",
+			UID:        types.UID("uid-" + name),
+			Generation: 1,
+			Labels:     map[string]string{"app": name},
+		},
 		Spec: corev1.PodSpec{
-			NodeName: nodeName, RestartPolicy: corev1.RestartPolicyAlways, DNSPolicy: corev1.DNSClusterFirst,
+			NodeName:      nodeName,
+			RestartPolicy: corev1.RestartPolicyAlways,
+			DNSPolicy:     corev1.DNSClusterFirst,
 			Containers: []corev1.Container{{
-				Name: "c", Image: critest.HelloImage, ImagePullPolicy: corev1.PullIfNotPresent,
-				TerminationMessagePath: "/dev/termination-log", TerminationMessagePolicy: corev1.TerminationMessageReadFile,
+				Name:                     "c",
+				Image:                    critest.HelloImage,
+				ImagePullPolicy:          corev1.PullIfNotPresent,
+				TerminationMessagePath:   "/dev/termination-log",
+				TerminationMessagePolicy: corev1.TerminationMessageReadFile,
 			}},
 		},
 	}
@@ -211,11 +233,12 @@ func (h *harness) until(name, what string, ok func(*corev1.Pod) bool) *corev1.Po
 			h.t.Logf("pod %s, to be %s: status %+v; runtime saw %v", name, what, statusOf(p), h.rt.Calls())
 		}
 	}()
-	clienttest.Until(h.t, h.api.Tracker(), corev1.SchemeGroupVersion.WithResource("pods"), "pod "+name+" "+what, func() bool {
-		p = h.get(name)
-		is = ok(p)
-		return is
-	})
+	clienttest.Until(h.t, h.api.Tracker(), corev1.SchemeGroupVersion.WithResource("pods"),
+		"pod "+name+" "+what, func() bool {
+			p = h.get(name)
+			is = ok(p)
+			return is
+		})
 	return p
 }
 
@@ -240,7 +263,10 @@ func phaseIs(ph corev1.PodPhase) func(*corev1.Pod) bool {
 func (h *harness) remove(name string, grace int64) {
 	h.t.Helper()
 	now := metav1.Now()
-	h.change(name, func(p *corev1.Pod) { p.DeletionTimestamp, p.DeletionGracePeriodSeconds = &now, &grace })
+	h.change(name, func(p *corev1.Pod) {
+		p.DeletionTimestamp = &now
+		p.DeletionGracePeriodSeconds = &grace
+	})
 }
 
 // change updates a pod, again when someone else was faster.
@@ -283,11 +309,12 @@ func (h *harness) waitEvent(reason, part string) {
 			h.t.Logf("events %s: %q", reason, all)
 		}
 	}()
-	clienttest.Until(h.t, h.api.Tracker(), corev1.SchemeGroupVersion.WithResource("events"), "an event "+reason+" with "+part, func() bool {
-		all = h.events(reason)
-		said = slices.ContainsFunc(all, func(m string) bool { return strings.Contains(m, part) })
-		return said
-	})
+	clienttest.Until(h.t, h.api.Tracker(), corev1.SchemeGroupVersion.WithResource("events"),
+		"an event "+reason+" with "+part, func() bool {
+			all = h.events(reason)
+			said = slices.ContainsFunc(all, func(m string) bool { return strings.Contains(m, part) })
+			return said
+		})
 }
 
 func TestNodeRegistersReady(t *testing.T) {
@@ -299,14 +326,16 @@ func TestNodeRegistersReady(t *testing.T) {
 		t.Fatal(err)
 	}
 	i := slices.IndexFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == corev1.NodeReady })
-	if i < 0 || n.Status.Conditions[i].Status != corev1.ConditionTrue || n.Status.Conditions[i].Reason != "KubeletReady" {
+	if i < 0 || n.Status.Conditions[i].Status != corev1.ConditionTrue ||
+		n.Status.Conditions[i].Reason != "KubeletReady" {
 		t.Errorf("Ready condition: got %+v, want True because KubeletReady", n.Status.Conditions)
 	}
 	if got := n.Status.NodeInfo.ContainerRuntimeVersion; got != "fake://1.0.0" {
 		t.Errorf("runtime version: got %q, want fake://1.0.0", got)
 	}
 	if n.Status.Capacity.Pods().Value() != 110 || n.Status.Allocatable.Memory().Cmp(*n.Status.Capacity.Memory()) >= 0 {
-		t.Errorf("capacity %v, allocatable %v: want 110 pods, and some memory kept back", n.Status.Capacity, n.Status.Allocatable)
+		t.Errorf("capacity %v, allocatable %v: want 110 pods, and some memory kept back", n.Status.Capacity,
+			n.Status.Allocatable)
 	}
 }
 
@@ -315,7 +344,8 @@ func TestNodeStatusIsRepaired(t *testing.T) {
 	h := newHarness(t)
 	watches := countWatches(h, "nodes")
 	h.run()
-	waittest.Until(t, "the kubelet watches its node", func() bool { return watches.Load() > 0 }) // a change between its list and its watch is not told by this API
+	// a change between its list and its watch is not told by this API
+	waittest.Until(t, "the kubelet watches its node", func() bool { return watches.Load() > 0 })
 	nodes := h.api.CoreV1().Nodes()
 	var good *corev1.Node
 	waittest.Until(t, "the node is Ready", func() bool {
@@ -333,7 +363,8 @@ func TestNodeStatusIsRepaired(t *testing.T) {
 			s.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "192.0.2.66"}}
 		},
 		"second address": func(s *corev1.NodeStatus) {
-			s.Addresses = append([]corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "192.0.2.66"}}, s.Addresses...)
+			s.Addresses = append([]corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "192.0.2.66"}},
+				s.Addresses...)
 		},
 		"port":      func(s *corev1.NodeStatus) { s.DaemonEndpoints.KubeletEndpoint.Port = 6443 },
 		"capacity":  func(s *corev1.NodeStatus) { s.Capacity[corev1.ResourceCPU] = resource.MustParse("1000") },
@@ -354,8 +385,10 @@ func TestNodeStatusIsRepaired(t *testing.T) {
 		}
 		waittest.Until(t, "the "+what+" is repaired", func() bool {
 			n, err := nodes.Get(t.Context(), nodeName, metav1.GetOptions{})
-			return err == nil && slices.Equal(n.Status.Addresses, good.Status.Addresses) && n.Status.DaemonEndpoints == good.Status.DaemonEndpoints &&
-				n.Status.NodeInfo.KubeletVersion == good.Status.NodeInfo.KubeletVersion && n.Status.Capacity.Cpu().Equal(*good.Status.Capacity.Cpu()) &&
+			return err == nil && slices.Equal(n.Status.Addresses, good.Status.Addresses) &&
+				n.Status.DaemonEndpoints == good.Status.DaemonEndpoints &&
+				n.Status.NodeInfo.KubeletVersion == good.Status.NodeInfo.KubeletVersion &&
+				n.Status.Capacity.Cpu().Equal(*good.Status.Capacity.Cpu()) &&
 				slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
 					return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
 				})
@@ -370,14 +403,16 @@ func TestExtendedResources(t *testing.T) {
 	nodes := h.api.CoreV1().Nodes()
 	write := func(patch string) {
 		t.Helper()
-		if _, err := nodes.Patch(t.Context(), nodeName, types.MergePatchType, []byte(patch), metav1.PatchOptions{}, "status"); err != nil {
+		if _, err := nodes.Patch(t.Context(), nodeName, types.MergePatchType, []byte(patch), metav1.PatchOptions{},
+			"status"); err != nil {
 			t.Fatal(err)
 		}
 	}
 	have := func(want int64) func() bool {
 		return func() bool {
 			n, err := nodes.Get(t.Context(), nodeName, metav1.GetOptions{})
-			a, c := n.Status.Allocatable["example.com/dongle"], n.Status.Capacity["example.com/dongle"]
+			a := n.Status.Allocatable["example.com/dongle"]
+			c := n.Status.Capacity["example.com/dongle"]
 			return err == nil && a.Value() == want && c.Value() == want && !n.Status.Allocatable.Cpu().IsZero()
 		}
 	}
@@ -392,15 +427,20 @@ func TestPodLife(t *testing.T) {
 	h.run()
 	h.create(testPod("web"))
 	p := h.until("web", "ready", ready)
-	if p.Status.Phase != corev1.PodRunning || p.Status.PodIP == "" || p.Status.HostIP != "127.0.0.1" || p.Status.QOSClass != corev1.PodQOSBestEffort {
+	if p.Status.Phase != corev1.PodRunning || p.Status.PodIP == "" || p.Status.HostIP != "127.0.0.1" ||
+		p.Status.QOSClass != corev1.PodQOSBestEffort {
 		t.Errorf("status: got %+v, want Running with addresses and BestEffort", p.Status)
 	}
 	cs := p.Status.ContainerStatuses[0]
-	if !strings.HasPrefix(cs.ContainerID, "fake://") || cs.State.Running == nil || cs.Started == nil || !*cs.Started || cs.RestartCount != 0 {
+	if !strings.HasPrefix(cs.ContainerID, "fake://") || cs.State.Running == nil || cs.Started == nil || !*cs.Started ||
+		cs.RestartCount != 0 {
 		t.Errorf("container status: got %+v, want running, started, id fake://...", cs)
 	}
-	h.waitEvent("Pulled", `Container image "keelson.local/hello:latest" already present on machine and can be accessed by the pod`)
-	if all := h.events("Pulled"); slices.ContainsFunc(all, func(m string) bool { return strings.Contains(m, "Always") }) {
+	h.waitEvent("Pulled",
+		`Container image "keelson.local/hello:latest" already present on machine and can be accessed by the pod`)
+	if all := h.events("Pulled"); slices.ContainsFunc(all, func(m string) bool {
+		return strings.Contains(m, "Always")
+	}) {
 		t.Errorf("events of the pull policy IfNotPresent: %q", all)
 	}
 	h.waitEvent("Started", "Container started")
@@ -408,7 +448,9 @@ func TestPodLife(t *testing.T) {
 	h.until("web", "gone", func(p *corev1.Pod) bool { return p == nil })
 	h.waitEvent("Killing", "Stopping container c")
 	want := []string{"StopContainer", "StopPodSandbox", "RemovePodSandbox"}
-	waittest.Until(t, "the sandbox is removed", func() bool { return slices.Contains(h.rt.Calls(), "RemovePodSandbox") })
+	waittest.Until(t, "the sandbox is removed", func() bool {
+		return slices.Contains(h.rt.Calls(), "RemovePodSandbox")
+	})
 	calls := h.rt.Calls()
 	at := -1
 	for _, c := range want {
@@ -424,13 +466,15 @@ func TestPodLife(t *testing.T) {
 	})
 }
 
-// TestPullAlwaysOfALocalImage: the event of an image that no registry has does not say that it was pulled, and why it was not.
+// TestPullAlwaysOfALocalImage: the event of an image that no registry has does not say that it was pulled, and why it
+// was not.
 func TestPullAlwaysOfALocalImage(t *testing.T) {
 	h := newHarness(t)
 	h.run()
 	h.create(testPod("web", func(p *corev1.Pod) { p.Spec.Containers[0].ImagePullPolicy = corev1.PullAlways }))
 	h.until("web", "ready", ready)
-	h.waitEvent("Pulled", `already present on machine and can be accessed by the pod; imagePullPolicy Always does not pull images of keelson.local, which no registry has`)
+	h.waitEvent("Pulled",
+		`already present on machine and can be accessed by the pod; imagePullPolicy Always does not pull images of keelson.local, which no registry has`)
 	if slices.Contains(h.rt.Calls(), "PullImage") || len(h.events("Pulling")) > 0 {
 		t.Errorf("it was pulled: calls %v, events %q", h.rt.Calls(), h.events("Pulling"))
 	}
@@ -531,7 +575,8 @@ func TestRestartAndCrashLoop(t *testing.T) {
 		t.Errorf("message: got %q, want %q", cs.State.Waiting.Message, want)
 	}
 	if cs.RestartCount != 1 || cs.LastTerminationState.Terminated == nil || p.Status.Phase != corev1.PodRunning {
-		t.Errorf("got restarts %d, last %+v, phase %s; want 1, terminated, Running", cs.RestartCount, cs.LastTerminationState, p.Status.Phase)
+		t.Errorf("got restarts %d, last %+v, phase %s; want 1, terminated, Running", cs.RestartCount,
+			cs.LastTerminationState, p.Status.Phase)
 	}
 	h.waitEvent("BackOff", "Back-off restarting failed container c in pod crash_default(uid-crash)")
 }
@@ -546,7 +591,8 @@ func TestKubeletRestartKeepsContainers(t *testing.T) {
 	h.run()
 	h.until("late", "ready", ready)
 	if got := h.get("web").Status.ContainerStatuses[0]; got.ContainerID != before || got.RestartCount != 0 {
-		t.Errorf("after a restart: container %s with %d restarts, want %s with 0", got.ContainerID, got.RestartCount, before)
+		t.Errorf("after a restart: container %s with %d restarts, want %s with 0", got.ContainerID, got.RestartCount,
+			before)
 	}
 }
 

@@ -30,7 +30,12 @@ import (
 )
 
 func hello(name string, words ...string) corev1.Container {
-	return corev1.Container{Name: name, Image: critest.HelloImage, ImagePullPolicy: corev1.PullIfNotPresent, Command: append([]string{"/hello"}, words...)}
+	return corev1.Container{
+		Name:            name,
+		Image:           critest.HelloImage,
+		ImagePullPolicy: corev1.PullIfNotPresent,
+		Command:         append([]string{"/hello"}, words...),
+	}
 }
 
 func started(h *harness) []string {
@@ -76,14 +81,17 @@ func TestFailedInitContainerFailsThePod(t *testing.T) {
 	}
 }
 
-// TestFailedStartIsTold: a pod that is never restarted does not wait after a failed start, and still says why it failed.
+// TestFailedStartIsTold: a pod that is never restarted does not wait after a failed start, and still says why it
+// failed.
 func TestFailedStartIsTold(t *testing.T) {
 	h := newHarness(t)
 	h.run()
 	h.rt.FailNext("StartContainer", status.Error(codes.Unknown, `exec: "/nope": no such file`))
 	h.create(testPod("bad", func(p *corev1.Pod) { p.Spec.RestartPolicy = corev1.RestartPolicyNever }))
 	h.waitEvent("Failed", `Error: `)
-	if got := h.events("Failed"); !slices.ContainsFunc(got, func(m string) bool { return strings.HasSuffix(m, `exec: "/nope": no such file`) }) {
+	if got := h.events("Failed"); !slices.ContainsFunc(got, func(m string) bool {
+		return strings.HasSuffix(m, `exec: "/nope": no such file`)
+	}) {
 		t.Errorf("events: got %q, want why", got)
 	}
 }
@@ -108,13 +116,21 @@ func TestProbesDecideReadinessAndRestart(t *testing.T) {
 	h := newHarness(t)
 	h.run()
 	check := func(path string) *corev1.Probe {
-		return &corev1.Probe{PeriodSeconds: 1, TimeoutSeconds: 30, FailureThreshold: 1, SuccessThreshold: 1, ProbeHandler: corev1.ProbeHandler{
-			HTTPGet: &corev1.HTTPGetAction{Path: path, Port: intstr.FromInt(n), Host: "127.0.0.1"},
-		}}
+		return &corev1.Probe{
+			PeriodSeconds:    1,
+			TimeoutSeconds:   30,
+			FailureThreshold: 1,
+			SuccessThreshold: 1,
+			ProbeHandler: corev1.ProbeHandler{
+				HTTPGet: &corev1.HTTPGetAction{Path: path, Port: intstr.FromInt(n), Host: "127.0.0.1"},
+			},
+		}
 	}
 	h.create(testPod("web", func(p *corev1.Pod) {
 		c := &p.Spec.Containers[0]
-		c.ReadinessProbe, c.LivenessProbe, c.StartupProbe = check("/ready"), check("/live"), check("/start")
+		c.ReadinessProbe = check("/ready")
+		c.LivenessProbe = check("/live")
+		c.StartupProbe = check("/start")
 	}))
 	first := h.until("web", "ready", ready).Status.ContainerStatuses[0].ContainerID
 	healthy.Store(false)
@@ -142,7 +158,8 @@ func TestImagePullErrors(t *testing.T) {
 		}
 	}
 	p := h.until("pull", "ErrImagePull", waits("ErrImagePull"))
-	if got, want := p.Status.ContainerStatuses[0].State.Waiting.Message, "rpc error: code = NotFound desc = no such image"; got != want {
+	if got, want := p.Status.ContainerStatuses[0].State.Waiting.Message,
+		"rpc error: code = NotFound desc = no such image"; got != want {
 		t.Errorf("message: got %q, want %q", got, want)
 	}
 	h.until("pull", "ImagePullBackOff", waits("ImagePullBackOff"))
@@ -150,7 +167,8 @@ func TestImagePullErrors(t *testing.T) {
 	h.waitEvent("Failed", "Error: ErrImagePull")
 	h.waitEvent("BackOff", `Back-off pulling image "example.org/none:1"`)
 	h.create(testPod("never", func(p *corev1.Pod) {
-		p.Spec.Containers[0].Image, p.Spec.Containers[0].ImagePullPolicy = "example.org/none:2", corev1.PullNever
+		p.Spec.Containers[0].Image = "example.org/none:2"
+		p.Spec.Containers[0].ImagePullPolicy = corev1.PullNever
 	}))
 	h.until("never", "ErrImageNeverPull", waits("ErrImageNeverPull"))
 	h.remove("pull", 0)
@@ -164,14 +182,23 @@ func TestImageVolumePullErrors(t *testing.T) {
 	bad := status.Error(codes.NotFound, "no such image")
 	h.rt.FailNext("PullImage", bad, bad, bad, bad) // more than are waited for
 	h.create(testPod("vol", func(p *corev1.Pod) {
-		p.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{Image: &corev1.ImageVolumeSource{Reference: "example.org/vol:1", PullPolicy: corev1.PullAlways}}}}
+		p.Spec.Volumes = []corev1.Volume{
+			{
+				Name: "v",
+				VolumeSource: corev1.VolumeSource{Image: &corev1.ImageVolumeSource{
+					Reference:  "example.org/vol:1",
+					PullPolicy: corev1.PullAlways,
+				}},
+			},
+		}
 		p.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "v", MountPath: "/v"}}
 	}))
 	p := h.until("vol", "ImagePullBackOff", func(p *corev1.Pod) bool {
 		cs := p.Status.ContainerStatuses
 		return len(cs) > 0 && cs[0].State.Waiting != nil && cs[0].State.Waiting.Reason == "ImagePullBackOff"
 	})
-	if got, want := p.Status.ContainerStatuses[0].State.Waiting.Message, `Back-off pulling image "example.org/vol:1": `; !strings.HasPrefix(got, want) {
+	if got, want := p.Status.ContainerStatuses[0].State.Waiting.Message,
+		`Back-off pulling image "example.org/vol:1": `; !strings.HasPrefix(got, want) {
 		t.Errorf("message: got %q, want %q...", got, want)
 	}
 	h.waitEvent("BackOff", `Back-off pulling image "example.org/vol:1"`)
@@ -181,19 +208,41 @@ func TestConfigMapArrivesLateAndChanges(t *testing.T) {
 	h := newHarness(t)
 	h.run()
 	h.create(testPod("cfg", func(p *corev1.Pod) {
-		p.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: "cm"}}}}}
+		p.Spec.Volumes = []corev1.Volume{
+			{
+				Name: "v",
+				VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{
+					LocalObjectReference: corev1.LocalObjectReference{Name: "cm"},
+				}},
+			},
+		}
 		p.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "v", MountPath: "/cfg"}}
-		p.Spec.Containers[0].Env = []corev1.EnvVar{{Name: "K", ValueFrom: &corev1.EnvVarSource{ConfigMapKeyRef: &corev1.ConfigMapKeySelector{LocalObjectReference: corev1.LocalObjectReference{Name: "cm"}, Key: "k"}}}}
+		p.Spec.Containers[0].Env = []corev1.EnvVar{
+			{
+				Name: "K",
+				ValueFrom: &corev1.EnvVarSource{ConfigMapKeyRef: &corev1.ConfigMapKeySelector{
+					LocalObjectReference: corev1.LocalObjectReference{Name: "cm"},
+					Key:                  "k",
+				}},
+			},
+		}
 	}))
 	h.waitEvent("FailedMount", `MountVolume.SetUp failed for volume "v" : configmap "cm" not found`)
-	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "cm", Namespace: "default"}, Data: map[string]string{"k": "one"}}
+	cm := &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Name: "cm", Namespace: "default"},
+		Data: map[string]string{
+			"k": "one",
+		},
+	}
 	maps := h.api.CoreV1().ConfigMaps("default")
 	if _, err := maps.Create(t.Context(), cm, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	h.until("cfg", "ready", ready)
 	cfg := h.rt.Config(h.rt.Containers("c")[0])
-	if !slices.ContainsFunc(cfg.GetEnvs(), func(e *runtimeapi.KeyValue) bool { return e.GetKey() == "K" && string(e.GetValue()) == "one" }) {
+	if !slices.ContainsFunc(cfg.GetEnvs(), func(e *runtimeapi.KeyValue) bool {
+		return e.GetKey() == "K" && string(e.GetValue()) == "one"
+	}) {
 		t.Errorf("environment: %v, want K=one", cfg.GetEnvs())
 	}
 	i := slices.IndexFunc(cfg.GetMounts(), func(m *runtimeapi.Mount) bool { return m.GetContainerPath() == "/cfg" })
@@ -264,7 +313,9 @@ func TestSandboxIsMadeAgain(t *testing.T) {
 		t.Fatalf("sandboxes: %v, %v", boxes, err)
 	}
 	h.rt.StopSandbox(boxes.GetItems()[0].GetId())
-	h.until("web", "restarted", func(p *corev1.Pod) bool { return ready(p) && p.Status.ContainerStatuses[0].RestartCount == 1 })
+	h.until("web", "restarted", func(p *corev1.Pod) bool {
+		return ready(p) && p.Status.ContainerStatuses[0].RestartCount == 1
+	})
 	h.waitEvent("SandboxChanged", "Pod sandbox changed, it will be killed and re-created.")
 }
 
@@ -275,11 +326,17 @@ func TestEphemeralContainer(t *testing.T) {
 	h.until("web", "ready", ready)
 	h.change("web", func(p *corev1.Pod) {
 		p.Spec.EphemeralContainers = []corev1.EphemeralContainer{{
-			EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "debug", Image: critest.HelloImage, ImagePullPolicy: corev1.PullIfNotPresent}, TargetContainerName: "c",
+			EphemeralContainerCommon: corev1.EphemeralContainerCommon{
+				Name:            "debug",
+				Image:           critest.HelloImage,
+				ImagePullPolicy: corev1.PullIfNotPresent,
+			},
+			TargetContainerName: "c",
 		}}
 	})
 	h.until("web", "debugged", func(p *corev1.Pod) bool {
-		return len(p.Status.EphemeralContainerStatuses) == 1 && p.Status.EphemeralContainerStatuses[0].State.Running != nil
+		return len(p.Status.EphemeralContainerStatuses) == 1 &&
+			p.Status.EphemeralContainerStatuses[0].State.Running != nil
 	})
 	ns := h.rt.Config(h.rt.Containers("debug")[0]).GetLinux().GetSecurityContext().GetNamespaceOptions()
 	if ns.GetPid() != runtimeapi.NamespaceMode_TARGET || ns.GetTargetId() != h.rt.Containers("c")[0] {
@@ -313,10 +370,12 @@ func TestAdmission(t *testing.T) {
 		p.Spec.Containers[0].Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("10000")}
 	}))
 	p := h.until("big", "Failed", phaseIs(corev1.PodFailed))
-	if len(p.Status.ContainerStatuses)+len(p.Status.Conditions) > 0 { // kubectl would show what its containers wait for in place of the reason
+	// kubectl would show what its containers wait for in place of the reason
+	if len(p.Status.ContainerStatuses)+len(p.Status.Conditions) > 0 {
 		t.Errorf("a pod that was refused has containers: %+v", p.Status)
 	}
-	if p.Status.Reason != "OutOfcpu" || !strings.HasPrefix(p.Status.Message, "Pod was rejected: Node didn't have enough resource: cpu, requested: 10000000, used: 0, capacity: ") {
+	if p.Status.Reason != "OutOfcpu" || !strings.HasPrefix(p.Status.Message,
+		"Pod was rejected: Node didn't have enough resource: cpu, requested: 10000000, used: 0, capacity: ") {
 		t.Errorf("got %s %q", p.Status.Reason, p.Status.Message)
 	}
 	h.create(testPod("elsewhere", func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{"disk": "ssd"} }))
@@ -328,7 +387,8 @@ func TestAdmission(t *testing.T) {
 	}
 }
 
-// TestAdmissionAfterForcedDeletion: a pod that was deleted by force leaves its room to the next one before it has stopped.
+// TestAdmissionAfterForcedDeletion: a pod that was deleted by force leaves its room to the next one before it has
+// stopped.
 func TestAdmissionAfterForcedDeletion(t *testing.T) {
 	h := newHarness(t)
 	h.rt.SetProgram(func(*runtimeapi.ContainerConfig) critest.Program { return critest.Program{IgnoresTerm: true} })
@@ -393,13 +453,15 @@ func TestStaticPods(t *testing.T) {
 	dir := t.TempDir()
 	h := newHarness(t, func(h *harness) { h.cfg.StaticPodDir = dir })
 	h.run()
-	manifest := "apiVersion: v1\nkind: Pod\nmetadata:\n  name: st\nspec:\n  containers:\n  - name: c\n    image: " + critest.HelloImage + "\n    imagePullPolicy: Never\n"
+	manifest := "apiVersion: v1\nkind: Pod\nmetadata:\n  name: st\nspec:\n  containers:\n  - name: c\n    image: " +
+		critest.HelloImage + "\n    imagePullPolicy: Never\n"
 	file := filepath.Join(dir, "st.yaml")
 	if err := os.WriteFile(file, []byte(manifest), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	p := h.until("st-node-1", "ready", ready)
-	if p.Annotations["kubernetes.io/config.mirror"] == "" || p.Annotations["kubernetes.io/config.source"] != "file" || len(p.OwnerReferences) != 1 {
+	if p.Annotations["kubernetes.io/config.mirror"] == "" || p.Annotations["kubernetes.io/config.source"] != "file" ||
+		len(p.OwnerReferences) != 1 {
 		t.Errorf("mirror pod: annotations %v, owners %v", p.Annotations, p.OwnerReferences)
 	}
 	before := h.rt.Containers("c")
@@ -410,19 +472,27 @@ func TestStaticPods(t *testing.T) {
 	if got := h.rt.Containers("c"); !slices.Equal(got, before) {
 		t.Errorf("deleting the mirror changed the containers from %v to %v", before, got)
 	}
-	if err := os.WriteFile(file, bytes.ReplaceAll([]byte(manifest), []byte("name: c"), []byte("name: d")), 0o600); err != nil {
+	if err := os.WriteFile(file, bytes.ReplaceAll([]byte(manifest), []byte("name: c"), []byte("name: d")),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
-	waittest.Until(t, "the changed pod runs", func() bool { return len(h.rt.Containers("d")) == 1 && len(h.rt.Containers("c")) == 0 })
+	waittest.Until(t, "the changed pod runs", func() bool {
+		return len(h.rt.Containers("d")) == 1 && len(h.rt.Containers("c")) == 0
+	})
 	if err := os.Remove(file); err != nil {
 		t.Fatal(err)
 	}
 	h.until("st-node-1", "gone", func(p *corev1.Pod) bool { return p == nil })
 }
 
-// TestStaticPodsWhileTheyEnd: when an earlier pod of a file has ended there is what the file says by then, whatever it said meanwhile.
+// TestStaticPodsWhileTheyEnd: when an earlier pod of a file has ended there is what the file says by then, whatever it
+// said meanwhile.
 func TestStaticPodsWhileTheyEnd(t *testing.T) {
-	for name, meanwhile := range map[string][]string{"put back": {"", "c"}, "changed twice": {"d", "e"}, "changed and removed": {"d", ""}} {
+	for name, meanwhile := range map[string][]string{
+		"put back":            {"", "c"},
+		"changed twice":       {"d", "e"},
+		"changed and removed": {"d", ""},
+	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			h := newHarness(t, func(h *harness) { h.cfg.StaticPodDir = dir })
@@ -431,8 +501,10 @@ func TestStaticPodsWhileTheyEnd(t *testing.T) {
 			})
 			put := func(pod, container string) {
 				t.Helper()
-				text := fmt.Sprintf("apiVersion: v1\nkind: Pod\nmetadata:\n  name: %s\nspec:\n  terminationGracePeriodSeconds: 600\n"+
-					"  containers:\n  - name: %s\n    image: %s\n    imagePullPolicy: Never\n", pod, container, critest.HelloImage)
+				text := fmt.Sprintf("apiVersion: v1\nkind: Pod\nmetadata:\n  name: %s\nspec:\n  "+
+					"terminationGracePeriodSeconds: 600\n"+
+					"  containers:\n  - name: %s\n    image: %s\n    imagePullPolicy: Never\n", pod, container,
+					critest.HelloImage)
 				file := filepath.Join(dir, pod+".yaml")
 				err := os.WriteFile(file+"~", []byte(text), 0o600)
 				if container == "" {
@@ -500,7 +572,9 @@ func TestPodsThatTheNodeCannotRun(t *testing.T) {
 	h.run()
 	profile := func(as corev1.AppArmorProfileType) func(*corev1.Pod) {
 		return func(p *corev1.Pod) {
-			p.Spec.Containers[0].SecurityContext = &corev1.SecurityContext{AppArmorProfile: &corev1.AppArmorProfile{Type: as}}
+			p.Spec.Containers[0].SecurityContext = &corev1.SecurityContext{
+				AppArmorProfile: &corev1.AppArmorProfile{Type: as},
+			}
 		}
 	}
 	h.create(testPod("profile", profile(corev1.AppArmorProfileTypeRuntimeDefault)))
@@ -511,7 +585,11 @@ func TestPodsThatTheNodeCannotRun(t *testing.T) {
 	}
 	h.create(testPod("windows", func(p *corev1.Pod) { p.Spec.OS = &corev1.PodOS{Name: corev1.Windows} }))
 	h.create(testPod("unsafe", sysctl("net.core.somaxconn")))
-	for name, reason := range map[string]string{"windows": "PodOSNotSupported", "unsafe": "SysctlForbidden", "profile": "AppArmor"} {
+	for name, reason := range map[string]string{
+		"windows": "PodOSNotSupported",
+		"unsafe":  "SysctlForbidden",
+		"profile": "AppArmor",
+	} {
 		if p := h.until(name, "Failed", phaseIs(corev1.PodFailed)); p.Status.Reason != reason {
 			t.Errorf("%s: reason %q (%s), want %s", name, p.Status.Reason, p.Status.Message, reason)
 		}

@@ -27,7 +27,8 @@ func TestNodeEvents(t *testing.T) {
 			}
 			count := 0
 			for _, e := range list.Items {
-				if e.Reason == reason && e.Type == kind && e.Message == message && e.InvolvedObject.Kind == "Node" && e.InvolvedObject.Name == nodeName {
+				if e.Reason == reason && e.Type == kind && e.Message == message && e.InvolvedObject.Kind == "Node" &&
+					e.InvolvedObject.Name == nodeName {
 					count += int(e.Count)
 				}
 			}
@@ -43,7 +44,8 @@ func TestNodeEvents(t *testing.T) {
 	}
 	cordon := func(yes string) {
 		t.Helper()
-		if _, err := nodes.Patch(t.Context(), nodeName, types.MergePatchType, []byte(`{"spec":{"unschedulable":`+yes+`}}`), metav1.PatchOptions{}); err != nil {
+		if _, err := nodes.Patch(t.Context(), nodeName, types.MergePatchType,
+			[]byte(`{"spec":{"unschedulable":`+yes+`}}`), metav1.PatchOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -62,7 +64,9 @@ func TestNodeEvents(t *testing.T) {
 	watches := countWatches(h, "nodes")
 	stop := h.run()
 	told(1, corev1.EventTypeNormal, "Starting", "Starting kubelet.")
-	for _, reason := range []string{"NodeHasSufficientMemory", "NodeHasNoDiskPressure", "NodeHasSufficientPID", "NodeReady"} {
+	for _, reason := range []string{
+		"NodeHasSufficientMemory", "NodeHasNoDiskPressure", "NodeHasSufficientPID", "NodeReady",
+	} {
 		state(1, reason)
 	}
 	waittest.Until(t, "the kubelet watches its node", func() bool { return watches.Load() > 0 })
@@ -75,7 +79,9 @@ func TestNodeEvents(t *testing.T) {
 			s.Conditions[i].Status = corev1.ConditionUnknown
 		}
 	})
-	for _, reason := range []string{"NodeHasSufficientMemory", "NodeHasNoDiskPressure", "NodeHasSufficientPID", "NodeReady"} {
+	for _, reason := range []string{
+		"NodeHasSufficientMemory", "NodeHasNoDiskPressure", "NodeHasSufficientPID", "NodeReady",
+	} {
 		state(2, reason)
 	}
 	h.rt.SetNotReady("down for a test")
@@ -90,7 +96,10 @@ func TestNodeEvents(t *testing.T) {
 	}
 	h.rt.SetNotReady("")
 	var boot string
-	status(func(s *corev1.NodeStatus) { boot, s.NodeInfo.BootID = s.NodeInfo.BootID, "an-earlier-boot" })
+	status(func(s *corev1.NodeStatus) {
+		boot = s.NodeInfo.BootID
+		s.NodeInfo.BootID = "an-earlier-boot"
+	})
 	h.run()
 	told(1, corev1.EventTypeWarning, "Rebooted", "Node node-1 has been rebooted, boot id: "+boot)
 	told(2, corev1.EventTypeNormal, "Starting", "Starting kubelet.")
@@ -104,7 +113,10 @@ func TestNodeEvents(t *testing.T) {
 // TestNodeAnnotations: an annotation with an empty value goes from the node of an earlier life, and others stay.
 func TestNodeAnnotations(t *testing.T) {
 	h := newHarness(t)
-	old := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeName, Annotations: map[string]string{"mine": "old", "gone": "old", "foreign": "kept"}}}
+	old := &corev1.Node{ObjectMeta: metav1.ObjectMeta{
+		Name:        nodeName,
+		Annotations: map[string]string{"mine": "old", "gone": "old", "foreign": "kept"},
+	}}
 	if _, err := h.api.CoreV1().Nodes().Create(t.Context(), old, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}

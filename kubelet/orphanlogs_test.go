@@ -12,20 +12,35 @@ import (
 	"keelson/kubelet/pod"
 )
 
-// TestRemoveOrphanLogs: log directories go whose pods are gone, and pods of which only the directory of volumes is left get their names back, so
-// that their workers find the logs.
+// TestRemoveOrphanLogs: log directories go whose pods are gone, and pods of which only the directory of volumes is left
+// get their names back, so that their workers find the logs.
 func TestRemoveOrphanLogs(t *testing.T) {
 	dir := t.TempDir()
-	k := &Kubelet{cfg: Config{LogDir: dir, Log: slog.New(slog.DiscardHandler)}, workers: map[string]*workerEntry{"uid-runs": {worker: &pod.Worker{}}}}
-	for _, name := range []string{"ns_gone_uid-gone", "ns_runs_uid-runs", "ns_half_uid-half", "ns_boxed_uid-boxed", "lost+found", "a_b_c_d"} {
+	k := &Kubelet{
+		cfg: Config{LogDir: dir, Log: slog.New(slog.DiscardHandler)},
+		workers: map[string]*workerEntry{
+			"uid-runs": {worker: &pod.Worker{}},
+		},
+	}
+	for _, name := range []string{
+		"ns_gone_uid-gone", "ns_runs_uid-runs", "ns_half_uid-half", "ns_boxed_uid-boxed", "lost+found", "a_b_c_d",
+	} {
 		if err := os.MkdirAll(filepath.Join(dir, name, "c"), 0o700); err != nil {
 			t.Fatal(err)
 		}
 	}
-	known := map[string]*observed.Pod{"uid-half": {UID: "uid-half"}, "uid-boxed": {UID: "uid-boxed", Namespace: "n", Name: "p"}}
+	known := map[string]*observed.Pod{
+		"uid-half":  {UID: "uid-half"},
+		"uid-boxed": {UID: "uid-boxed", Namespace: "n", Name: "p"},
+	}
 	k.removeOrphanLogs(known)
 	for name, want := range map[string]bool{
-		"ns_gone_uid-gone": false, "ns_runs_uid-runs": true, "ns_half_uid-half": true, "ns_boxed_uid-boxed": true, "lost+found": true, "a_b_c_d": true,
+		"ns_gone_uid-gone":   false,
+		"ns_runs_uid-runs":   true,
+		"ns_half_uid-half":   true,
+		"ns_boxed_uid-boxed": true,
+		"lost+found":         true,
+		"a_b_c_d":            true,
 	} {
 		if _, err := os.Stat(filepath.Join(dir, name)); (err == nil) != want {
 			t.Errorf("%s: got %v, want it there: %v", name, err, want)

@@ -18,11 +18,22 @@ import (
 // newPluginManagers makes the managers of CSI drivers, DRA drivers and device plugins.
 func (k *Kubelet) newPluginManagers() {
 	k.volumes.CSI = csi.New(csi.Config{
-		Dir: rootdir.Dir(k.cfg.RootDir), NodeName: k.cfg.NodeName, API: k.cfg.Client.Interface, Objects: k.refs, Node: k.node.Node,
-		NodeChanged: k.node.Changed, Wake: k.wakeForRefs, Events: k.events, Log: k.cfg.Log,
+		Dir:         rootdir.Dir(k.cfg.RootDir),
+		NodeName:    k.cfg.NodeName,
+		API:         k.cfg.Client.Interface,
+		Objects:     k.refs,
+		Node:        k.node.Node,
+		NodeChanged: k.node.Changed,
+		Wake:        k.wakeForRefs,
+		Events:      k.events,
+		Log:         k.cfg.Log,
 	})
 	k.devices = dra.New(dra.Config{
-		Dir: rootdir.Dir(k.cfg.RootDir), Plugins: k.volumes.Plugins(), NodeName: k.cfg.NodeName, API: k.cfg.Client.Interface, Log: k.cfg.Log,
+		Dir:      rootdir.Dir(k.cfg.RootDir),
+		Plugins:  k.volumes.Plugins(),
+		NodeName: k.cfg.NodeName,
+		API:      k.cfg.Client.Interface,
+		Log:      k.cfg.Log,
 		Wake: func(uid string) {
 			if w := k.worker(uid); w != nil {
 				w.NodeChanged()
@@ -31,12 +42,19 @@ func (k *Kubelet) newPluginManagers() {
 		HealthChanged: k.healthChanged,
 	})
 	k.devicePlugins = deviceplugin.New(deviceplugin.Config{
-		Dir: rootdir.Dir(k.cfg.RootDir), ResourcesChanged: k.node.Changed, HealthChanged: k.healthChanged, Log: k.cfg.Log,
+		Dir:              rootdir.Dir(k.cfg.RootDir),
+		ResourcesChanged: k.node.Changed,
+		HealthChanged:    k.healthChanged,
+		Log:              k.cfg.Log,
 	})
 	k.podResources = podresources.New(podresources.Config{
-		Dir: rootdir.Dir(k.cfg.RootDir), Pods: podResourcesPods{k}, Devices: k.devicePlugins, Claims: k.devices,
+		Dir:     rootdir.Dir(k.cfg.RootDir),
+		Pods:    podResourcesPods{k},
+		Devices: k.devicePlugins,
+		Claims:  k.devices,
 	})
-	k.plugins = plugin.New(k.volumes.Plugins(), map[string]plugin.Handler{"CSIPlugin": k.volumes.CSI, "DRAPlugin": k.devices}, k.cfg.Log)
+	k.plugins = plugin.New(k.volumes.Plugins(),
+		map[string]plugin.Handler{"CSIPlugin": k.volumes.CSI, "DRAPlugin": k.devices}, k.cfg.Log)
 }
 
 // healthChanged updates the health of devices in a pod's status.
@@ -81,7 +99,9 @@ func (t podResourcesPods) pods(which func(*pod.Worker, *corev1.Pod) bool) []*cor
 
 // Active are the pods of which a container runs or may still run: a pod has a terminal phase only when none does.
 func (t podResourcesPods) Active() []*corev1.Pod {
-	return t.pods(func(w *pod.Worker, p *corev1.Pod) bool { return !w.Left() && !podkind.TerminalPhase(p.Status.Phase) })
+	return t.pods(func(w *pod.Worker, p *corev1.Pod) bool {
+		return !w.Left() && !podkind.TerminalPhase(p.Status.Phase)
+	})
 }
 
 // All are the node's pods.

@@ -17,8 +17,8 @@ import (
 	"keelson/lib/waittest"
 )
 
-// TestPodResources: a monitor hears of the pods that run, with their sidecars; v1alpha1 tells of those that have ended too. After a restart of the
-// kubelet it is so again, at the same socket.
+// TestPodResources: a monitor hears of the pods that run, with their sidecars; v1alpha1 tells of those that have ended
+// too. After a restart of the kubelet it is so again, at the same socket.
 func TestPodResources(t *testing.T) {
 	h := newHarness(t)
 	stop := h.run()
@@ -40,8 +40,10 @@ func TestPodResources(t *testing.T) {
 		}
 		defer func() { _ = conn.Close() }()
 		waittest.Until(t, "the pods that run are told", func() bool {
-			got, err := apiv1.NewPodResourcesListerClient(conn).List(t.Context(), &apiv1.ListPodResourcesRequest{}, grpc.WaitForReady(true))
-			all, oldErr := apiv1alpha1.NewPodResourcesListerClient(conn).List(t.Context(), &apiv1alpha1.ListPodResourcesRequest{})
+			got, err := apiv1.NewPodResourcesListerClient(conn).List(t.Context(), &apiv1.ListPodResourcesRequest{},
+				grpc.WaitForReady(true))
+			all, oldErr := apiv1alpha1.NewPodResourcesListerClient(conn).List(t.Context(),
+				&apiv1alpha1.ListPodResourcesRequest{})
 			if err := errors.Join(err, oldErr); err != nil {
 				if strings.Contains(err.Error(), "rejected by rate limit") {
 					return false

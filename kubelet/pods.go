@@ -161,7 +161,8 @@ func (k *Kubelet) staticWorker(p *corev1.Pod) *pod.Worker {
 func (k *Kubelet) dropMirror(ctx context.Context, p *corev1.Pod) {
 	zero := int64(0)
 	err := k.cfg.Client.CoreV1().Pods(p.Namespace).Delete(ctx, p.Name, metav1.DeleteOptions{
-		GracePeriodSeconds: &zero, Preconditions: &metav1.Preconditions{UID: &p.UID},
+		GracePeriodSeconds: &zero,
+		Preconditions:      &metav1.Preconditions{UID: &p.UID},
 	})
 	if err != nil && ctx.Err() == nil {
 		k.cfg.Log.Warn("delete orphaned mirror pod", "pod", podinfo.FullName(p), "err", err)
@@ -216,8 +217,8 @@ func (k *Kubelet) stopOrphans(ctx context.Context) {
 	}
 }
 
-// removeOrphanLogs removes the log directories of pods of which nothing else is left: a kubelet was killed during the last step of their
-// termination. The name of a pod without a sandbox is taken from its log directory.
+// removeOrphanLogs removes the log directories of pods of which nothing else is left: a kubelet was killed during the
+// last step of their termination. The name of a pod without a sandbox is taken from its log directory.
 func (k *Kubelet) removeOrphanLogs(known map[string]*observed.Pod) {
 	dirs, err := os.ReadDir(k.cfg.LogDir)
 	if err != nil {
@@ -231,7 +232,8 @@ func (k *Kubelet) removeOrphanLogs(known map[string]*observed.Pod) {
 		}
 		if o := known[part[2]]; o != nil {
 			if o.Name == "" {
-				o.Namespace, o.Name = part[0], part[1]
+				o.Namespace = part[0]
+				o.Name = part[1]
 			}
 			continue // its worker removes them
 		}
@@ -250,7 +252,8 @@ func (k *Kubelet) orphanedPod(ctx context.Context, uid string, o *observed.Pod) 
 		return p
 	}
 	for i := range seen.Containers {
-		if g, err := strconv.ParseInt(seen.Containers[i].Annotations[observed.AnnotationGracePeriod], 10, 64); err == nil {
+		if g, err := strconv.ParseInt(seen.Containers[i].Annotations[observed.AnnotationGracePeriod], 10,
+			64); err == nil {
 			p.Spec.TerminationGracePeriodSeconds = &g
 		}
 	}
@@ -266,7 +269,9 @@ type services struct {
 
 func (s *services) informer() cache.SharedIndexInformer {
 	s.once.Do(func() {
-		s.inf = coreinformers.NewServiceInformer(s.client, metav1.NamespaceAll, 0, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
+		s.inf = coreinformers.NewServiceInformer(s.client, metav1.NamespaceAll, 0, cache.Indexers{
+			cache.NamespaceIndex: cache.MetaNamespaceIndexFunc,
+		})
 	})
 	return s.inf
 }

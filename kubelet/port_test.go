@@ -27,14 +27,18 @@ func listenBelow(t *testing.T) net.Listener {
 	return nil
 }
 
-// TestUsualPort: the kubelet listens where tools look for it, elsewhere only if that is taken, and nowhere else if it was asked for.
+// TestUsualPort: the kubelet listens where tools look for it, elsewhere only if that is taken, and nowhere else if it
+// was asked for.
 func TestUsualPort(t *testing.T) {
 	free := listenBelow(t)
 	port := free.Addr().(*net.TCPAddr).Port
 	try := func(elsewhere bool) (got int, err error) {
 		h := newHarness(t, func(h *harness) {
-			h.cfg.TLS, h.cfg.ClientCA = &tls.Config{MinVersion: tls.VersionTLS12}, x509.NewCertPool
-			h.cfg.Address, h.cfg.Port, h.cfg.FallbackPort = netip.MustParseAddr("127.0.0.1"), port, elsewhere
+			h.cfg.TLS = &tls.Config{MinVersion: tls.VersionTLS12}
+			h.cfg.ClientCA = x509.NewCertPool
+			h.cfg.Address = netip.MustParseAddr("127.0.0.1")
+			h.cfg.Port = port
+			h.cfg.FallbackPort = elsewhere
 			h.cfg.OnListen = func(a net.Addr) { got = a.(*net.TCPAddr).Port }
 		})
 		if !elsewhere {

@@ -28,8 +28,11 @@ type insufficientResource struct {
 	requested, used, capacity int64
 }
 
-// insufficientResources returns the resources of which p requests more than the other pods leave. Resources that the node does not report are not checked.
-func insufficientResources(p *corev1.Pod, n *corev1.Node, allocatable corev1.ResourceList, others []*corev1.Pod) []insufficientResource {
+// insufficientResources returns the resources of which p requests more than the other pods leave. Resources that the
+// node does not report are not checked.
+func insufficientResources(
+	p *corev1.Pod, n *corev1.Node, allocatable corev1.ResourceList, others []*corev1.Pod,
+) []insufficientResource {
 	want := resourcehelper.PodRequests(p, resourcehelper.PodResourcesOptions{})
 	used := map[corev1.ResourceName]int64{}
 	for _, o := range others {
@@ -67,12 +70,13 @@ func insufficientResources(p *corev1.Pod, n *corev1.Node, allocatable corev1.Res
 	return out
 }
 
-// podsToPreempt returns the pods to preempt so that p fits: none of the same importance as p, and of the others as few and as unimportant ones as possible.
-// nil: p does not fit even without all of them.
+// podsToPreempt returns the pods to preempt so that p fits: none of the same importance as p, and of the others as few
+// and as unimportant ones as possible. nil: p does not fit even without all of them.
 func podsToPreempt(p *corev1.Pod, n *corev1.Node, allocatable corev1.ResourceList, others []*corev1.Pod) []*corev1.Pod {
 	var stay, leave []*corev1.Pod
 	for _, o := range others {
-		if podinfo.Critical(o) && (p.Spec.Priority == nil || o.Spec.Priority == nil || *o.Spec.Priority >= *p.Spec.Priority) {
+		if podinfo.Critical(o) && (p.Spec.Priority == nil || o.Spec.Priority == nil ||
+			*o.Spec.Priority >= *p.Spec.Priority) {
 			stay = append(stay, o)
 		} else {
 			leave = append(leave, o)
@@ -83,7 +87,8 @@ func podsToPreempt(p *corev1.Pod, n *corev1.Node, allocatable corev1.ResourceLis
 	}
 	// The most important pods are kept first.
 	slices.SortStableFunc(leave, func(a, b *corev1.Pod) int {
-		return cmp.Or(cmp.Compare(qosRank(b), qosRank(a)), cmp.Compare(priority(b), priority(a)), cmp.Compare(a.UID, b.UID))
+		return cmp.Or(cmp.Compare(qosRank(b), qosRank(a)), cmp.Compare(priority(b), priority(a)),
+			cmp.Compare(a.UID, b.UID))
 	})
 	var out []*corev1.Pod
 	for _, o := range leave {
@@ -113,19 +118,28 @@ func priority(p *corev1.Pod) int32 {
 	return *p.Spec.Priority
 }
 
-// preemptLocked preempts pods so that the critical pod p fits; each channel is closed when one of them has terminated. If no preemption helps
-// it returns the reason.
+// preemptLocked preempts pods so that the critical pod p fits; each channel is closed when one of them has terminated.
+// If no preemption helps it returns the reason.
 func (k *Kubelet) preemptLocked(p *corev1.Pod, others []*corev1.Pod) (reason, message string, room []<-chan struct{}) {
-	n, allocatable := k.node.Node(), k.allocatable()
+	n := k.node.Node()
+	allocatable := k.allocatable()
 	var leaving []<-chan struct{}
 	for _, v := range podsToPreempt(p, n, allocatable, others) {
 		e := k.workers[string(v.UID)]
 		if e == nil {
 			continue
 		}
-		over := e.worker.Evict(pod.End{Phase: corev1.PodFailed, Reason: preempting, Message: preemptedMessage, Condition: &corev1.PodCondition{
-			Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: corev1.PodReasonTerminationByKubelet, Message: preemptedCondition,
-		}})
+		over := e.worker.Evict(pod.End{
+			Phase:   corev1.PodFailed,
+			Reason:  preempting,
+			Message: preemptedMessage,
+			Condition: &corev1.PodCondition{
+				Type:    corev1.DisruptionTarget,
+				Status:  corev1.ConditionTrue,
+				Reason:  corev1.PodReasonTerminationByKubelet,
+				Message: preemptedCondition,
+			},
+		})
 		if over == nil {
 			if over = e.worker.Leaving(); over != nil { // for another
 				leaving = append(leaving, over)
@@ -134,7 +148,13 @@ func (k *Kubelet) preemptLocked(p *corev1.Pod, others []*corev1.Pod) (reason, me
 		}
 		leaving = append(leaving, over)
 		k.cfg.Log.Info("pod preempted", "pod", podinfo.FullName(v), "for", podinfo.FullName(p))
-		k.events.Event(&corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: v.Namespace, Name: v.Name, UID: v.UID},
+		k.events.Event(&corev1.ObjectReference{
+			APIVersion: "v1",
+			Kind:       "Pod",
+			Namespace:  v.Namespace,
+			Name:       v.Name,
+			UID:        v.UID,
+		},
 			corev1.EventTypeWarning, preempting, preemptedMessage)
 	}
 	if len(leaving) == 0 {
@@ -142,8 +162,10 @@ func (k *Kubelet) preemptLocked(p *corev1.Pod, others []*corev1.Pod) (reason, me
 		for _, l := range insufficientResources(p, n, allocatable, others) {
 			fmt.Fprintf(&need, "(res: %s, q: %d), ", l.name, l.requested+l.used-l.capacity)
 		}
-		reason, message = reject("UnexpectedAdmissionError", "Unexpected error while attempting to recover from admission failure: preemption: "+
-			"error finding a set of pods to preempt: no set of running pods found to reclaim resources: [%s]", need.String())
+		reason, message = reject("UnexpectedAdmissionError",
+			"Unexpected error while attempting to recover from admission failure: preemption: "+
+				"error finding a set of pods to preempt: no set of running pods found to reclaim resources: [%s]",
+			need.String())
 		return reason, message, nil
 	}
 	return "", "", leaving

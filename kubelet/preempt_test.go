@@ -18,7 +18,10 @@ const critical = 2_000_000_000
 func asking(name, cpu string, priority int32, guaranteed bool) *corev1.Pod {
 	r := corev1.ResourceRequirements{}
 	if cpu != "" {
-		r.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu), corev1.ResourceMemory: resource.MustParse("1Mi")}
+		r.Requests = corev1.ResourceList{
+			corev1.ResourceCPU:    resource.MustParse(cpu),
+			corev1.ResourceMemory: resource.MustParse("1Mi"),
+		}
 	}
 	if guaranteed {
 		r.Limits = r.Requests
@@ -31,21 +34,46 @@ func asking(name, cpu string, priority int32, guaranteed bool) *corev1.Pod {
 
 // TestVictims: as few and as cheap pods leave as will do, never one that matters as much.
 func TestVictims(t *testing.T) {
-	node := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("4"), corev1.ResourceMemory: resource.MustParse("1Gi"), corev1.ResourcePods: resource.MustParse("4")}
+	node := corev1.ResourceList{
+		corev1.ResourceCPU: resource.MustParse("4"),
+		corev1.ResourceMemory: resource.MustParse(
+			"1Gi"),
+		corev1.ResourcePods: resource.MustParse("4"),
+	}
 	for name, c := range map[string]struct {
 		pod    *corev1.Pod
 		others []*corev1.Pod
 		want   string
 	}{
-		"one is enough":           {asking("new", "1", critical, false), []*corev1.Pod{asking("a", "2", 0, false), asking("b", "2", 0, false)}, "b"},
-		"the burstable one":       {asking("new", "1", critical, false), []*corev1.Pod{asking("a", "2", 0, true), asking("b", "2", 0, false)}, "b"},
-		"the less important one":  {asking("new", "1", critical, false), []*corev1.Pod{asking("a", "2", 5, false), asking("b", "2", 9, false)}, "a"},
-		"none of the same rank":   {asking("new", "1", critical, false), []*corev1.Pod{asking("a", "4", critical, false)}, ""},
-		"one of a lower rank":     {asking("new", "1", critical+1000, false), []*corev1.Pod{asking("a", "4", critical, false)}, "a"},
+		"one is enough": {
+			asking("new", "1", critical, false),
+			[]*corev1.Pod{asking("a", "2", 0, false), asking("b", "2", 0, false)},
+			"b",
+		},
+		"the burstable one": {
+			asking("new", "1", critical, false),
+			[]*corev1.Pod{asking("a", "2", 0, true), asking("b", "2", 0, false)},
+			"b",
+		},
+		"the less important one": {
+			asking("new", "1", critical, false),
+			[]*corev1.Pod{asking("a", "2", 5, false), asking("b", "2", 9, false)},
+			"a",
+		},
+		"none of the same rank": {
+			asking("new", "1", critical, false), []*corev1.Pod{asking("a", "4", critical, false)}, "",
+		},
+		"one of a lower rank": {
+			asking("new", "1", critical+1000, false), []*corev1.Pod{asking("a", "4", critical, false)}, "a",
+		},
 		"not if it does not help": {asking("new", "5", critical, false), []*corev1.Pod{asking("a", "2", 0, false)}, ""},
 		"a place among pods": {
 			asking("new", "1", critical, false),
-			[]*corev1.Pod{asking("a", "100m", 0, true), asking("b", "", 0, false), asking("c", "100m", 0, false), asking("d", "100m", 0, false)}, "b",
+			[]*corev1.Pod{
+				asking("a", "100m", 0, true), asking("b", "", 0, false), asking("c", "100m", 0, false),
+				asking("d", "100m", 0, false),
+			},
+			"b",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -61,15 +89,19 @@ func TestVictims(t *testing.T) {
 	}
 }
 
-// TestOutOfExtendedResource: what somebody wrote into the node's status is counted; what nobody did is not the kubelet's to judge.
+// TestOutOfExtendedResource: what somebody wrote into the node's status is counted; what nobody did is not the
+// kubelet's to judge.
 func TestOutOfExtendedResource(t *testing.T) {
-	n := &corev1.Node{Status: corev1.NodeStatus{Allocatable: corev1.ResourceList{"example.com/gpu": resource.MustParse("1")}}}
+	n := &corev1.Node{
+		Status: corev1.NodeStatus{Allocatable: corev1.ResourceList{"example.com/gpu": resource.MustParse("1")}},
+	}
 	p := func(name corev1.ResourceName) *corev1.Pod {
 		p := asking("p", "1", 0, false)
 		p.Spec.Containers[0].Resources.Requests[name] = resource.MustParse("2")
 		return p
 	}
-	if reason, msg := checkFit(p("example.com/gpu"), n, nil, nil); reason != "OutOfexample.com/gpu" || !strings.Contains(msg, "requested: 2, used: 0, capacity: 1") {
+	if reason, msg := checkFit(p("example.com/gpu"), n, nil, nil); reason != "OutOfexample.com/gpu" ||
+		!strings.Contains(msg, "requested: 2, used: 0, capacity: 1") {
 		t.Errorf("got %s: %s", reason, msg)
 	}
 	if reason, msg := checkFit(p("example.com/other"), n, nil, nil); reason != "" {

@@ -27,14 +27,19 @@ func (n *probeListener) Tried(t probe.Target, o probe.Outcome) { n.k.metrics.Pro
 func (n *probeListener) Failed(t probe.Target, o probe.Outcome) {
 	_, kind := podinfo.Find(t.Pod, t.Container.Name)
 	ref := &corev1.ObjectReference{
-		APIVersion: "v1", Kind: "Pod", Namespace: t.Pod.Namespace, Name: t.Pod.Name, UID: t.Pod.UID,
-		FieldPath: "spec." + kind.Field() + "{" + t.Container.Name + "}",
+		APIVersion: "v1",
+		Kind:       "Pod",
+		Namespace:  t.Pod.Namespace,
+		Name:       t.Pod.Name,
+		UID:        t.Pod.UID,
+		FieldPath:  "spec." + kind.Field() + "{" + t.Container.Name + "}",
 	}
 	switch {
 	case o.Warn:
 		n.k.events.Eventf(ref, corev1.EventTypeWarning, "ProbeWarning", "%s probe warning: %s", t.Kind, o.Output)
 	case o.Err != nil:
-		n.k.events.Eventf(ref, corev1.EventTypeWarning, "Unhealthy", "%s probe errored and resulted in unknown state: %v", t.Kind, o.Err)
+		n.k.events.Eventf(ref, corev1.EventTypeWarning, "Unhealthy",
+			"%s probe errored and resulted in unknown state: %v", t.Kind, o.Err)
 	default:
 		n.k.events.Eventf(ref, corev1.EventTypeWarning, "Unhealthy", "%s probe failed: %s", t.Kind, o.Output)
 	}
@@ -64,9 +69,23 @@ func (n *probeListener) mark(t probe.Target, ok bool, o probe.Outcome, took time
 	}
 	kinds := map[probe.Kind]string{probe.Readiness: "readiness", probe.Liveness: "liveness", probe.Startup: "startup"}
 	n.k.cfg.Marks.Emit(mark.Mark{
-		Step: mark.StepProbe, Component: n.k.component, At: time.Now().Add(-took), Took: took,
-		Subject: mark.Subject{Resource: "pods", Namespace: t.Pod.Namespace, Name: t.Pod.Name, UID: string(t.Pod.UID)},
-		Detail:  &mark.Probe{Container: t.Container.Name, Kind: kinds[t.Kind], Action: probe.Describe(t.Container, t.Probe), Success: ok, Output: text},
+		Step:      mark.StepProbe,
+		Component: n.k.component,
+		At:        time.Now().Add(-took),
+		Took:      took,
+		Subject: mark.Subject{
+			Resource:  "pods",
+			Namespace: t.Pod.Namespace,
+			Name:      t.Pod.Name,
+			UID:       string(t.Pod.UID),
+		},
+		Detail: &mark.Probe{
+			Container: t.Container.Name,
+			Kind:      kinds[t.Kind],
+			Action:    probe.Describe(t.Container, t.Probe),
+			Success:   ok,
+			Output:    text,
+		},
 	})
 }
 
@@ -83,7 +102,9 @@ type notifyingImageService struct {
 }
 
 // PullImage pulls, and has the node's list of images written again.
-func (i notifyingImageService) PullImage(ctx context.Context, in *runtimeapi.PullImageRequest, opts ...grpc.CallOption) (*runtimeapi.PullImageResponse, error) {
+func (i notifyingImageService) PullImage(
+	ctx context.Context, in *runtimeapi.PullImageRequest, opts ...grpc.CallOption,
+) (*runtimeapi.PullImageResponse, error) {
 	out, err := i.ImageServiceClient.PullImage(ctx, in, opts...)
 	if err != nil {
 		return nil, err

@@ -17,11 +17,12 @@ import (
 	"keelson/kubelet/volume"
 )
 
-// Purge unmounts what a kubelet mounted below its root directory, for a node that is taken down. Containers must be gone.
+// Purge unmounts what a kubelet mounted below its root directory, for a node that is taken down. Containers must be
+// gone.
 func Purge(rootDir string) error { return volume.Purge(rootDir) }
 
-// PurgePods ends the pods of a kubelet, for a node that is taken down: those in the runtime that have a directory below rootDir.
-// A runtime may have other pods too, which stay.
+// PurgePods ends the pods of a kubelet, for a node that is taken down: those in the runtime that have a directory below
+// rootDir. A runtime may have other pods too, which stay.
 func PurgePods(ctx context.Context, rt cri.Client, rootDir string) error {
 	boxes, err := rt.Runtime.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{})
 	if err != nil {
@@ -38,10 +39,12 @@ func PurgePods(ctx context.Context, rt cri.Client, rootDir string) error {
 			continue
 		}
 		g.Go(func() error {
-			if _, err := rt.Runtime.StopPodSandbox(ctx, &runtimeapi.StopPodSandboxRequest{PodSandboxId: b.GetId()}); err != nil {
+			if _, err := rt.Runtime.StopPodSandbox(ctx,
+				&runtimeapi.StopPodSandboxRequest{PodSandboxId: b.GetId()}); err != nil {
 				return fmt.Errorf("stop pod %s: %w", b.GetMetadata().GetName(), err)
 			}
-			if _, err := rt.Runtime.RemovePodSandbox(ctx, &runtimeapi.RemovePodSandboxRequest{PodSandboxId: b.GetId()}); err != nil {
+			if _, err := rt.Runtime.RemovePodSandbox(ctx,
+				&runtimeapi.RemovePodSandboxRequest{PodSandboxId: b.GetId()}); err != nil {
 				return fmt.Errorf("remove pod %s: %w", b.GetMetadata().GetName(), err)
 			}
 			return nil

@@ -18,10 +18,12 @@ func TestPurgePods(t *testing.T) {
 	h.create(testPod("mine"))
 	h.until("mine", "ready", ready)
 	stop()
-	foreign, err := h.rt.RunPodSandbox(t.Context(), &runtimeapi.RunPodSandboxRequest{Config: &runtimeapi.PodSandboxConfig{
-		Metadata: &runtimeapi.PodSandboxMetadata{Name: "other", Uid: "uid-other", Namespace: "default"},
-		Labels:   map[string]string{"io.kubernetes.pod.uid": "uid-other"},
-	}})
+	foreign, err := h.rt.RunPodSandbox(t.Context(), &runtimeapi.RunPodSandboxRequest{
+		Config: &runtimeapi.PodSandboxConfig{
+			Metadata: &runtimeapi.PodSandboxMetadata{Name: "other", Uid: "uid-other", Namespace: "default"},
+			Labels:   map[string]string{"io.kubernetes.pod.uid": "uid-other"},
+		},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -22,7 +22,10 @@ type openWatch struct {
 	stop func()
 }
 
-func (w openWatch) Stop() { w.stop(); w.Interface.Stop() }
+func (w openWatch) Stop() {
+	w.stop()
+	w.Interface.Stop()
+}
 
 // countWatches counts the open watches of a resource.
 func countWatches(h *harness, resource string) *atomic.Int64 {
@@ -41,14 +44,24 @@ func countWatches(h *harness, resource string) *atomic.Int64 {
 // TestWatchesEndWithTheirPods: whichever way pods end, nothing watches what they referred to.
 func TestWatchesEndWithTheirPods(t *testing.T) {
 	h := newHarness(t)
-	maps, secrets := countWatches(h, "configmaps"), countWatches(h, "secrets")
+	maps := countWatches(h, "configmaps")
+	secrets := countWatches(h, "secrets")
 	h.run()
 	refersTo := func(name string) func(*corev1.Pod) {
 		return func(p *corev1.Pod) {
 			p.Spec.RestartPolicy = corev1.RestartPolicyNever
-			p.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: name}}}}}
+			p.Spec.Volumes = []corev1.Volume{
+				{
+					Name: "v",
+					VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{
+						LocalObjectReference: corev1.LocalObjectReference{Name: name},
+					}},
+				},
+			}
 			p.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "v", MountPath: "/v"}}
-			p.Spec.Containers[0].EnvFrom = []corev1.EnvFromSource{{SecretRef: &corev1.SecretEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: name}}}}
+			p.Spec.Containers[0].EnvFrom = []corev1.EnvFromSource{
+				{SecretRef: &corev1.SecretEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: name}}},
+			}
 		}
 	}
 	const pods = 50
@@ -96,10 +109,12 @@ func TestWatchesEndWithTheirPods(t *testing.T) {
 func makeRefs(h *harness, name string) {
 	h.t.Helper()
 	meta := metav1.ObjectMeta{Name: name, Namespace: "default"}
-	if _, err := h.api.CoreV1().ConfigMaps("default").Create(h.t.Context(), &corev1.ConfigMap{ObjectMeta: meta, Data: map[string]string{"a": "b"}}, metav1.CreateOptions{}); err != nil {
+	if _, err := h.api.CoreV1().ConfigMaps("default").Create(h.t.Context(),
+		&corev1.ConfigMap{ObjectMeta: meta, Data: map[string]string{"a": "b"}}, metav1.CreateOptions{}); err != nil {
 		h.t.Fatal(err)
 	}
-	if _, err := h.api.CoreV1().Secrets("default").Create(h.t.Context(), &corev1.Secret{ObjectMeta: meta}, metav1.CreateOptions{}); err != nil {
+	if _, err := h.api.CoreV1().Secrets("default").Create(h.t.Context(), &corev1.Secret{ObjectMeta: meta},
+		metav1.CreateOptions{}); err != nil {
 		h.t.Fatal(err)
 	}
 }

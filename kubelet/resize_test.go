@@ -20,7 +20,8 @@ func condition(p *corev1.Pod, t corev1.PodConditionType) *corev1.PodCondition {
 	return &p.Status.Conditions[i]
 }
 
-// TestResizeRefused: a pod that asks for more than the node has keeps what it has, and says why; asking for less mends it.
+// TestResizeRefused: a pod that asks for more than the node has keeps what it has, and says why; asking for less mends
+// it.
 func TestResizeRefused(t *testing.T) {
 	h := newHarness(t)
 	h.run()
@@ -34,19 +35,24 @@ func TestResizeRefused(t *testing.T) {
 	h.until("web", "ready", ready)
 	h.change("web", set("10000"))
 	p := h.until("web", "refused", func(p *corev1.Pod) bool { return condition(p, corev1.PodResizePending) != nil })
-	c, cs := condition(p, corev1.PodResizePending), p.Status.ContainerStatuses[0]
-	if c.Status != corev1.ConditionTrue || c.Reason != "Infeasible" || !strings.HasPrefix(c.Message, "Node didn't have enough capacity: cpu, requested: 10000000, capacity: ") {
+	c := condition(p, corev1.PodResizePending)
+	cs := p.Status.ContainerStatuses[0]
+	if c.Status != corev1.ConditionTrue || c.Reason != "Infeasible" ||
+		!strings.HasPrefix(c.Message, "Node didn't have enough capacity: cpu, requested: 10000000, capacity: ") {
 		t.Errorf("condition: got %+v", c)
 	}
-	if cs.AllocatedResources.Cpu().MilliValue() != 100 || !ready(p) || slices.Contains(h.rt.Calls(), "UpdateContainerResources") {
-		t.Errorf("allocated %v, ready %v, calls %v: want 100m, ready, nothing updated", cs.AllocatedResources, ready(p), h.rt.Calls())
+	if cs.AllocatedResources.Cpu().MilliValue() != 100 || !ready(p) ||
+		slices.Contains(h.rt.Calls(), "UpdateContainerResources") {
+		t.Errorf("allocated %v, ready %v, calls %v: want 100m, ready, nothing updated", cs.AllocatedResources,
+			ready(p), h.rt.Calls())
 	}
 	h.change("web", set("150m"))
 	p = h.until("web", "resized", func(p *corev1.Pod) bool {
 		return p.Status.ContainerStatuses[0].AllocatedResources.Cpu().MilliValue() == 150 &&
 			condition(p, corev1.PodResizePending) == nil && condition(p, corev1.PodResizeInProgress) == nil
 	})
-	if n := p.Status.ContainerStatuses[0].RestartCount; n != 0 || !slices.Contains(h.rt.Calls(), "UpdateContainerResources") {
+	if n := p.Status.ContainerStatuses[0].RestartCount; n != 0 ||
+		!slices.Contains(h.rt.Calls(), "UpdateContainerResources") {
 		t.Errorf("restarts %d, calls %v: want none, updated", n, h.rt.Calls())
 	}
 }
@@ -63,7 +69,9 @@ func TestResizeDeferred(t *testing.T) {
 	ask := func(milli int64) func(*corev1.Pod) {
 		return func(p *corev1.Pod) {
 			p.Generation++
-			p.Spec.Containers[0].Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: *resource.NewMilliQuantity(milli, resource.DecimalSI)}
+			p.Spec.Containers[0].Resources.Requests = corev1.ResourceList{
+				corev1.ResourceCPU: *resource.NewMilliQuantity(milli, resource.DecimalSI),
+			}
 		}
 	}
 	h.create(testPod("other", ask(most/2)))
@@ -72,17 +80,20 @@ func TestResizeDeferred(t *testing.T) {
 	h.until("web", "ready", ready)
 	h.change("web", ask(most))
 	p := h.until("web", "deferred", func(p *corev1.Pod) bool { return condition(p, corev1.PodResizePending) != nil })
-	if c := condition(p, corev1.PodResizePending); c.Reason != "Deferred" || !strings.HasPrefix(c.Message, "Node didn't have enough resource: cpu, requested: ") {
+	if c := condition(p, corev1.PodResizePending); c.Reason != "Deferred" ||
+		!strings.HasPrefix(c.Message, "Node didn't have enough resource: cpu, requested: ") {
 		t.Errorf("condition: got %+v", c)
 	}
 	h.remove("other", 1)
 	h.until("other", "gone", func(p *corev1.Pod) bool { return p == nil })
 	h.until("web", "resized", func(p *corev1.Pod) bool {
-		return p.Status.ContainerStatuses[0].AllocatedResources.Cpu().MilliValue() == most && condition(p, corev1.PodResizePending) == nil
+		return p.Status.ContainerStatuses[0].AllocatedResources.Cpu().MilliValue() == most &&
+			condition(p, corev1.PodResizePending) == nil
 	})
 }
 
-// TestResizeWithRestart: what the policy says cannot change in place restarts the container, what else changes does not.
+// TestResizeWithRestart: what the policy says cannot change in place restarts the container, what else changes does
+// not.
 func TestResizeWithRestart(t *testing.T) {
 	h := newHarness(t)
 	h.run()
@@ -91,9 +102,15 @@ func TestResizeWithRestart(t *testing.T) {
 			p.Generation++
 			c := &p.Spec.Containers[0]
 			c.ResizePolicy = []corev1.ContainerResizePolicy{
-				{ResourceName: corev1.ResourceCPU, RestartPolicy: corev1.NotRequired}, {ResourceName: corev1.ResourceMemory, RestartPolicy: corev1.RestartContainer},
+				{ResourceName: corev1.ResourceCPU, RestartPolicy: corev1.NotRequired}, {
+					ResourceName:  corev1.ResourceMemory,
+					RestartPolicy: corev1.RestartContainer,
+				},
 			}
-			c.Resources.Limits = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu), corev1.ResourceMemory: resource.MustParse(memory)}
+			c.Resources.Limits = corev1.ResourceList{
+				corev1.ResourceCPU:    resource.MustParse(cpu),
+				corev1.ResourceMemory: resource.MustParse(memory),
+			}
 			c.Resources.Requests = c.Resources.Limits.DeepCopy()
 		}
 	}
@@ -124,16 +141,20 @@ func TestResizeInit(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, want := n.Status.DeclaredFeatures, []string{"InPlacePodVerticalScalingInitContainers"}; !slices.Equal(got, want) {
+	if got, want := n.Status.DeclaredFeatures, []string{"InPlacePodVerticalScalingInitContainers"}; !slices.Equal(got,
+		want) {
 		t.Errorf("declared features: got %v, want %v", got, want)
 	}
 	set := func(cpu string) func(*corev1.Pod) {
 		return func(p *corev1.Pod) {
 			p.Generation++
-			p.Spec.InitContainers[0].Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)}
+			p.Spec.InitContainers[0].Resources.Requests = corev1.ResourceList{
+				corev1.ResourceCPU: resource.MustParse(cpu),
+			}
 		}
 	}
-	h.create(testPod("web", func(p *corev1.Pod) { p.Spec.InitContainers = []corev1.Container{hello("i")} }, set("100m")))
+	h.create(testPod("web", func(p *corev1.Pod) { p.Spec.InitContainers = []corev1.Container{hello("i")} },
+		set("100m")))
 	first := func(p *corev1.Pod) *corev1.ContainerStatus {
 		if len(p.Status.InitContainerStatuses) == 0 {
 			return &corev1.ContainerStatus{}
@@ -145,7 +166,8 @@ func TestResizeInit(t *testing.T) {
 	p := h.until("web", "resized", func(p *corev1.Pod) bool {
 		return first(p).AllocatedResources.Cpu().MilliValue() == 150 && condition(p, corev1.PodResizeInProgress) == nil
 	})
-	if first(p).State.Running == nil || first(p).RestartCount != 0 || !slices.Contains(h.rt.Calls(), "UpdateContainerResources") {
+	if first(p).State.Running == nil || first(p).RestartCount != 0 ||
+		!slices.Contains(h.rt.Calls(), "UpdateContainerResources") {
 		t.Errorf("status %+v, calls %v: want it running as before, and updated", first(p), h.rt.Calls())
 	}
 	h.rt.Exit(h.rt.Containers("i")[0], 0)

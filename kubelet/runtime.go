@@ -14,8 +14,8 @@ import (
 	"keelson/kubelet/observed"
 )
 
-// watchRuntime wakes the workers of pods that have changed in the runtime, until ctx is done. A runtime without container events is listed
-// every second instead; one with events also every 5 minutes.
+// watchRuntime wakes the workers of pods that have changed in the runtime, until ctx is done. A runtime without
+// container events is listed every second instead; one with events also every 5 minutes.
 func (k *Kubelet) watchRuntime(ctx context.Context) {
 	var resync *time.Timer
 	armed := make(chan struct{})

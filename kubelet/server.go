@@ -48,7 +48,7 @@ func (k *Kubelet) listen() (*listener, error) {
 	if k.cfg.TLS == nil {
 		return nil, nil
 	}
-	addr := netip.AddrPortFrom(k.cfg.Address, uint16(k.cfg.Port)) //nolint:gosec // a port
+	addr := netip.AddrPortFrom(k.cfg.Address, uint16(k.cfg.Port)) // a port
 	l, err := net.ListenTCP("tcp", net.TCPAddrFromAddrPort(addr))
 	if k.cfg.FallbackPort && errors.Is(err, syscall.EADDRINUSE) {
 		k.cfg.Log.Info("the usual port is used by another program, takes a free one", "port", k.cfg.Port)
@@ -61,25 +61,47 @@ func (k *Kubelet) listen() (*listener, error) {
 	if k.cfg.OnListen != nil {
 		k.cfg.OnListen(l.Addr())
 	}
-	return &listener{l: l, srv: server.New(server.Config{
-		TLS: k.cfg.TLS, ClientCA: k.cfg.ClientCA, AllowedNames: k.cfg.AllowedNames, Pods: podTable{k}, Runtime: k.cfg.Runtime.Runtime,
-		DialStreams: k.cfg.Runtime.DialStreams, NodeName: k.cfg.NodeName, Reach: k.newReachProber(), Stats: http.HandlerFunc(k.stats.Summary), LogDir: k.cfg.LogDir, Log: k.cfg.Log,
-		Metrics: map[string]http.Handler{"": k.metrics.Handler(k.stats, k.podResources, k.devices, k.devicePlugins), "/probes": k.metrics.Probes(), "/resource": http.HandlerFunc(k.stats.Metrics)},
-	})}, nil
+	return &listener{
+		l: l,
+		srv: server.New(server.Config{
+			TLS:          k.cfg.TLS,
+			ClientCA:     k.cfg.ClientCA,
+			AllowedNames: k.cfg.AllowedNames,
+			Pods:         podTable{k},
+			Runtime:      k.cfg.Runtime.Runtime,
+			DialStreams:  k.cfg.Runtime.DialStreams,
+			NodeName:     k.cfg.NodeName,
+			Reach:        k.newReachProber(),
+			Stats:        http.HandlerFunc(k.stats.Summary),
+			LogDir:       k.cfg.LogDir,
+			Log:          k.cfg.Log,
+			Metrics: map[string]http.Handler{
+				"":          k.metrics.Handler(k.stats, k.podResources, k.devices, k.devicePlugins),
+				"/probes":   k.metrics.Probes(),
+				"/resource": http.HandlerFunc(k.stats.Metrics),
+			},
+		}),
+	}, nil
 }
 
 // newReachProber makes the prober of network paths of this node's pods.
 func (k *Kubelet) newReachProber() *reach.Prober {
 	return reach.New(reach.Config{
-		Node: k.cfg.NodeName, Runtime: k.cfg.Runtime.Runtime, Resolver: k.env.Resolver, ClusterDNS: k.cfg.ClusterDNS, Domain: k.cfg.ClusterDomain,
-		Paths: k.cfg.Paths, Rules: k.cfg.Rules,
+		Node:       k.cfg.NodeName,
+		Runtime:    k.cfg.Runtime.Runtime,
+		Resolver:   k.env.Resolver,
+		ClusterDNS: k.cfg.ClusterDNS,
+		Domain:     k.cfg.ClusterDomain,
+		Paths:      k.cfg.Paths,
+		Rules:      k.cfg.Rules,
 	})
 }
 
 // podTable shows the workers' pods to the server.
 type podTable struct{ k *Kubelet }
 
-// Find is the pod of this name, the living one when a name is taken twice. A static pod is found by its mirror's uid too.
+// Find is the pod of this name, the living one when a name is taken twice. A static pod is found by its mirror's uid
+// too.
 func (t podTable) Find(namespace, name, uid string) *corev1.Pod {
 	var found *corev1.Pod
 	for _, w := range t.k.allWorkers() {
@@ -114,10 +136,15 @@ func (k *Kubelet) rotateLogs(ctx context.Context) {
 	if k.cfg.ContainerLogs.MaxSize < 0 {
 		return
 	}
-	r := logs.Rotator{Policy: k.cfg.ContainerLogs, Reopen: func(ctx context.Context, id string) error {
-		_, err := k.cfg.Runtime.Runtime.ReopenContainerLog(ctx, &runtimeapi.ReopenContainerLogRequest{ContainerId: id})
-		return err
-	}}
+	r := logs.Rotator{
+		Policy: k.cfg.ContainerLogs,
+		Reopen: func(ctx context.Context, id string) error {
+			_, err := k.cfg.Runtime.Runtime.ReopenContainerLog(ctx, &runtimeapi.ReopenContainerLogRequest{
+				ContainerId: id,
+			})
+			return err
+		},
+	}
 	t := time.NewTicker(10 * time.Second)
 	defer t.Stop()
 	for {

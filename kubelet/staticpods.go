@@ -26,15 +26,17 @@ func (k *Kubelet) staticPods(ctx context.Context, wg *sync.WaitGroup) (<-chan er
 	}
 	k.applyStatic(ctx, dir, dir.Read())
 	wg.Go(func() {
-		if err := dir.Watch(ctx, k.staticGone, func(pods []*corev1.Pod) { k.applyStatic(ctx, dir, pods) }); err != nil && ctx.Err() == nil {
+		if err := dir.Watch(ctx, k.staticGone, func(pods []*corev1.Pod) {
+			k.applyStatic(ctx, dir, pods)
+		}); err != nil && ctx.Err() == nil {
 			failed <- err
 		}
 	})
 	return failed, nil
 }
 
-// applyStatic makes the static pods those given. A pod whose file changed is another pod: the old one ends first, and so does one whose
-// file was away for a moment. It is called again when a static pod is gone.
+// applyStatic makes the static pods those given. A pod whose file changed is another pod: the old one ends first, and
+// so does one whose file was away for a moment. It is called again when a static pod is gone.
 func (k *Kubelet) applyStatic(ctx context.Context, dir *staticpod.Dir, pods []*corev1.Pod) {
 	want := map[string]*corev1.Pod{}
 	for _, p := range pods {
@@ -58,9 +60,16 @@ func (k *Kubelet) applyStatic(ctx context.Context, dir *staticpod.Dir, pods []*c
 			continue
 		}
 		k.cfg.Marks.Emit(mark.Mark{
-			Step: mark.StepSeen, Component: k.component, At: time.Now(),
-			Subject: mark.Subject{Resource: "pods", Namespace: p.Namespace, Name: p.Name, UID: string(p.UID)},
-			Detail:  &mark.Seen{Source: "file", File: dir.File(p.UID)},
+			Step:      mark.StepSeen,
+			Component: k.component,
+			At:        time.Now(),
+			Subject: mark.Subject{
+				Resource:  "pods",
+				Namespace: p.Namespace,
+				Name:      p.Name,
+				UID:       string(p.UID),
+			},
+			Detail: &mark.Seen{Source: "file", File: dir.File(p.UID)},
 		})
 		p = p.DeepCopy()
 		p.OwnerReferences = k.nodeOwnerReference()
@@ -74,5 +83,11 @@ func (k *Kubelet) nodeOwnerReference() []metav1.OwnerReference {
 		return nil
 	}
 	yes := true
-	return []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: n.Name, UID: n.UID, Controller: &yes}}
+	return []metav1.OwnerReference{{
+		APIVersion: "v1",
+		Kind:       "Node",
+		Name:       n.Name,
+		UID:        n.UID,
+		Controller: &yes,
+	}}
 }

@@ -34,7 +34,8 @@ var sysctlPattern = regexp.MustCompile(`^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\./])*(
 
 const sysctlMaxLength = 253
 
-// sysctls are the kernel parameters that pods of this node may set, by name or by prefix, with the namespace each belongs to.
+// sysctls are the kernel parameters that pods of this node may set, by name or by prefix, with the namespace each
+// belongs to.
 type sysctls struct {
 	names    map[string]sysctl.Namespace
 	prefixes map[string]sysctl.Namespace
@@ -58,7 +59,8 @@ func newSysctls(kernel string, unsafe []string) (*sysctls, error) {
 
 func (s *sysctls) allow(pattern string) error {
 	if len(pattern) > sysctlMaxLength || !sysctlPattern.MatchString(pattern) {
-		return fmt.Errorf("sysctl %q must have at most %d characters and match regex %s", pattern, sysctlMaxLength, sysctlPattern)
+		return fmt.Errorf("sysctl %q must have at most %d characters and match regex %s", pattern, sysctlMaxLength,
+			sysctlPattern)
 	}
 	name := sysctl.NormalizeName(pattern)
 	ns, _, _ := sysctl.GetNamespace(name)

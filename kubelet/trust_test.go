@@ -25,29 +25,49 @@ func pemOf(text string) string {
 	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: []byte(text)}))
 }
 
-// TestTrustArrivesLateAndChanges: a pod waits for a signer's bundle and for its own certificate, and gets what becomes of both.
+// TestTrustArrivesLateAndChanges: a pod waits for a signer's bundle and for its own certificate, and gets what becomes
+// of both.
 func TestTrustArrivesLateAndChanges(t *testing.T) {
 	h := newHarness(t)
-	h.api.PrependReactor("create", "podcertificaterequests", func(a k8stesting.Action) (bool, runtime.Object, error) { // the fake API makes no names
-		if r, ok := a.(k8stesting.CreateAction).GetObject().(*certificatesv1.PodCertificateRequest); ok { //nolint:forcetypeassert // a create
+	// the fake API makes no names
+	h.api.PrependReactor("create", "podcertificaterequests", func(a k8stesting.Action) (bool, runtime.Object, error) {
+		if r, ok := a.(k8stesting.CreateAction).GetObject().(*certificatesv1.PodCertificateRequest); ok { // a create
 			r.Name = r.GenerateName + "1"
 		}
 		return false, nil, nil
 	})
 	h.run()
-	ctx, certs := t.Context(), h.api.CertificatesV1()
-	if _, err := h.api.CoreV1().ServiceAccounts("default").Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "web", UID: "a-uid"}}, metav1.CreateOptions{}); err != nil {
+	ctx := t.Context()
+	certs := h.api.CertificatesV1()
+	if _, err := h.api.CoreV1().ServiceAccounts("default").Create(ctx,
+		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "web", UID: "a-uid"}},
+		metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	signer, yes := "example.com/s", true
+	signer := "example.com/s"
+	yes := true
 	h.create(testPod("trust", func(p *corev1.Pod) {
 		p.Spec.ServiceAccountName = "web"
-		p.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{
-			{ClusterTrustBundle: &corev1.ClusterTrustBundleProjection{
-				SignerName: &signer, LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"a": "b"}}, Path: "trust.pem", Optional: &yes,
-			}},
-			{PodCertificate: &corev1.PodCertificateProjection{SignerName: signer, KeyType: "ED25519", CredentialBundlePath: "cert.pem"}},
-		}}}}}
+		p.Spec.Volumes = []corev1.Volume{{
+			Name: "v",
+			VolumeSource: corev1.VolumeSource{
+				Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{
+					{ClusterTrustBundle: &corev1.ClusterTrustBundleProjection{
+						SignerName:    &signer,
+						LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"a": "b"}},
+						Path:          "trust.pem",
+						Optional:      &yes,
+					}},
+					{
+						PodCertificate: &corev1.PodCertificateProjection{
+							SignerName:           signer,
+							KeyType:              "ED25519",
+							CredentialBundlePath: "cert.pem",
+						},
+					},
+				}},
+			},
+		}}
 		p.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "v", MountPath: "/trust"}}
 	}))
 	var req *certificatesv1.PodCertificateRequest
@@ -59,13 +79,17 @@ func TestTrustArrivesLateAndChanges(t *testing.T) {
 		req = &l.Items[0]
 		return true
 	})
-	if s := req.Spec; s.PodName != "trust" || s.PodUID == "" || s.ServiceAccountName != "web" || s.ServiceAccountUID != "a-uid" || s.NodeName != nodeName || s.SignerName != signer {
+	if s := req.Spec; s.PodName != "trust" || s.PodUID == "" || s.ServiceAccountName != "web" ||
+		s.ServiceAccountUID != "a-uid" || s.NodeName != nodeName || s.SignerName != signer {
 		t.Errorf("the request: %+v", s)
 	}
 	h.waitEvent("FailedMount", "is not issued yet")
 	req = req.DeepCopy()
-	req.Status.Conditions = []metav1.Condition{{Type: certificatesv1.PodCertificateRequestConditionTypeIssued, Status: metav1.ConditionTrue}}
-	req.Status.CertificateChain, req.Status.BeginRefreshAt = pemOf("chain"), &metav1.Time{Time: time.Now().Add(time.Hour)}
+	req.Status.Conditions = []metav1.Condition{
+		{Type: certificatesv1.PodCertificateRequestConditionTypeIssued, Status: metav1.ConditionTrue},
+	}
+	req.Status.CertificateChain = pemOf("chain")
+	req.Status.BeginRefreshAt = &metav1.Time{Time: time.Now().Add(time.Hour)}
 	if _, err := certs.PodCertificateRequests("default").UpdateStatus(ctx, req, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -82,7 +106,8 @@ func TestTrustArrivesLateAndChanges(t *testing.T) {
 		}
 		return string(b)
 	}
-	if got := read("cert.pem"); !strings.HasPrefix(got, "-----BEGIN PRIVATE KEY-----") || !strings.HasSuffix(got, pemOf("chain")) || read("trust.pem") != "" {
+	if got := read("cert.pem"); !strings.HasPrefix(got, "-----BEGIN PRIVATE KEY-----") ||
+		!strings.HasSuffix(got, pemOf("chain")) || read("trust.pem") != "" {
 		t.Errorf("certificate %s, trust %s", got, read("trust.pem"))
 	}
 	bundle := &certificatesv1.ClusterTrustBundle{

@@ -20,11 +20,18 @@ import (
 func ownUsers(p *corev1.Pod) {
 	no := false
 	p.Spec.HostUsers = &no
-	p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{Name: "v", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}})
-	p.Spec.Containers[0].VolumeMounts = append(p.Spec.Containers[0].VolumeMounts, corev1.VolumeMount{Name: "v", MountPath: "/v"})
+	p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{
+		Name:         "v",
+		VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}},
+	})
+	p.Spec.Containers[0].VolumeMounts = append(p.Spec.Containers[0].VolumeMounts, corev1.VolumeMount{
+		Name:      "v",
+		MountPath: "/v",
+	})
 }
 
-// users is the user namespace that the runtime was asked for with the pod's last container; it is the same for its sandbox and its mounts.
+// users is the user namespace that the runtime was asked for with the pod's last container; it is the same for its
+// sandbox and its mounts.
 func (h *harness) users(pod string) *runtimeapi.UserNamespace {
 	h.t.Helper()
 	id := strings.TrimPrefix(h.get(pod).Status.ContainerStatuses[0].ContainerID, "fake://")
@@ -37,7 +44,8 @@ func (h *harness) users(pod string) *runtimeapi.UserNamespace {
 			})
 		}
 		if !same(m.GetUidMappings(), u.GetUids()) || !same(m.GetGidMappings(), u.GetGids()) {
-			h.t.Errorf("pod %s: mount at %s has mappings %v, %v, want those of %v", pod, m.GetContainerPath(), m.GetUidMappings(), m.GetGidMappings(), u)
+			h.t.Errorf("pod %s: mount at %s has mappings %v, %v, want those of %v", pod, m.GetContainerPath(),
+				m.GetUidMappings(), m.GetGidMappings(), u)
 		}
 	}
 	list, err := h.rt.ListPodSandbox(h.t.Context(), &runtimeapi.ListPodSandboxRequest{
@@ -46,12 +54,15 @@ func (h *harness) users(pod string) *runtimeapi.UserNamespace {
 	if err != nil || len(list.GetItems()) != 1 {
 		h.t.Fatalf("sandboxes of %s: %v, %v", pod, list, err)
 	}
-	st, err := h.rt.PodSandboxStatus(h.t.Context(), &runtimeapi.PodSandboxStatusRequest{PodSandboxId: list.GetItems()[0].GetId()})
+	st, err := h.rt.PodSandboxStatus(h.t.Context(), &runtimeapi.PodSandboxStatusRequest{
+		PodSandboxId: list.GetItems()[0].GetId(),
+	})
 	if err != nil {
 		h.t.Fatal(err)
 	}
-	if s := st.GetStatus().GetLinux().GetNamespaces().GetOptions().GetUsernsOptions(); s.GetMode() != u.GetMode() || !slices.EqualFunc(s.GetUids(), u.GetUids(),
-		func(a, b *runtimeapi.IDMapping) bool { return a.GetHostId() == b.GetHostId() }) {
+	if s := st.GetStatus().GetLinux().GetNamespaces().GetOptions().GetUsernsOptions(); s.GetMode() != u.GetMode() ||
+		!slices.EqualFunc(s.GetUids(), u.GetUids(),
+			func(a, b *runtimeapi.IDMapping) bool { return a.GetHostId() == b.GetHostId() }) {
 		h.t.Errorf("pod %s: the sandbox has %v, the container %v", pod, s, u)
 	}
 	return u
@@ -91,7 +102,8 @@ func TestUserNamespaces(t *testing.T) {
 	if u := h.users("plain"); u.GetMode() != runtimeapi.NamespaceMode_NODE {
 		t.Errorf("a pod of the host's users: got %v", u)
 	}
-	one, two := h.first("one"), h.first("two")
+	one := h.first("one")
+	two := h.first("two")
 	if one == two || one < 65536 || two < 65536 || one%65536 != 0 || two%65536 != 0 {
 		t.Errorf("two pods begin at %d and %d", one, two)
 	}
@@ -111,7 +123,9 @@ func TestUserNamespaces(t *testing.T) {
 		h.rt.Exit(c, 1)
 	}
 	for p, want := range map[string]uint32{"one": one, "two": two} {
-		h.until(p, "restarted", func(p *corev1.Pod) bool { return ready(p) && p.Status.ContainerStatuses[0].RestartCount == 1 })
+		h.until(p, "restarted", func(p *corev1.Pod) bool {
+			return ready(p) && p.Status.ContainerStatuses[0].RestartCount == 1
+		})
 		if got := h.first(p); got != want {
 			t.Errorf("pod %s: its second container begins at %d, want %d", p, got, want)
 		}
@@ -129,9 +143,19 @@ func TestUserNamespacesAreFreed(t *testing.T) {
 	for _, p := range []string{"deleted", "forced", "gone", "away"} {
 		h.create(testPod(p, ownUsers))
 	}
-	h.create(testPod("late", ownUsers, func(p *corev1.Pod) { d := int64(1); p.Spec.ActiveDeadlineSeconds = &d }))
+	h.create(testPod("late", ownUsers, func(p *corev1.Pod) {
+		d := int64(1)
+		p.Spec.ActiveDeadlineSeconds = &d
+	}))
 	h.create(testPod("never", ownUsers, func(p *corev1.Pod) {
-		p.Spec.Volumes[0] = corev1.Volume{Name: "v", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: "none"}}}}
+		p.Spec.Volumes[0] = corev1.Volume{
+			Name: "v",
+			VolumeSource: corev1.VolumeSource{
+				ConfigMap: &corev1.ConfigMapVolumeSource{
+					LocalObjectReference: corev1.LocalObjectReference{Name: "none"},
+				},
+			},
+		}
 	}))
 	for _, p := range []string{"done", "failed", "deleted", "forced", "gone", "away"} {
 		h.until(p, "running", phaseIs(corev1.PodRunning))
@@ -148,7 +172,8 @@ func TestUserNamespacesAreFreed(t *testing.T) {
 	free("finished pods have no ids", "uid-done", "uid-failed", "uid-late")
 	h.remove("deleted", 0)
 	h.remove("never", 0)
-	for _, p := range []string{"forced", "gone"} { // without a word to the kubelet, as a deleted namespace or a forced deletion
+	// without a word to the kubelet, as a deleted namespace or a forced deletion
+	for _, p := range []string{"forced", "gone"} {
 		if err := h.api.CoreV1().Pods("default").Delete(t.Context(), p, metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
@@ -171,7 +196,8 @@ func TestUserNamespacesRefused(t *testing.T) {
 	h.rt.SetUserNamespaces(false)
 	h.run()
 	h.create(testPod("mapped", ownUsers))
-	h.waitEvent("FailedCreatePodSandBox", "Failed to create pod sandbox: can't set `spec.hostUsers: false`, runtime does not support user namespaces")
+	h.waitEvent("FailedCreatePodSandBox",
+		"Failed to create pod sandbox: can't set `spec.hostUsers: false`, runtime does not support user namespaces")
 	if slices.Contains(h.rt.Calls(), "RunPodSandbox") || len(h.records()) > 0 {
 		t.Errorf("runtime saw %v, records %v", h.rt.Calls(), h.records())
 	}

@@ -41,7 +41,9 @@ func (n *Network) setUpBridge(k *kernel) error {
 		}
 	}
 	attrs := netlink.NewLinkAttrs()
-	attrs.Name, attrs.MTU, attrs.HardwareAddr = n.bridge, n.cfg.MTU, hardwareAddr(n.bridge)
+	attrs.Name = n.bridge
+	attrs.MTU = n.cfg.MTU
+	attrs.HardwareAddr = hardwareAddr(n.bridge)
 	snooping := false
 	err := k.rt.LinkAdd(&netlink.Bridge{LinkAttrs: attrs, MulticastSnooping: &snooping})
 	switch {
@@ -57,15 +59,17 @@ func (n *Network) setUpBridge(k *kernel) error {
 		return fmt.Errorf("find bridge %s: %w", n.bridge, err)
 	}
 	if link.Type() != "bridge" {
-		return fmt.Errorf("the name of the pod network's bridge, %s, is used by a link of type %s", n.bridge, link.Type())
+		return fmt.Errorf("the name of the pod network's bridge, %s, is used by a link of type %s", n.bridge,
+			link.Type())
 	}
-	k.bridge, k.mac = link.Attrs().Index, link.Attrs().HardwareAddr
+	k.bridge = link.Attrs().Index
+	k.mac = link.Attrs().HardwareAddr
 	if link.Attrs().MTU != n.cfg.MTU {
 		if err := k.rt.LinkSetMTU(link, n.cfg.MTU); err != nil {
 			return fmt.Errorf("set mtu of bridge %s to %d: %w", n.bridge, n.cfg.MTU, err)
 		}
 	}
-	if err := k.rt.LinkSetGroup(link, int(int32(n.group))); err != nil { //nolint:gosec // the kernel takes the bits as they are
+	if err := k.rt.LinkSetGroup(link, int(int32(n.group))); err != nil { // the kernel takes the bits as they are
 		return fmt.Errorf("set group of bridge %s: %w", n.bridge, err)
 	}
 	if err := n.setUpAddresses(k, link); err != nil {
@@ -77,8 +81,8 @@ func (n *Network) setUpBridge(k *kernel) error {
 	return nil
 }
 
-// setUpAddresses sets the bridge's addresses to the gateways. Their prefix is the whole pod range, which routes to the bridge; the route of
-// each pod is more specific. Only pods of earlier versions are on the bridge.
+// setUpAddresses sets the bridge's addresses to the gateways. Their prefix is the whole pod range, which routes to the
+// bridge; the route of each pod is more specific. Only pods of earlier versions are on the bridge.
 func (n *Network) setUpAddresses(k *kernel, link netlink.Link) error {
 	have, err := linux.Dump(func() ([]netlink.Addr, error) { return k.rt.AddrList(link, netlink.FAMILY_ALL) })
 	if err != nil {
@@ -118,7 +122,8 @@ func (n *Network) wanted(a *net.IPNet) bool {
 	return false
 }
 
-// onBridge returns the gateway's address with its prefix. With CNI plugins it is a host prefix: the range may be on a bridge of a plugin.
+// onBridge returns the gateway's address with its prefix. With CNI plugins it is a host prefix: the range may be on a
+// bridge of a plugin.
 func (n *Network) onBridge(f family) *net.IPNet {
 	if n.cfg.Plugins {
 		return hostRange(f.gateway)

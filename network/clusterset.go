@@ -10,8 +10,9 @@ import (
 	"github.com/google/nftables"
 )
 
-// SetCluster sets the destinations to which pods send with their own addresses: the pod ranges of all nodes and the nodes' addresses. Packets
-// to other destinations are masqueraded. This node's range is always included. It may be called at any time.
+// SetCluster sets the destinations to which pods send with their own addresses: the pod ranges of all nodes and the
+// nodes' addresses. Packets to other destinations are masqueraded. This node's range is always included. It may be
+// called at any time.
 func (n *Network) SetCluster(ranges []netip.Prefix) error {
 	n.mu.Lock()
 	same := slices.Equal(n.cluster, ranges)

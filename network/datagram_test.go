@@ -38,8 +38,8 @@ func answerUDP(t *testing.T, ns, name string) {
 	}()
 }
 
-// askUDP sends the question from one and the same socket until an answer to it comes. Each call asks another question: what was asked
-// twice by an earlier one may still be answered.
+// askUDP sends the question from one and the same socket until an answer to it comes. Each call asks another question:
+// what was asked twice by an earlier one may still be answered.
 func askUDP(t *testing.T, c net.Conn, question string) string {
 	t.Helper()
 	buf := make([]byte, 64)
@@ -61,14 +61,15 @@ func askUDP(t *testing.T, c net.Conn, question string) string {
 	return ""
 }
 
-// TestUDPHostPort: datagrams reach the pod that has the port, and from an old sender too when another pod has it: the kernel would
-// go on sending them to the first.
+// TestUDPHostPort: datagrams reach the pod that has the port, and from an old sender too when another pod has it: the
+// kernel would go on sending them to the first.
 func TestUDPHostPort(t *testing.T) {
 	needRoot(t)
 	bringUp(t)
 	n, _ := start(t, newConfig(t))
 	port := PortMapping{Protocol: "UDP", HostPort: 5353, ContainerPort: 53}
-	nsA, nsB := newNetns(t), newNetns(t)
+	nsA := newNetns(t)
+	nsB := newNetns(t)
 	attach(t, n, "a", nsA, port)
 	answerUDP(t, nsA, "a")
 	var senders []net.Conn

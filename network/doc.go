@@ -13,8 +13,8 @@
 //	                    |   nft tables keelson-ID                       |
 //	                    +-----------------------------------------------+
 //
-// Pods are routed, not switched: each has a host prefix (/32, /128), and all its packets pass the node's forward hook and
-// connection tracking. The bridge has no ports, except those of pods that an earlier version attached.
+// Pods are routed, not switched: each has a host prefix (/32, /128), and all its packets pass the node's forward hook
+// and connection tracking. The bridge has no ports, except those of pods that an earlier version attached.
 //
 // Invariants:
 //  1. Every kernel name derives from Config.ID, so several clusters share a machine.
@@ -24,7 +24,7 @@
 //     leases; afterwards only their set elements change.
 //  4. Attach and Detach may be repeated, interrupted and called for unknown ids.
 //
-// Limits: an accept in this network's forward chain cannot overrule a drop in another table. Where iptables-nft has a chain FORWARD or
-// INPUT with policy drop (docker, ufw), rules for the pods' links are inserted at its start. A drop by legacy iptables or by another
-// nftables table must be opened by the administrator; Firewalls lists these.
+// Limits: an accept in this network's forward chain cannot overrule a drop in another table. Where iptables-nft has a
+// chain FORWARD or INPUT with policy drop (docker, ufw), rules for the pods' links are inserted at its start. A drop by
+// legacy iptables or by another nftables table must be opened by the administrator; Firewalls lists these.
 package network

@@ -34,9 +34,13 @@ func familiesOf(cidrs []netip.Prefix) ([]family, error) {
 	}
 	var out []family
 	for _, p := range cidrs {
-		shortest, longest, want := 8, 30, "an IPv4 prefix from /8 to /30"
+		shortest := 8
+		longest := 30
+		want := "an IPv4 prefix from /8 to /30"
 		if p.IsValid() && p.Addr().Is6() {
-			shortest, longest, want = 32, 126, "an IPv6 prefix from /32 to /126"
+			shortest = 32
+			longest = 126
+			want = "an IPv6 prefix from /32 to /126"
 		}
 		if !p.IsValid() || p.Addr().Is4In6() || p.Bits() < shortest || p.Bits() > longest {
 			return nil, fmt.Errorf("pod CIDR %q: want %s", p, want)

@@ -7,20 +7,25 @@ import (
 	"github.com/google/nftables/expr"
 )
 
-// missingFeature tries the features of the nftables table one by one, in a table for that purpose, and returns the first one that this
-// kernel refuses; empty when there is none.
+// missingFeature tries the features of the nftables table one by one, in a table for that purpose, and returns the
+// first one that this kernel refuses; empty when there is none.
 func (k *kernel) missingFeature() string {
 	nat := func(hook *nftables.ChainHook, exprs ...expr.Any) func(*nftables.Table) {
 		return func(t *nftables.Table) {
 			ch := k.nft.AddChain(&nftables.Chain{
-				Name: "probe", Table: t, Type: nftables.ChainTypeNAT, Hooknum: hook, Priority: nftables.ChainPriorityNATDest,
+				Name:     "probe",
+				Table:    t,
+				Type:     nftables.ChainTypeNAT,
+				Hooknum:  hook,
+				Priority: nftables.ChainPriorityNATDest,
 			})
 			if len(exprs) > 0 {
 				k.nft.AddRule(&nftables.Rule{Table: t, Chain: ch, Exprs: exprs})
 			}
 		}
 	}
-	pre, post := nftables.ChainHookPrerouting, nftables.ChainHookPostrouting
+	pre := nftables.ChainHookPrerouting
+	post := nftables.ChainHookPostrouting
 	for _, f := range []struct {
 		name string
 		add  func(*nftables.Table)
@@ -30,7 +35,15 @@ func (k *kernel) missingFeature() string {
 		{"fib lookups in nftables (CONFIG_NFT_FIB_IPV4)", nat(pre, toLocal()...)},
 		{"masquerading in nftables (CONFIG_NFT_MASQ)", nat(post, &expr.Masq{})},
 		{"maps in nftables (CONFIG_NF_TABLES, Linux 5.6)", func(t *nftables.Table) {
-			_ = k.nft.AddSet(&nftables.Set{Table: t, Name: "m", ID: 1, IsMap: true, Concatenation: true, KeyType: anyKey, DataType: anyKey}, nil)
+			_ = k.nft.AddSet(&nftables.Set{
+				Table:         t,
+				Name:          "m",
+				ID:            1,
+				IsMap:         true,
+				Concatenation: true,
+				KeyType:       anyKey,
+				DataType:      anyKey,
+			}, nil)
 		}},
 	} {
 		t := k.nft.AddTable(&nftables.Table{Name: "keelson-probe", Family: nftables.TableFamilyIPv4})

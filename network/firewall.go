@@ -26,7 +26,8 @@ func (f Firewall) String() string {
 	case iptables(f.Table, f.Chain):
 		return chain + ", also pods' packets: its rules were replaced after Keelson started; restart Keelson"
 	}
-	return chain + ", also pods' packets unless one of its rules accepts them: accept packets from and to the links " + f.links
+	return chain + ", also pods' packets unless one of its rules accepts them: accept packets from and to the links " +
+		f.links
 }
 
 // iptables reports whether a chain is one of those that Run opens.
@@ -51,10 +52,16 @@ func Firewalls(id string) ([]Firewall, error) {
 			return out, fmt.Errorf("list nftables chains: %w", err)
 		}
 		for _, ch := range chains {
-			if ch.Table == nil || strings.HasPrefix(ch.Table.Name, "keelson-") || ch.Policy == nil || *ch.Policy != nftables.ChainPolicyDrop || !affectsPods(ch) {
+			if ch.Table == nil || strings.HasPrefix(ch.Table.Name, "keelson-") || ch.Policy == nil ||
+				*ch.Policy != nftables.ChainPolicyDrop || !affectsPods(ch) {
 				continue
 			}
-			f := Firewall{Family: family.name, Table: ch.Table.Name, Chain: ch.Name, links: n.linkPrefix() + "* and " + n.bridge}
+			f := Firewall{
+				Family: family.name,
+				Table:  ch.Table.Name,
+				Chain:  ch.Name,
+				links:  n.linkPrefix() + "* and " + n.bridge,
+			}
 			ch.Table.Family = family.is
 			rules, err := conn.GetRules(ch.Table, ch)
 			if err != nil {

@@ -12,11 +12,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// foreignChains are the chains of iptables-nft that firewalls set to policy drop, with the rules that the pods' links need there. A packet
-// must be accepted by every base chain, not only by this network's.
+// foreignChains are the chains of iptables-nft that firewalls set to policy drop, with the rules that the pods' links
+// need there. A packet must be accepted by every base chain, not only by this network's.
 func (n *Network) foreignChains() map[string][][]expr.Any {
 	accept := []expr.Any{&expr.Verdict{Kind: expr.VerdictAccept}}
-	in, out := expr.MetaKeyIIFNAME, expr.MetaKeyOIFNAME
+	in := expr.MetaKeyIIFNAME
+	out := expr.MetaKeyOIFNAME
 	return map[string][][]expr.Any{
 		"FORWARD": {
 			append(linkNamed(in, n.bridge), accept...), append(linkNamed(out, n.bridge), accept...),
@@ -26,7 +27,8 @@ func (n *Network) foreignChains() map[string][][]expr.Any {
 	}
 }
 
-// linkNamed and linkPrefixed match links as iptables does for -i NAME and -i PREFIX+, so that iptables can list the chain.
+// linkNamed and linkPrefixed match links as iptables does for -i NAME and -i PREFIX+, so that iptables can list the
+// chain.
 func linkNamed(key expr.MetaKey, name string) []expr.Any {
 	b := make([]byte, unix.IFNAMSIZ)
 	copy(b, name)
@@ -34,7 +36,11 @@ func linkNamed(key expr.MetaKey, name string) []expr.Any {
 }
 
 func linkPrefixed(key expr.MetaKey, prefix string) []expr.Any {
-	return []expr.Any{&expr.Meta{Key: key, Register: reg1}, &expr.Cmp{Op: expr.CmpOpEq, Register: reg1, Data: []byte(prefix)}}
+	return []expr.Any{&expr.Meta{Key: key, Register: reg1}, &expr.Cmp{
+		Op:       expr.CmpOpEq,
+		Register: reg1,
+		Data:     []byte(prefix),
+	}}
 }
 
 // openForeignChains inserts rules at the start of chains that would drop the pods' packets. The caller holds nftMu.
@@ -51,7 +57,12 @@ func (n *Network) openForeignChains(k *kernel) error {
 			return err
 		}
 		for _, exprs := range slices.Backward(n.foreignChains()[ch.Name]) {
-			k.nft.InsertRule(&nftables.Rule{Table: ch.Table, Chain: ch, Exprs: exprs, UserData: n.mark()})
+			k.nft.InsertRule(&nftables.Rule{
+				Table:    ch.Table,
+				Chain:    ch,
+				Exprs:    exprs,
+				UserData: n.mark(),
+			})
 		}
 		if err := k.nft.Flush(); err != nil {
 			return fmt.Errorf("open chain %s for the pod network: %w", ch.Name, err)
@@ -78,7 +89,8 @@ func (n *Network) foreignBaseChains(k *kernel) ([]*nftables.Chain, error) {
 			return nil, fmt.Errorf("list nftables chains: %w", err)
 		}
 		for _, ch := range chains {
-			if _, ours := n.foreignChains()[ch.Name]; ours && ch.Table != nil && ch.Table.Name == "filter" && ch.Hooknum != nil {
+			if _, ours := n.foreignChains()[ch.Name]; ours && ch.Table != nil && ch.Table.Name == "filter" &&
+				ch.Hooknum != nil {
 				ch.Table.Family = family
 				out = append(out, ch)
 			}

@@ -11,9 +11,8 @@ import (
 	"strconv"
 	"strings"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"keelson/lib/linux"
 )
@@ -23,8 +22,8 @@ const (
 	ipv6Conf = "/proc/sys/net/ipv6/conf/"
 )
 
-// setUpPodLink enables forwarding on the link of a pod. rp_filter lets a pod send from its own address only. route_localnet is for host ports
-// on 127.0.0.1; the guard chain blocks the pod's access to the node's loopback.
+// setUpPodLink enables forwarding on the link of a pod. rp_filter lets a pod send from its own address only.
+// route_localnet is for host ports on 127.0.0.1; the guard chain blocks the pod's access to the node's loopback.
 func (n *Network) setUpPodLink(name string) error {
 	if n.has(false) {
 		if err := errors.Join(setSysctl(ipv6Conf+name+"/disable_ipv6", "0"), n.forward6(name)); err != nil {
@@ -35,7 +34,8 @@ func (n *Network) setUpPodLink(name string) error {
 		return nil
 	}
 	return errors.Join(
-		setSysctl(ipv4Conf+name+"/forwarding", "1"), setSysctl(ipv4Conf+name+"/route_localnet", "1"), setSysctl(ipv4Conf+name+"/rp_filter", "1"))
+		setSysctl(ipv4Conf+name+"/forwarding", "1"), setSysctl(ipv4Conf+name+"/route_localnet", "1"), setSysctl(
+			ipv4Conf+name+"/rp_filter", "1"))
 }
 
 // setUpLegacyBridge serves pods that an earlier version attached to the bridge: proxy ARP answers for the other pods.
@@ -48,7 +48,8 @@ func (n *Network) setUpLegacyBridge() error {
 		setSysctl("/proc/sys/net/ipv4/neigh/"+n.bridge+"/proxy_delay", "0"))
 }
 
-// forward6 enables IPv6 forwarding on one link. Kernels before 6.17 have a setting for the whole machine only, which setUpForwarding sets.
+// forward6 enables IPv6 forwarding on one link. Kernels before 6.17 have a setting for the whole machine only, which
+// setUpForwarding sets.
 func (n *Network) forward6(name string) error {
 	err := setSysctl(ipv6Conf+name+"/force_forwarding", "1")
 	if errors.Is(err, fs.ErrNotExist) {
@@ -57,8 +58,8 @@ func (n *Network) forward6(name string) error {
 	return err
 }
 
-// setUpForwarding enables forwarding between the pods and the uplinks. If the whole machine forwards already, nothing changes. Links that
-// appear later are set up at the next start.
+// setUpForwarding enables forwarding between the pods and the uplinks. If the whole machine forwards already, nothing
+// changes. Links that appear later are set up at the next start.
 func (n *Network) setUpForwarding(k *kernel) error {
 	if err := n.setUpLegacyBridge(); err != nil {
 		return err
@@ -117,7 +118,8 @@ func (n *Network) forwardLinks(links []string) error {
 	if isOn("/proc/sys/net/ipv4/ip_forward") {
 		return nil
 	}
-	if err := setSysctl(ipv4Conf+n.bridge+"/forwarding", "1"); err != nil { // not recorded: the bridge is deleted in the end
+	// not recorded: the bridge is deleted in the end
+	if err := setSysctl(ipv4Conf+n.bridge+"/forwarding", "1"); err != nil {
 		return err
 	}
 	for _, name := range links {
@@ -154,15 +156,18 @@ func (n *Network) forwardLinks6(links []string) error {
 	return n.setRecorded("6:all:forwarding", "1")
 }
 
-// bridged are the settings that pass packets between ports of a bridge through netfilter, for Services and network policies.
+// bridged are the settings that pass packets between ports of a bridge through netfilter, for Services and network
+// policies.
 const bridged = "bridge:nf-call-"
 
-// setUpBridges enables them, for bridges of CNI plugins. Without them a Service does not work if client and backend are on the same bridge.
+// setUpBridges enables them, for bridges of CNI plugins. Without them a Service does not work if client and backend are
+// on the same bridge.
 func (n *Network) setUpBridges() error {
 	for _, name := range []string{"iptables", "ip6tables"} {
 		err := n.setRecorded(bridged+name, "1")
 		if errors.Is(err, fs.ErrNotExist) {
-			n.log.Warn("bridges are not filtered: load the kernel module br_netfilter, or pods do not reach Services whose pods are on the same bridge")
+			n.log.Warn("bridges are not filtered: load the kernel module br_netfilter, or pods do not reach Services " +
+				"whose pods are on the same bridge")
 			return nil
 		}
 		if err != nil {
@@ -172,8 +177,8 @@ func (n *Network) setUpBridges() error {
 	return nil
 }
 
-// settingOf returns the path of a record's sysctl: LINK is IPv4 forwarding, 6:LINK:NAME an IPv6 setting, bridge:NAME one of bridges. Names of
-// links have no colon.
+// settingOf returns the path of a record's sysctl: LINK is IPv4 forwarding, 6:LINK:NAME an IPv6 setting, bridge:NAME
+// one of bridges. Names of links have no colon.
 func settingOf(record string) string {
 	if name, ok := strings.CutPrefix(record, "bridge:"); ok {
 		return "/proc/sys/net/bridge/bridge-" + name
@@ -184,8 +189,9 @@ func settingOf(record string) string {
 	return ipv4Conf + record + "/forwarding"
 }
 
-// The clusters that need a setting are recorded in /run/keelson/forwarding/NAMESPACE/RECORD, which like the setting does not survive a reboot:
-// one file per cluster, and the value before the first of them in previousName. The last cluster restores that value.
+// The clusters that need a setting are recorded in /run/keelson/forwarding/NAMESPACE/RECORD, which like the setting
+// does not survive a reboot: one file per cluster, and the value before the first of them in previousName. The last
+// cluster restores that value.
 const previousName = ".was" // not a valid cluster id
 
 // forwarding returns the directory of the records, locked until unlock is called.
@@ -299,7 +305,8 @@ func setSysctl(path, value string) error {
 		return nil
 	}
 	if err := os.WriteFile(path, []byte(value), 0o644); err != nil {
-		return fmt.Errorf("set %s to %s: %w", strings.ReplaceAll(strings.TrimPrefix(path, "/proc/sys/"), "/", "."), value, err)
+		return fmt.Errorf("set %s to %s: %w", strings.ReplaceAll(strings.TrimPrefix(path, "/proc/sys/"), "/", "."),
+			value, err)
 	}
 	return nil
 }

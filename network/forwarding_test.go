@@ -49,10 +49,12 @@ func wantForwarding(t *testing.T, when string, want map[string]string) {
 	}
 }
 
-// TestPurgeRestoresForwarding, when the last cluster of the machine goes that needs it, and only what it was that turned it on.
+// TestPurgeRestoresForwarding, when the last cluster of the machine goes that needs it, and only what it was that
+// turned it on.
 func TestPurgeRestoresForwarding(t *testing.T) {
 	needRoot(t)
-	if os.Getenv(alone) == "" { // in a network namespace of its own: whoever forwards on the whole machine would spoil it
+	// in a network namespace of its own: whoever forwards on the whole machine would spoil it
+	if os.Getenv(alone) == "" {
 		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.v", "-test.run=^"+t.Name()+"$")
 		cmd.Env = append(os.Environ(), alone+"=1")
 		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}

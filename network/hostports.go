@@ -24,7 +24,9 @@ func (n *Network) elements(f family) elements {
 	var out elements
 	for _, l := range n.leases {
 		e := elementsOf(f, l)
-		out.any, out.one, out.hairpin = append(out.any, e.any...), append(out.one, e.one...), append(out.hairpin, e.hairpin...)
+		out.any = append(out.any, e.any...)
+		out.one = append(out.one, e.one...)
+		out.hairpin = append(out.hairpin, e.hairpin...)
 	}
 	return out
 }
@@ -82,7 +84,8 @@ func (n *Network) changePorts(k *kernel, l *lease, change func(*nftables.Set, []
 	k.nftMu.Lock()
 	defer k.nftMu.Unlock()
 	for _, f := range n.families {
-		r, e := n.rules(f, false), elementsOf(f, l)
+		r := n.rules(f, false)
+		e := elementsOf(f, l)
 		for _, c := range []struct {
 			set *nftables.Set
 			els []nftables.SetElement
@@ -98,7 +101,8 @@ func (n *Network) changePorts(k *kernel, l *lease, change func(*nftables.Set, []
 	return k.nft.Flush()
 }
 
-// deleteFlows deletes the conntrack entries of UDP flows to the pod's host ports, which would keep their old destination.
+// deleteFlows deletes the conntrack entries of UDP flows to the pod's host ports, which would keep their old
+// destination.
 func (k *kernel) deleteFlows(l *lease) {
 	for _, p := range l.Ports {
 		if !strings.EqualFold(p.Protocol, "udp") {

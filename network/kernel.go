@@ -37,7 +37,8 @@ func openKernel() (*kernel, error) {
 	if err != nil {
 		rt.Close()
 		if errors.Is(err, unix.EPROTONOSUPPORT) {
-			return nil, errors.New("this kernel has no nftables (CONFIG_NETFILTER_NETLINK, CONFIG_NF_TABLES), which the pod network needs")
+			return nil, errors.New("this kernel has no nftables (CONFIG_NETFILTER_NETLINK, CONFIG_NF_TABLES), which " +
+				"the pod network needs")
 		}
 		return nil, fmt.Errorf("open nftables: %w", err)
 	}
@@ -55,7 +56,8 @@ func hardwareAddr(name string) net.HardwareAddr {
 	return net.HardwareAddr{0x02, sum[0], sum[1], sum[2], sum[3], sum[4]}
 }
 
-// podHardwareAddr derives the MAC address from the pod's IP address, so that neighbour entries stay valid when a new pod gets the address.
+// podHardwareAddr derives the MAC address from the pod's IP address, so that neighbour entries stay valid when a new
+// pod gets the address.
 func podHardwareAddr(a netip.Addr) net.HardwareAddr {
 	if a.Is6() {
 		sum := sha256.Sum256(a.AsSlice())
@@ -65,7 +67,8 @@ func podHardwareAddr(a netip.Addr) net.HardwareAddr {
 	return net.HardwareAddr{0x0a, 0x58, ip[0], ip[1], ip[2], ip[3]}
 }
 
-// links returns the pods' links: those of this network's group, and those on the bridge, where earlier versions attached pods.
+// links returns the pods' links: those of this network's group, and those on the bridge, where earlier versions
+// attached pods.
 func (n *Network) links(k *kernel) ([]string, error) {
 	all, err := linux.Dump(k.rt.LinkList)
 	if err != nil {
@@ -74,14 +77,16 @@ func (n *Network) links(k *kernel) ([]string, error) {
 	var out []string
 	for _, l := range all {
 		a := l.Attrs()
-		if l.Type() == "veth" && (a.Group == n.group && strings.HasPrefix(a.Name, n.linkPrefix()) || k.bridge != 0 && a.MasterIndex == k.bridge) {
+		if l.Type() == "veth" && (a.Group == n.group && strings.HasPrefix(a.Name, n.linkPrefix()) ||
+			k.bridge != 0 && a.MasterIndex == k.bridge) {
 			out = append(out, a.Name)
 		}
 	}
 	return out, nil
 }
 
-// remove deletes a veth pair by one of its links. It takes some 10 ms, because the kernel waits for an RCU grace period.
+// remove deletes a veth pair by one of its links. It takes some 10 ms, because the kernel waits for an RCU grace
+// period.
 func (k *kernel) remove(name string) error {
 	link, err := k.rt.LinkByName(name)
 	if isNoLink(err) {

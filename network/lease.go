@@ -91,7 +91,8 @@ func (n *Network) readLease(id string) (*lease, time.Time, error) {
 	}
 	if damage != nil {
 		kept, aerr := record.SetAside(n.leasePath(id), filepath.Join(n.cfg.Dir, "damaged"))
-		n.log.Error("damaged address lease restored from its copy", "sandbox", id, "kept", kept, "error", errors.Join(damage, aerr))
+		n.log.Error("damaged address lease restored from its copy", "sandbox", id, "kept", kept, "error",
+			errors.Join(damage, aerr))
 		if err := n.writeLease(id, l); err != nil {
 			return nil, time.Time{}, err
 		}
@@ -127,8 +128,8 @@ func decodeLease(b []byte, families []family) (*lease, error) {
 	return &l, nil
 }
 
-// takeLocked adds a lease to the maps; it refuses an address or port in use. A lease that is not fresh was read from disk: its ports may be
-// reserved for the node by now, and then the rules give the node precedence.
+// takeLocked adds a lease to the maps; it refuses an address or port in use. A lease that is not fresh was read from
+// disk: its ports may be reserved for the node by now, and then the rules give the node precedence.
 func (n *Network) takeLocked(id string, l *lease, fresh bool) error {
 	for _, a := range l.Addrs {
 		if owner, taken := n.used[a]; taken {
@@ -141,7 +142,8 @@ func (n *Network) takeLocked(id string, l *lease, fresh bool) error {
 	}
 	for _, k := range keys {
 		if what, taken := n.own[k.port]; taken && fresh {
-			return fmt.Errorf("host port %d/%s belongs to %s of this node; choose another one", k.port, protoName(k.proto), what)
+			return fmt.Errorf("host port %d/%s belongs to %s of this node; choose another one", k.port,
+				protoName(k.proto), what)
 		}
 		if owner, taken := n.ports[k]; taken {
 			return fmt.Errorf("host port %d/%s is taken by sandbox %s", k.port, protoName(k.proto), owner)
@@ -209,7 +211,13 @@ func (n *Network) tryLease(id, netns string, ports []PortMapping) (l *lease, fre
 	if err != nil {
 		return nil, false, err
 	}
-	l = &lease{Addrs: addrs, Link: n.linkName(id), Netns: netns, Ports: ports, Boot: bootID()}
+	l = &lease{
+		Addrs: addrs,
+		Link:  n.linkName(id),
+		Netns: netns,
+		Ports: ports,
+		Boot:  bootID(),
+	}
 	if err := n.takeLocked(id, l, true); err != nil {
 		return nil, false, err
 	}

@@ -35,7 +35,13 @@ func TestNewRefuses(t *testing.T) {
 func TestUsable(t *testing.T) {
 	cidr := netip.MustParsePrefix("10.0.0.0/29")
 	for addr, want := range map[string]bool{
-		"10.0.0.0": false, "10.0.0.1": false, "10.0.0.2": true, "10.0.0.6": true, "10.0.0.7": false, "10.0.0.8": false, "::1": false,
+		"10.0.0.0": false,
+		"10.0.0.1": false,
+		"10.0.0.2": true,
+		"10.0.0.6": true,
+		"10.0.0.7": false,
+		"10.0.0.8": false,
+		"::1":      false,
 	} {
 		if got := usable(cidr, netip.MustParseAddr(addr)); got != want {
 			t.Errorf("usable(%s, %s): got %v, want %v", cidr, addr, got, want)
@@ -51,7 +57,10 @@ func TestKeysOf(t *testing.T) {
 	}{
 		{[]PortMapping{{HostPort: 80, ContainerPort: 80}, {Protocol: "udp", HostPort: 80, ContainerPort: 80}}, ""},
 		{[]PortMapping{{HostPort: 80, ContainerPort: 80}, {HostPort: 80, ContainerPort: 81, HostIP: ip}}, ""},
-		{[]PortMapping{{HostPort: 80, ContainerPort: 80}, {HostPort: 80, ContainerPort: 81}}, "host port 80/TCP is mapped twice"},
+		{
+			[]PortMapping{{HostPort: 80, ContainerPort: 80}, {HostPort: 80, ContainerPort: 81}},
+			"host port 80/TCP is mapped twice",
+		},
 		{[]PortMapping{{HostPort: 0, ContainerPort: 80}}, "ports begin at 1"},
 		{[]PortMapping{{Protocol: "ICMP", HostPort: 1, ContainerPort: 80}}, "want TCP, UDP or SCTP"},
 		{[]PortMapping{{HostPort: 1, ContainerPort: 80, HostIP: netip.MustParseAddr("::1")}}, ""},
@@ -74,8 +83,11 @@ func TestDamagedAndOldLeasesAreDropped(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, text := range map[string]string{
-		"garbage": "{", ".half": "{}", "outside": `{"addrs":["10.1.0.1"],"boot":"` + bootID() + `"}`,
-		"earlier": `{"addrs":["10.42.0.9"],"boot":"other"}`, "thief": `{"addrs":["10.42.0.2"],"link":"` + n.linkName("thief") + `","boot":"` + bootID() + `"}`,
+		"garbage": "{",
+		".half":   "{}",
+		"outside": `{"addrs":["10.1.0.1"],"boot":"` + bootID() + `"}`,
+		"earlier": `{"addrs":["10.42.0.9"],"boot":"other"}`,
+		"thief":   `{"addrs":["10.42.0.2"],"link":"` + n.linkName("thief") + `","boot":"` + bootID() + `"}`,
 	} {
 		if err := os.WriteFile(n.leasePath(name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
@@ -130,7 +142,9 @@ func TestDamagedLeaseIsRestored(t *testing.T) {
 }
 
 func FuzzDecodeLease(f *testing.F) {
-	f.Add([]byte(`{"addrs":["10.42.0.2"],"link":"kv-1","netns":"/x","ports":[{"protocol":"TCP","hostIP":"","hostPort":1,"containerPort":2}],"boot":"b"}`))
+	f.Add(
+		[]byte(
+			`{"addrs":["10.42.0.2"],"link":"kv-1","netns":"/x","ports":[{"protocol":"TCP","hostIP":"","hostPort":1,"containerPort":2}],"boot":"b"}`))
 	f.Add([]byte(`{"addrs":["10.42.1.2"],"link":"../x"}`))
 	f.Add([]byte(`{"addrs":["10.42.0.3","::1"],"ports":[{"protocol":"SCTP","hostIP":"::","hostPort":70000}]}`))
 	families, err := familiesOf(ranges("10.42.0.0/24", "fd00::/64"))
@@ -139,7 +153,8 @@ func FuzzDecodeLease(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		l, err := decodeLease(b, families)
-		if err == nil && (len(l.Addrs) == 0 || len(l.Addrs) > 2 || !usable(families[0].pods, l.Addrs[0]) && !usable(families[1].pods, l.Addrs[0])) {
+		if err == nil && (len(l.Addrs) == 0 || len(l.Addrs) > 2 || !usable(families[0].pods, l.Addrs[0]) && !usable(
+			families[1].pods, l.Addrs[0])) {
 			t.Errorf("%q: accepted %v", b, l.Addrs)
 		}
 	})

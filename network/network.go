@@ -20,17 +20,18 @@ import (
 
 // Config configures a Network.
 type Config struct {
-	// ID is the cluster's short id, at most 12 of a-z, 0-9 and "-": the bridge is kl-<ID>, the nftables table keelson-<ID>.
+	// ID is the cluster's short id, at most 12 of a-z, 0-9 and "-": the bridge is kl-<ID>, the nftables table
+	// keelson-<ID>.
 	ID string
 	// Dir keeps the leases.
 	Dir string
 	// RunDir holds state that must not survive a reboot, of all clusters on this machine; /run/keelson when empty.
 	RunDir string
-	// PodCIDRs are this node's ranges of pod addresses, one or one of each IP family. The first address of each is the pods'
-	// gateway. IPv4 from /30 to /8, IPv6 from /126 to /32.
+	// PodCIDRs are this node's ranges of pod addresses, one or one of each IP family. The first address of each is the
+	// pods' gateway. IPv4 from /30 to /8, IPv6 from /126 to /32.
 	PodCIDRs []netip.Prefix
-	// Plugins: CNI plugins attach pods, with addresses that this network does not know. It then only provides the gateway address, and
-	// serves the pods that it attached before.
+	// Plugins: CNI plugins attach pods, with addresses that this network does not know. It then only provides the
+	// gateway address, and serves the pods that it attached before.
 	Plugins bool
 	// MTU of the pods' links; 0 means 1500.
 	MTU int
@@ -93,10 +94,21 @@ func New(cfg Config) (*Network, error) {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	n := &Network{
-		cfg: cfg, mtu: cfg.MTU, families: families, log: cfg.Log,
-		bridge: "kl-" + cfg.ID, group: GroupOf(cfg.ID), table: "keelson-" + cfg.ID,
-		leases: map[string]*lease{}, used: map[netip.Addr]string{}, last: map[int]netip.Addr{}, ports: map[portKey]string{}, own: map[uint16]string{},
-		wake: make(chan struct{}, 1), started: make(chan struct{}), going: map[string][]netip.Addr{},
+		cfg:      cfg,
+		mtu:      cfg.MTU,
+		families: families,
+		log:      cfg.Log,
+		bridge:   "kl-" + cfg.ID,
+		group:    GroupOf(cfg.ID),
+		table:    "keelson-" + cfg.ID,
+		leases:   map[string]*lease{},
+		used:     map[netip.Addr]string{},
+		last:     map[int]netip.Addr{},
+		ports:    map[portKey]string{},
+		own:      map[uint16]string{},
+		wake:     make(chan struct{}, 1),
+		started:  make(chan struct{}),
+		going:    map[string][]netip.Addr{},
 	}
 	n.begun = sync.OnceFunc(func() { close(n.started) })
 	if err := n.readLeases(); err != nil {
@@ -114,16 +126,16 @@ func (n *Network) Group() uint32 { return n.group }
 // Gateway returns the pods' default gateway in the first family: the address of the node for its pods.
 func (n *Network) Gateway() netip.Addr { return n.families[0].gateway }
 
-// SetMTU sets the MTU of pods that are attached from now on. Others keep theirs: the kernel sends them an ICMP error when a packet is too
-// long for a tunnel. It may be called at any time.
+// SetMTU sets the MTU of pods that are attached from now on. Others keep theirs: the kernel sends them an ICMP error
+// when a packet is too long for a tunnel. It may be called at any time.
 func (n *Network) SetMTU(mtu int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.mtu = mtu
 }
 
-// Run sets up the network, calls ready, and deletes detached links in the background until ctx is done. Pods stay attached when it
-// returns.
+// Run sets up the network, calls ready, and deletes detached links in the background until ctx is done. Pods stay
+// attached when it returns.
 func (n *Network) Run(ctx context.Context, ready func()) error {
 	defer n.begun()
 	k, err := openKernel()
@@ -159,8 +171,9 @@ func (n *Network) undo(ctx context.Context) error {
 	return n.Purge(context.WithoutCancel(ctx))
 }
 
-// Attach sets lo up in the namespace at netnsPath, adds an eth0 with addresses and a default route, and opens the host ports. It waits
-// until Run has set up the network. It returns the pod's addresses; a repeated call for id returns the same ones.
+// Attach sets lo up in the namespace at netnsPath, adds an eth0 with addresses and a default route, and opens the host
+// ports. It waits until Run has set up the network. It returns the pod's addresses; a repeated call for id returns the
+// same ones.
 func (n *Network) Attach(ctx context.Context, id, netnsPath string, ports []PortMapping) ([]netip.Addr, error) {
 	if err := checkID(id); err != nil {
 		return nil, err
@@ -196,8 +209,8 @@ func (n *Network) Attach(ctx context.Context, id, netnsPath string, ports []Port
 	return l.Addrs, nil
 }
 
-// Detach undoes Attach. When it returns the ports are free. The link is deleted in the background, because that is slow, and then the
-// addresses are free. It is idempotent.
+// Detach undoes Attach. When it returns the ports are free. The link is deleted in the background, because that is
+// slow, and then the addresses are free. It is idempotent.
 func (n *Network) Detach(ctx context.Context, id string) error {
 	if err := checkID(id); err != nil {
 		return err

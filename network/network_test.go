@@ -24,14 +24,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestMain runs this package's tests in a network namespace of their own: nothing they do reaches the machine's network.
+// TestMain runs this package's tests in a network namespace of their own: nothing they do reaches the machine's
+// network.
 func TestMain(m *testing.M) {
 	if os.Getuid() != 0 || os.Getenv("KEELSON_TEST_NETNS") != "" {
 		os.Exit(m.Run())
 	}
 	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
 	cmd.Env = append(os.Environ(), "KEELSON_TEST_NETNS=1")
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	cmd.Stdin = os.Stdin
+	cmd.Stdout = os.Stdout
+	cmd.Stderr = os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
 	runtime.LockOSThread() // Pdeathsig is about this thread
 	err := cmd.Run()
@@ -125,8 +128,10 @@ func newConfig(t testing.TB) Config {
 	t.Helper()
 	nextID++
 	return Config{
-		ID:  fmt.Sprintf("t%d", nextID),
-		Dir: t.TempDir(), RunDir: t.TempDir(), PodCIDRs: ranges(fmt.Sprintf("10.99.%d.0/24", nextID)),
+		ID:       fmt.Sprintf("t%d", nextID),
+		Dir:      t.TempDir(),
+		RunDir:   t.TempDir(),
+		PodCIDRs: ranges(fmt.Sprintf("10.99.%d.0/24", nextID)),
 	}
 }
 
@@ -138,7 +143,8 @@ func start(t testing.TB, cfg Config) (n *Network, stop func()) {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	ready, ended := make(chan struct{}), make(chan error, 1)
+	ready := make(chan struct{})
+	ended := make(chan error, 1)
 	go func() { ended <- n.Run(ctx, func() { close(ready) }) }() // ends when stop cancels ctx
 	select {
 	case <-ready:
@@ -269,8 +275,10 @@ func TestPodsReachEachOtherAndTheNode(t *testing.T) {
 	needRoot(t)
 	bringUp(t)
 	n, _ := start(t, newConfig(t))
-	nsA, nsB := newNetns(t), newNetns(t)
-	a, b := attach(t, n, "a", nsA), attach(t, n, "b", nsB)
+	nsA := newNetns(t)
+	nsB := newNetns(t)
+	a := attach(t, n, "a", nsA)
+	b := attach(t, n, "b", nsB)
 	serveIn(t, nsB, ":80")
 	wantAnswer(t, "pod to pod", nsA, b.String()+":80", a.String())
 	wantAnswer(t, "node to pod", "", b.String()+":80", n.Gateway().String())
@@ -297,11 +305,17 @@ func TestHostPorts(t *testing.T) {
 	bringUp(t)
 	n, _ := start(t, newConfig(t))
 	outside, uplink := newOutside(t)
-	nsA, nsB := newNetns(t), newNetns(t)
+	nsA := newNetns(t)
+	nsB := newNetns(t)
 	other := netip.MustParseAddr("127.0.0.3")
 	a := attach(t, n, "a", nsA,
 		PortMapping{Protocol: "TCP", HostPort: 8080, ContainerPort: 80},
-		PortMapping{Protocol: "TCP", HostPort: 8081, ContainerPort: 80, HostIP: other})
+		PortMapping{
+			Protocol:      "TCP",
+			HostPort:      8081,
+			ContainerPort: 80,
+			HostIP:        other,
+		})
 	b := attach(t, n, "b", nsB)
 	serveIn(t, nsA, ":80")
 	serveIn(t, outside, ":90")
@@ -315,7 +329,9 @@ func TestHostPorts(t *testing.T) {
 	if got, err := ask(t, "", "127.0.0.1:8081"); err == nil {
 		t.Errorf("a port of 127.0.0.3 answered %q on 127.0.0.1", got)
 	}
-	_, err := n.Attach(t.Context(), "c", newNetns(t), []PortMapping{{Protocol: "TCP", HostPort: 8080, ContainerPort: 1}})
+	_, err := n.Attach(t.Context(), "c", newNetns(t), []PortMapping{
+		{Protocol: "TCP", HostPort: 8080, ContainerPort: 1},
+	})
 	if err == nil || !strings.Contains(err.Error(), "host port 8080/TCP is taken by sandbox a") {
 		t.Errorf("taken port: got %v", err)
 	}
@@ -339,7 +355,11 @@ func newOutside(t *testing.T) (ns, nodeAddr string) {
 		t.Fatal(err)
 	}
 	defer func() { _ = fd.Close() }()
-	up := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "up0"}, PeerName: "eth0", PeerNamespace: netlink.NsFd(int(fd))}
+	up := &netlink.Veth{
+		LinkAttrs:     netlink.LinkAttrs{Name: "up0"},
+		PeerName:      "eth0",
+		PeerNamespace: netlink.NsFd(int(fd)),
+	}
 	if err := netlink.LinkAdd(up); err != nil {
 		t.Fatal(err)
 	}
@@ -390,7 +410,10 @@ func TestPodsCannotReachTheNodesLoopback(t *testing.T) {
 		}
 		eth, _ := netlink.LinkByName(podLink)
 		rerr = errors.Join(rerr, netlink.RouteAdd(&netlink.Route{
-			LinkIndex: eth.Attrs().Index, Gw: n.Gateway().AsSlice(), Dst: ipNet(loopNet), Flags: int(netlink.FLAG_ONLINK),
+			LinkIndex: eth.Attrs().Index,
+			Gw:        n.Gateway().AsSlice(),
+			Dst:       ipNet(loopNet),
+			Flags:     int(netlink.FLAG_ONLINK),
 		}))
 	})
 	if rerr != nil {
@@ -406,10 +429,14 @@ func TestRestartKeepsAddressesAndPorts(t *testing.T) {
 	bringUp(t)
 	cfg := newConfig(t)
 	n, stop := start(t, cfg)
-	nsA, nsB := newNetns(t), newNetns(t)
+	nsA := newNetns(t)
+	nsB := newNetns(t)
 	a := attach(t, n, "a", nsA, PortMapping{HostPort: 8090, ContainerPort: 80})
 	serveIn(t, nsA, ":80")
-	stray := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "kv-stray", MasterIndex: n.kernel.bridge}, PeerName: "kv-stray2"}
+	stray := &netlink.Veth{
+		LinkAttrs: netlink.LinkAttrs{Name: "kv-stray", MasterIndex: n.kernel.bridge},
+		PeerName:  "kv-stray2",
+	}
 	if err := netlink.LinkAdd(stray); err != nil {
 		t.Fatal(err)
 	}
@@ -459,7 +486,8 @@ func TestDetachIsIdempotentAndFreesTheAddress(t *testing.T) {
 	for i := range 5 {
 		attach(t, n, fmt.Sprintf("q%d", i), newNetns(t))
 	}
-	if _, err := n.Attach(t.Context(), "q5", newNetns(t), nil); err == nil || !strings.Contains(err.Error(), "no free address in 10.98.0.0/29") {
+	if _, err := n.Attach(t.Context(), "q5", newNetns(t), nil); err == nil ||
+		!strings.Contains(err.Error(), "no free address in 10.98.0.0/29") {
 		t.Errorf("full: got %v", err)
 	}
 }
@@ -489,8 +517,12 @@ func TestDroppingFirewallIsOpened(t *testing.T) {
 	drop := nftables.ChainPolicyDrop
 	filter := c.AddTable(&nftables.Table{Name: "filter", Family: nftables.TableFamilyIPv4})
 	fw := c.AddChain(&nftables.Chain{
-		Name: "FORWARD", Table: filter, Type: nftables.ChainTypeFilter,
-		Hooknum: nftables.ChainHookForward, Priority: nftables.ChainPriorityFilter, Policy: &drop,
+		Name:     "FORWARD",
+		Table:    filter,
+		Type:     nftables.ChainTypeFilter,
+		Hooknum:  nftables.ChainHookForward,
+		Priority: nftables.ChainPriorityFilter,
+		Policy:   &drop,
 	})
 	if err := c.Flush(); err != nil {
 		t.Fatal(err)

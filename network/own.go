@@ -14,8 +14,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Reserve reserves a port of this node for a listener of the node itself; what names it ("the API server"). No pod gets it as a host port, and
-// packets to the port always reach the node, even if an earlier pod has it as a host port. It may be called at any time.
+// Reserve reserves a port of this node for a listener of the node itself; what names it ("the API server"). No pod gets
+// it as a host port, and packets to the port always reach the node, even if an earlier pod has it as a host port. It
+// may be called at any time.
 func (n *Network) Reserve(port uint16, what string) error {
 	n.mu.Lock()
 	n.own[port] = what
@@ -80,7 +81,8 @@ func (n *Network) checkPortsFree(ctx context.Context, ports []PortMapping) error
 				host = ip
 			}
 			if err := listenOnce(ctx, proto, netip.AddrPortFrom(host, p.HostPort)); errors.Is(err, unix.EADDRINUSE) {
-				return fmt.Errorf("host port %d/%s is in use: a process of the node listens on it", p.HostPort, protoName(proto))
+				return fmt.Errorf("host port %d/%s is in use: a process of the node listens on it", p.HostPort,
+					protoName(proto))
 			}
 			// Other errors are ignored, such as an address that the node does not have yet.
 		}

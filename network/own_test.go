@@ -35,7 +35,8 @@ func TestPodsCannotTakeTheNodesPorts(t *testing.T) {
 	bringUp(t)
 	cfg := newConfig(t)
 	n, stop := start(t, cfg)
-	ns, thiefs := newNetns(t), newNetns(t)
+	ns := newNetns(t)
+	thiefs := newNetns(t)
 	if err := n.Reserve(6443, "the API server"); err != nil {
 		t.Fatal(err)
 	}
@@ -54,7 +55,10 @@ func TestPodsCannotTakeTheNodesPorts(t *testing.T) {
 	refused(n, mine, PortMapping{HostPort: 6443, ContainerPort: 80})
 	refused(n, mine, PortMapping{HostPort: 6443, ContainerPort: 80, HostIP: netip.MustParseAddr("127.0.0.1")})
 	refused(n, "host port 6443/UDP belongs to", PortMapping{Protocol: "UDP", HostPort: 6443, ContainerPort: 80})
-	refused(n, "host port 2222/TCP is in use: a process of the node listens on it", PortMapping{HostPort: 2222, ContainerPort: 80})
+	refused(n, "host port 2222/TCP is in use: a process of the node listens on it", PortMapping{
+		HostPort:      2222,
+		ContainerPort: 80,
+	})
 	refused(n, "is in use", PortMapping{HostPort: 2222, ContainerPort: 80, HostIP: netip.MustParseAddr("127.0.0.1")})
 	attach(t, n, "pod", ns, PortMapping{HostPort: 10250, ContainerPort: 80})
 	serveIn(t, ns, ":80")

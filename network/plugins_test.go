@@ -11,8 +11,8 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// TestPlugins: where plugins attach pods, the range may be on a bridge of theirs; bridges pass the node's rules; pods from before go on;
-// and nothing is masqueraded once they have gone.
+// TestPlugins: where plugins attach pods, the range may be on a bridge of theirs; bridges pass the node's rules; pods
+// from before go on; and nothing is masqueraded once they have gone.
 func TestPlugins(t *testing.T) {
 	needRoot(t)
 	newOutside(t)
@@ -43,7 +43,8 @@ func TestPlugins(t *testing.T) {
 	n, stop = start(t, cfg)
 	serveIn(t, nsA, ":80")
 	wantAnswer(t, "node to a pod from before", "", a.String()+":80", n.Gateway().String())
-	addrs, err := netlink.AddrList(&netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Index: linkIndex(t, n.Bridge())}}, netlink.FAMILY_V4)
+	addrs, err := netlink.AddrList(&netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Index: linkIndex(t, n.Bridge())}},
+		netlink.FAMILY_V4)
 	if err != nil || len(addrs) != 1 || addrs[0].IPNet.String() != n.Gateway().String()+"/32" {
 		t.Errorf("the node has %v, %v; want its gateway's address alone", addrs, err)
 	}

@@ -65,10 +65,16 @@ func (n *Network) addVeth(k *kernel, l *lease, ns netns.NsHandle) error {
 	mtu := n.mtu
 	n.mu.Unlock()
 	attrs := netlink.NewLinkAttrs()
-	attrs.Name, attrs.MTU, attrs.Group, attrs.Flags = l.Link, mtu, n.group, net.FlagUp
+	attrs.Name = l.Link
+	attrs.MTU = mtu
+	attrs.Group = n.group
+	attrs.Flags = net.FlagUp
 	attrs.HardwareAddr = hardwareAddr(l.Link)
 	veth := &netlink.Veth{
-		LinkAttrs: attrs, PeerName: podLink, PeerNamespace: netlink.NsFd(int(ns)), PeerHardwareAddr: podHardwareAddr(l.Addrs[0]),
+		LinkAttrs:        attrs,
+		PeerName:         podLink,
+		PeerNamespace:    netlink.NsFd(int(ns)),
+		PeerHardwareAddr: podHardwareAddr(l.Addrs[0]),
 	}
 	if err := k.rt.LinkAdd(veth); err != nil {
 		return err
@@ -79,7 +85,8 @@ func (n *Network) addVeth(k *kernel, l *lease, ns netns.NsHandle) error {
 	return n.addRoutes(k, veth.Attrs().Index, l)
 }
 
-// addRoutes adds the host's routes to the pod's addresses, and permanent neighbour entries, so that neither ARP nor NDP is needed.
+// addRoutes adds the host's routes to the pod's addresses, and permanent neighbour entries, so that neither ARP nor NDP
+// is needed.
 func (n *Network) addRoutes(k *kernel, index int, l *lease) error {
 	mac := podHardwareAddr(l.Addrs[0])
 	for _, a := range l.Addrs {
@@ -87,7 +94,12 @@ func (n *Network) addRoutes(k *kernel, index int, l *lease) error {
 		if !ok {
 			continue
 		}
-		route := &netlink.Route{LinkIndex: index, Dst: hostRange(a), Src: f.gateway.AsSlice(), Scope: netlink.SCOPE_LINK}
+		route := &netlink.Route{
+			LinkIndex: index,
+			Dst:       hostRange(a),
+			Src:       f.gateway.AsSlice(),
+			Scope:     netlink.SCOPE_LINK,
+		}
 		if err := k.rt.RouteReplace(route); err != nil {
 			return fmt.Errorf("add route to %s: %w", a, err)
 		}
@@ -99,7 +111,12 @@ func (n *Network) addRoutes(k *kernel, index int, l *lease) error {
 }
 
 func neighbour(index int, a netip.Addr, mac net.HardwareAddr) *netlink.Neigh {
-	return &netlink.Neigh{LinkIndex: index, State: netlink.NUD_PERMANENT, IP: a.AsSlice(), HardwareAddr: mac}
+	return &netlink.Neigh{
+		LinkIndex:    index,
+		State:        netlink.NUD_PERMANENT,
+		IP:           a.AsSlice(),
+		HardwareAddr: mac,
+	}
 }
 
 // repairRoutes adds the routes to all pods again: they are lost when an administrator sets a link down and up.
@@ -129,7 +146,8 @@ func (n *Network) repairRoutes(k *kernel) error {
 	return nil
 }
 
-// configure sets up the pod's end: its addresses as host prefixes, and the default route by the gateway, which is on-link.
+// configure sets up the pod's end: its addresses as host prefixes, and the default route by the gateway, which is
+// on-link.
 func (n *Network) configure(inside *netlink.Handle, l *lease) error {
 	lo := &netlink.Device{LinkAttrs: netlink.LinkAttrs{Name: "lo", Index: 1}}
 	if err := inside.LinkSetUp(lo); err != nil {
@@ -161,8 +179,8 @@ func (n *Network) configure(inside *netlink.Handle, l *lease) error {
 	return nil
 }
 
-// connected reports whether the pod has its address and its link is of this network. A link of an earlier version, on the bridge, does not
-// change.
+// connected reports whether the pod has its address and its link is of this network. A link of an earlier version, on
+// the bridge, does not change.
 func (n *Network) connected(k *kernel, inside *netlink.Handle, l *lease) bool {
 	host, err := k.rt.LinkByName(l.Link)
 	if err != nil {
@@ -183,5 +201,6 @@ func (n *Network) connected(k *kernel, inside *netlink.Handle, l *lease) bool {
 	if !slices.ContainsFunc(have, func(a netlink.Addr) bool { return a.IP.Equal(l.Addrs[0].AsSlice()) }) {
 		return false
 	}
-	return bridged || n.setUpPodLink(l.Link) == nil && n.addRoutes(k, host.Attrs().Index, l) == nil && n.configure(inside, l) == nil
+	return bridged || n.setUpPodLink(l.Link) == nil && n.addRoutes(k, host.Attrs().Index, l) == nil && n.configure(
+		inside, l) == nil
 }

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Purge removes everything of this network in the kernel and on disk: pods' links, bridge, rules and leases. It restores the forwarding
-// settings. Attached pods lose their network. Run must not be running; nothing need exist.
+// Purge removes everything of this network in the kernel and on disk: pods' links, bridge, rules and leases. It
+// restores the forwarding settings. Attached pods lose their network. Run must not be running; nothing need exist.
 func (n *Network) Purge(_ context.Context) error {
 	k, err := openKernel()
 	if err != nil {

@@ -17,14 +17,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestPodsAreRouted: what pods of a node send each other passes the node's forward hook, whatever br_netfilter does, also after
-// address translation.
+// TestPodsAreRouted: what pods of a node send each other passes the node's forward hook, whatever br_netfilter does,
+// also after address translation.
 func TestPodsAreRouted(t *testing.T) {
 	needRoot(t)
 	bringUp(t)
 	n, _ := start(t, newConfig(t))
-	nsA, nsB := newNetns(t), newNetns(t)
-	a, b := attach(t, n, "a", nsA), attach(t, n, "b", nsB)
+	nsA := newNetns(t)
+	nsB := newNetns(t)
+	a := attach(t, n, "a", nsA)
+	b := attach(t, n, "b", nsB)
 	serveIn(t, nsB, ":80")
 	c, err := nftables.New()
 	if err != nil {
@@ -32,15 +34,31 @@ func TestPodsAreRouted(t *testing.T) {
 	}
 	tab := c.AddTable(&nftables.Table{Name: "watch", Family: nftables.TableFamilyIPv4})
 	fwd := c.AddChain(&nftables.Chain{
-		Name: "f", Table: tab, Type: nftables.ChainTypeFilter, Hooknum: nftables.ChainHookForward, Priority: nftables.ChainPriorityFilter,
+		Name:     "f",
+		Table:    tab,
+		Type:     nftables.ChainTypeFilter,
+		Hooknum:  nftables.ChainHookForward,
+		Priority: nftables.ChainPriorityFilter,
 	})
 	counted := c.AddRule(&nftables.Rule{Table: tab, Chain: fwd, Exprs: []expr.Any{&expr.Counter{}}})
 	pre := c.AddChain(&nftables.Chain{
-		Name: "p", Table: tab, Type: nftables.ChainTypeNAT, Hooknum: nftables.ChainHookPrerouting, Priority: nftables.ChainPriorityNATDest,
+		Name:     "p",
+		Table:    tab,
+		Type:     nftables.ChainTypeNAT,
+		Hooknum:  nftables.ChainHookPrerouting,
+		Priority: nftables.ChainPriorityNATDest,
 	})
 	r := n.rules(n.families[0], false)
-	c.AddRule(&nftables.Rule{Table: tab, Chain: pre, Exprs: append(r.inPrefix(r.dst, netip.MustParsePrefix("10.96.0.1/32"), expr.CmpOpEq),
-		&expr.Immediate{Register: 1, Data: b.AsSlice()}, &expr.NAT{Type: expr.NATTypeDestNAT, Family: unix.NFPROTO_IPV4, RegAddrMin: 1})})
+	c.AddRule(&nftables.Rule{
+		Table: tab,
+		Chain: pre,
+		Exprs: append(r.inPrefix(r.dst, netip.MustParsePrefix("10.96.0.1/32"), expr.CmpOpEq),
+			&expr.Immediate{Register: 1, Data: b.AsSlice()}, &expr.NAT{
+				Type:       expr.NATTypeDestNAT,
+				Family:     unix.NFPROTO_IPV4,
+				RegAddrMin: 1,
+			}),
+	})
 	if err := c.Flush(); err != nil {
 		t.Fatal(err)
 	}
@@ -51,7 +69,8 @@ func TestPodsAreRouted(t *testing.T) {
 		}
 	})
 	for _, v := range []string{"0", "1"} {
-		if err := os.WriteFile("/proc/sys/net/bridge/bridge-nf-call-iptables", []byte(v), 0o644); err != nil && !os.IsNotExist(err) {
+		if err := os.WriteFile("/proc/sys/net/bridge/bridge-nf-call-iptables", []byte(v), 0o644); err != nil &&
+			!os.IsNotExist(err) {
 			t.Fatal(err)
 		}
 		wantAnswer(t, "straight", nsA, b.String()+":80", a.String())
@@ -78,7 +97,8 @@ func TestBridgedPodsKeepWorking(t *testing.T) {
 	bringUp(t)
 	cfg := newConfig(t)
 	n, stop := start(t, cfg)
-	nsOld, nsNew := newNetns(t), newNetns(t)
+	nsOld := newNetns(t)
+	nsNew := newNetns(t)
 	l, _, err := n.tryLease("old", nsOld, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -93,8 +113,14 @@ func TestBridgedPodsKeepWorking(t *testing.T) {
 	}
 	defer func() { _ = fd.Close() }()
 	err = netlink.LinkAdd(&netlink.Veth{
-		LinkAttrs: netlink.LinkAttrs{Name: l.Link, MTU: 1500, MasterIndex: n.kernel.bridge, Flags: net.FlagUp},
-		PeerName:  podLink, PeerNamespace: netlink.NsFd(int(fd)),
+		LinkAttrs: netlink.LinkAttrs{
+			Name:        l.Link,
+			MTU:         1500,
+			MasterIndex: n.kernel.bridge,
+			Flags:       net.FlagUp,
+		},
+		PeerName:      podLink,
+		PeerNamespace: netlink.NsFd(int(fd)),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -134,12 +160,15 @@ func reachInBoth(t *testing.T, cidrs []string) {
 	cfg := newConfig(t)
 	cfg.PodCIDRs = ranges(cidrs...)
 	n, _ := start(t, cfg)
-	nsA, nsB := newNetns(t), newNetns(t)
+	nsA := newNetns(t)
+	nsB := newNetns(t)
 	attach(t, n, "a", nsA, PortMapping{HostPort: 8086, ContainerPort: 80})
 	attach(t, n, "b", nsB)
 	serveIn(t, nsA, ":80")
 	for i := range cidrs {
-		a, b, gw := n.leases["a"].Addrs[i], n.leases["b"].Addrs[i], n.families[i].gateway
+		a := n.leases["a"].Addrs[i]
+		b := n.leases["b"].Addrs[i]
+		gw := n.families[i].gateway
 		wantAnswer(t, "pod to pod", nsB, netip.AddrPortFrom(a, 80).String(), b.String())
 		wantAnswer(t, "node to pod", "", netip.AddrPortFrom(a, 80).String(), gw.String())
 		wantAnswer(t, "host port", nsB, netip.AddrPortFrom(gw, 8086).String(), b.String())
@@ -155,7 +184,8 @@ func TestPodsSendFromTheirOwnAddress(t *testing.T) {
 	cfg := newConfig(t)
 	cfg.PodCIDRs = ranges("10.98.9.0/24", "fd00:98:9::/64")
 	n, _ := start(t, cfg)
-	nsA, nsB := newNetns(t), newNetns(t)
+	nsA := newNetns(t)
+	nsB := newNetns(t)
 	attach(t, n, "a", nsA)
 	attach(t, n, "b", nsB)
 	for i, thief := range []string{"10.98.9.77", "fd00:98:9::77"} {
@@ -170,7 +200,8 @@ func TestPodsSendFromTheirOwnAddress(t *testing.T) {
 		inside(t, nsA, func() {
 			eth, _ := netlink.LinkByName(podLink)
 			if err = netlink.AddrAdd(eth, address(hostRange(addr))); err == nil {
-				c, err = net.DialUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(addr, 0)), net.UDPAddrFromAddrPort(netip.AddrPortFrom(b, 99)))
+				c, err = net.DialUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(addr, 0)),
+					net.UDPAddrFromAddrPort(netip.AddrPortFrom(b, 99)))
 			}
 		})
 		if err != nil {
@@ -179,7 +210,8 @@ func TestPodsSendFromTheirOwnAddress(t *testing.T) {
 		_, _ = c.Write([]byte("mine"))
 		_ = c.Close()
 		inside(t, nsA, func() { // what comes after it arrives
-			c, err = net.DialUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(n.leases["a"].Addrs[i], 0)), net.UDPAddrFromAddrPort(netip.AddrPortFrom(b, 99)))
+			c, err = net.DialUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(n.leases["a"].Addrs[i], 0)),
+				net.UDPAddrFromAddrPort(netip.AddrPortFrom(b, 99)))
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -197,13 +229,16 @@ func TestPodsSendFromTheirOwnAddress(t *testing.T) {
 		if err != nil || string(buf[:m]) != "own" {
 			t.Errorf("got %q from %s, %v", buf[:m], from, err)
 		}
-		_, _ = c.Close(), s.Close()
+		_ = c.Close()
+		_ = s.Close()
 	}
 }
 
 func TestClusterSet(t *testing.T) {
-	got := disjoint(ranges("10.42.1.0/24", "10.42.0.0/16", "10.41.0.0/24", "fd00::/64", "10.42.0.0/16", "255.0.0.0/8"), true)
-	if want := ranges("10.41.0.0/24", "10.42.0.0/16", "255.0.0.0/8"); len(got) != 3 || got[0] != want[0] || got[1] != want[1] || got[2] != want[2] {
+	got := disjoint(ranges("10.42.1.0/24", "10.42.0.0/16", "10.41.0.0/24", "fd00::/64", "10.42.0.0/16", "255.0.0.0/8"),
+		true)
+	if want := ranges("10.41.0.0/24", "10.42.0.0/16", "255.0.0.0/8"); len(got) != 3 || got[0] != want[0] ||
+		got[1] != want[1] || got[2] != want[2] {
 		t.Errorf("got %v, want %v", got, want)
 	}
 	if a := after(netip.MustParsePrefix("10.42.0.0/23")); a.String() != "10.42.2.0" {
@@ -230,7 +265,11 @@ func TestMasqueradeOnlyWhatLeaves(t *testing.T) {
 	var err error
 	inside(t, outside, func() {
 		eth, _ := netlink.LinkByName(podLink)
-		err = netlink.RouteAdd(&netlink.Route{LinkIndex: eth.Attrs().Index, Dst: ipNet(n.families[0].pods), Gw: net.ParseIP(uplink)})
+		err = netlink.RouteAdd(&netlink.Route{
+			LinkIndex: eth.Attrs().Index,
+			Dst:       ipNet(n.families[0].pods),
+			Gw:        net.ParseIP(uplink),
+		})
 	})
 	if err != nil {
 		t.Fatal(err)

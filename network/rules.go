@@ -45,11 +45,13 @@ import (
 //
 // cluster holds the destinations without masquerading (SetCluster): the pod ranges of all nodes, and the nodes.
 //
-// hairpin holds each pod with host ports, paired with itself: if a pod connects to itself by its host port, it would drop packets from its own
-// address, so they are sent from the gateway. All other connections keep their source address.
+// hairpin holds each pod with host ports, paired with itself: if a pod connects to itself by its host port, it would
+// drop packets from its own address, so they are sent from the gateway. All other connections keep their source
+// address.
 //
-// guard drops packets of pods to the node's loopback, which route_localnet on their links would allow; in IPv6 it drops packets with another
-// source than the pod's address, as rp_filter does in IPv4. redirects drops ICMP redirects to pods, for which there is no shorter path.
+// guard drops packets of pods to the node's loopback, which route_localnet on their links would allow; in IPv6 it drops
+// packets with another source than the pod's address, as rp_filter does in IPv4. redirects drops ICMP redirects to
+// pods, for which there is no shorter path.
 
 const (
 	reg1   = 1 // the first 16-byte register
@@ -79,13 +81,31 @@ type familyExprs struct {
 func (f family) exprs() familyExprs {
 	if f.is4() {
 		return familyExprs{
-			table: nftables.TableFamilyIPv4, addr: nftables.TypeIPAddr, len: 4, src: 12, dst: 16, after: ctAddr + 1, number: unix.NFPROTO_IPV4,
-			loop: loopNet, multicast: netip.MustParsePrefix("224.0.0.0/4"), icmp: unix.IPPROTO_ICMP, redirect: 5,
+			table:     nftables.TableFamilyIPv4,
+			addr:      nftables.TypeIPAddr,
+			len:       4,
+			src:       12,
+			dst:       16,
+			after:     ctAddr + 1,
+			number:    unix.NFPROTO_IPV4,
+			loop:      loopNet,
+			multicast: netip.MustParsePrefix("224.0.0.0/4"),
+			icmp:      unix.IPPROTO_ICMP,
+			redirect:  5,
 		}
 	}
 	return familyExprs{
-		table: nftables.TableFamilyIPv6, addr: nftables.TypeIP6Addr, len: 16, src: 8, dst: 24, after: ctAddr + 4, number: unix.NFPROTO_IPV6,
-		loop: loopNet6, multicast: netip.MustParsePrefix("ff00::/8"), icmp: unix.IPPROTO_ICMPV6, redirect: 137,
+		table:     nftables.TableFamilyIPv6,
+		addr:      nftables.TypeIP6Addr,
+		len:       16,
+		src:       8,
+		dst:       24,
+		after:     ctAddr + 4,
+		number:    unix.NFPROTO_IPV6,
+		loop:      loopNet6,
+		multicast: netip.MustParsePrefix("ff00::/8"),
+		icmp:      unix.IPPROTO_ICMPV6,
+		redirect:  137,
 	}
 }
 
@@ -105,12 +125,37 @@ func (n *Network) rules(f family, making bool) rules {
 	oneKey := nftables.MustConcatSetType(w.addr, nftables.TypeInetProto, nftables.TypeInetService)
 	target := nftables.MustConcatSetType(w.addr, nftables.TypeInetService)
 	r := rules{
-		familyExprs: w, table: t,
-		any:     &nftables.Set{Table: t, Name: "hostports", IsMap: true, Concatenation: true, KeyType: anyKey, DataType: target},
-		one:     &nftables.Set{Table: t, Name: "hostports-ip", IsMap: true, Concatenation: true, KeyType: oneKey, DataType: target},
-		hairpin: &nftables.Set{Table: t, Name: "hairpin", Concatenation: true, KeyType: nftables.MustConcatSetType(w.addr, w.addr)},
-		own:     &nftables.Set{Table: t, Name: "own", KeyType: nftables.TypeInetService},
-		cluster: &nftables.Set{Table: t, Name: "cluster", KeyType: w.addr, Interval: true},
+		familyExprs: w,
+		table:       t,
+		any: &nftables.Set{
+			Table:         t,
+			Name:          "hostports",
+			IsMap:         true,
+			Concatenation: true,
+			KeyType:       anyKey,
+			DataType:      target,
+		},
+		one: &nftables.Set{
+			Table:         t,
+			Name:          "hostports-ip",
+			IsMap:         true,
+			Concatenation: true,
+			KeyType:       oneKey,
+			DataType:      target,
+		},
+		hairpin: &nftables.Set{
+			Table:         t,
+			Name:          "hairpin",
+			Concatenation: true,
+			KeyType:       nftables.MustConcatSetType(w.addr, w.addr),
+		},
+		own: &nftables.Set{Table: t, Name: "own", KeyType: nftables.TypeInetService},
+		cluster: &nftables.Set{
+			Table:    t,
+			Name:     "cluster",
+			KeyType:  w.addr,
+			Interval: true,
+		},
 	}
 	if making {
 		first := uint32(0)
@@ -118,7 +163,7 @@ func (n *Network) rules(f family, making bool) rules {
 			first = 16
 		}
 		for i, s := range []*nftables.Set{r.any, r.one, r.hairpin, r.own, r.cluster} {
-			s.ID = first + uint32(i) + 1 //nolint:gosec // one to five
+			s.ID = first + uint32(i) + 1 // one to five
 		}
 	}
 	return r
@@ -173,14 +218,23 @@ func describeNftError(k *kernel, err error) error {
 }
 
 func (n *Network) addChains(c *nftables.Conn, f family, r rules) {
-	chain := func(name string, typ nftables.ChainType, hook *nftables.ChainHook, prio nftables.ChainPriority) *nftables.Chain {
-		return c.AddChain(&nftables.Chain{Name: name, Table: r.table, Type: typ, Hooknum: hook, Priority: new(prio)})
+	chain := func(
+		name string, typ nftables.ChainType, hook *nftables.ChainHook, prio nftables.ChainPriority,
+	) *nftables.Chain {
+		return c.AddChain(&nftables.Chain{
+			Name:     name,
+			Table:    r.table,
+			Type:     typ,
+			Hooknum:  hook,
+			Priority: new(prio),
+		})
 	}
 	rule := func(ch *nftables.Chain, parts ...[]expr.Any) {
 		c.AddRule(&nftables.Rule{Table: r.table, Chain: ch, Exprs: slices.Concat(parts...)})
 	}
 	verdict := func(v expr.VerdictKind) []expr.Any { return []expr.Any{&expr.Verdict{Kind: v}} }
-	fromPods, toPods := groupIs(expr.MetaKeyIIFGROUP, n.group), groupIs(expr.MetaKeyOIFGROUP, n.group)
+	fromPods := groupIs(expr.MetaKeyIIFGROUP, n.group)
+	toPods := groupIs(expr.MetaKeyOIFGROUP, n.group)
 
 	ports := c.AddChain(&nftables.Chain{Name: "hostports", Table: r.table})
 	rule(ports, lookupOwn(r.own), verdict(expr.VerdictReturn))
@@ -199,13 +253,15 @@ func (n *Network) addChains(c *nftables.Conn, f family, r rules) {
 	rule(post, toPods, r.inPrefix(r.src, r.loop, expr.CmpOpEq), r.snat(f.gateway))
 	rule(post, toPods, r.lookupHairpin(), r.snat(f.gateway))
 	if n.masquerades() {
-		rule(post, r.inPrefix(r.src, f.pods, expr.CmpOpEq), r.notInCluster(), r.inPrefix(r.dst, r.multicast, expr.CmpOpNeq), []expr.Any{&expr.Masq{}})
+		rule(post, r.inPrefix(r.src, f.pods, expr.CmpOpEq), r.notInCluster(),
+			r.inPrefix(r.dst, r.multicast, expr.CmpOpNeq), []expr.Any{&expr.Masq{}})
 	}
 	guard := chain("guard", nftables.ChainTypeFilter, nftables.ChainHookPrerouting, *nftables.ChainPriorityRaw)
 	rule(guard, fromPods, r.inPrefix(r.dst, r.loop, expr.CmpOpEq), verdict(expr.VerdictDrop))
 	if !f.is4() {
 		rule(guard, fromPods, r.inPrefix(r.src, netip.MustParsePrefix("fe80::/10"), expr.CmpOpNeq),
-			r.inPrefix(r.src, netip.MustParsePrefix("::/128"), expr.CmpOpNeq), reversePathFails(), verdict(expr.VerdictDrop))
+			r.inPrefix(r.src, netip.MustParsePrefix("::/128"), expr.CmpOpNeq), reversePathFails(), verdict(
+				expr.VerdictDrop))
 	}
 	redirects := chain("redirects", nftables.ChainTypeFilter, nftables.ChainHookOutput, *nftables.ChainPriorityFilter)
 	rule(redirects, toPods, r.isRedirect(), verdict(expr.VerdictDrop))
@@ -215,14 +271,26 @@ func (n *Network) addChains(c *nftables.Conn, f family, r rules) {
 	rule(forward, toPods, verdict(expr.VerdictAccept))
 }
 
-// masquerades reports whether this network masquerades its pods' packets: always, or with CNI plugins while pods of its own are attached.
+// masquerades reports whether this network masquerades its pods' packets: always, or with CNI plugins while pods of its
+// own are attached.
 func (n *Network) masquerades() bool { return !n.cfg.Plugins || len(n.Attached()) > 0 }
 
 func (r rules) lookupAny() []expr.Any {
 	return []expr.Any{
 		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: reg1},
-		&expr.Payload{DestRegister: ctAddr + 1, Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2},
-		&expr.Lookup{SourceRegister: reg1, DestRegister: reg1, IsDestRegSet: true, SetName: r.any.Name, SetID: r.any.ID},
+		&expr.Payload{
+			DestRegister: ctAddr + 1,
+			Base:         expr.PayloadBaseTransportHeader,
+			Offset:       2,
+			Len:          2,
+		},
+		&expr.Lookup{
+			SourceRegister: reg1,
+			DestRegister:   reg1,
+			IsDestRegSet:   true,
+			SetName:        r.any.Name,
+			SetID:          r.any.ID,
+		},
 	}
 }
 
@@ -231,34 +299,70 @@ func (r rules) lookupOne() []expr.Any {
 		&expr.Payload{DestRegister: reg1, Base: expr.PayloadBaseNetworkHeader, Offset: r.dst, Len: r.len},
 		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: r.after},
 		&expr.Payload{DestRegister: r.after + 1, Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2},
-		&expr.Lookup{SourceRegister: reg1, DestRegister: reg1, IsDestRegSet: true, SetName: r.one.Name, SetID: r.one.ID},
+		&expr.Lookup{
+			SourceRegister: reg1,
+			DestRegister:   reg1,
+			IsDestRegSet:   true,
+			SetName:        r.one.Name,
+			SetID:          r.one.ID,
+		},
 	}
 }
 
 func (r rules) lookupHairpin() []expr.Any {
 	return []expr.Any{
-		&expr.Payload{DestRegister: reg1, Base: expr.PayloadBaseNetworkHeader, Offset: r.src, Len: r.len},
-		&expr.Payload{DestRegister: r.after, Base: expr.PayloadBaseNetworkHeader, Offset: r.dst, Len: r.len},
+		&expr.Payload{
+			DestRegister: reg1,
+			Base:         expr.PayloadBaseNetworkHeader,
+			Offset:       r.src,
+			Len:          r.len,
+		},
+		&expr.Payload{
+			DestRegister: r.after,
+			Base:         expr.PayloadBaseNetworkHeader,
+			Offset:       r.dst,
+			Len:          r.len,
+		},
 		&expr.Lookup{SourceRegister: reg1, SetName: r.hairpin.Name, SetID: r.hairpin.ID},
 	}
 }
 
 func (r rules) notInCluster() []expr.Any {
 	return []expr.Any{
-		&expr.Payload{DestRegister: reg1, Base: expr.PayloadBaseNetworkHeader, Offset: r.dst, Len: r.len},
-		&expr.Lookup{SourceRegister: reg1, SetName: r.cluster.Name, SetID: r.cluster.ID, Invert: true},
+		&expr.Payload{
+			DestRegister: reg1,
+			Base:         expr.PayloadBaseNetworkHeader,
+			Offset:       r.dst,
+			Len:          r.len,
+		},
+		&expr.Lookup{
+			SourceRegister: reg1,
+			SetName:        r.cluster.Name,
+			SetID:          r.cluster.ID,
+			Invert:         true,
+		},
 	}
 }
 
 func lookupOwn(s *nftables.Set) []expr.Any {
 	return []expr.Any{
-		&expr.Payload{DestRegister: reg1, Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2},
+		&expr.Payload{
+			DestRegister: reg1,
+			Base:         expr.PayloadBaseTransportHeader,
+			Offset:       2,
+			Len:          2,
+		},
 		&expr.Lookup{SourceRegister: reg1, SetName: s.Name, SetID: s.ID},
 	}
 }
 
 func (r rules) dnat() []expr.Any {
-	return []expr.Any{&expr.NAT{Type: expr.NATTypeDestNAT, Family: r.number, RegAddrMin: reg1, RegProtoMin: r.after}}
+	return []expr.Any{&expr.NAT{
+		Type:        expr.NATTypeDestNAT,
+		Family:      r.number,
+		RegAddrMin:  reg1,
+		RegProtoMin: r.after,
+	}}
 }
 
 func (r rules) snat(to netip.Addr) []expr.Any {
@@ -296,7 +400,12 @@ func clampMSS() []expr.Any {
 // reversePathFails matches packets whose source is not reachable by the incoming link.
 func reversePathFails() []expr.Any {
 	return []expr.Any{
-		&expr.Fib{Register: reg1, FlagSADDR: true, FlagIIF: true, ResultOIF: true},
+		&expr.Fib{
+			Register:  reg1,
+			FlagSADDR: true,
+			FlagIIF:   true,
+			ResultOIF: true,
+		},
 		&expr.Cmp{Op: expr.CmpOpEq, Register: reg1, Data: make([]byte, 4)},
 	}
 }
@@ -317,8 +426,19 @@ func groupIs(key expr.MetaKey, group uint32) []expr.Any {
 
 func (r rules) inPrefix(offset uint32, p netip.Prefix, op expr.CmpOp) []expr.Any {
 	return []expr.Any{
-		&expr.Payload{DestRegister: reg1, Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: r.len},
-		&expr.Bitwise{SourceRegister: reg1, DestRegister: reg1, Len: r.len, Mask: net.CIDRMask(p.Bits(), int(r.len)*8), Xor: make([]byte, r.len)},
+		&expr.Payload{
+			DestRegister: reg1,
+			Base:         expr.PayloadBaseNetworkHeader,
+			Offset:       offset,
+			Len:          r.len,
+		},
+		&expr.Bitwise{
+			SourceRegister: reg1,
+			DestRegister:   reg1,
+			Len:            r.len,
+			Mask:           net.CIDRMask(p.Bits(), int(r.len)*8),
+			Xor:            make([]byte, r.len),
+		},
 		&expr.Cmp{Op: op, Register: reg1, Data: p.Masked().Addr().AsSlice()},
 	}
 }

@@ -13,8 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// SharedServices returns the Service tables of other clusters on this machine with cluster IPs in the ranges: connections of the machine
-// itself to such an IP reach one of the clusters only. id is this cluster's. It changes nothing.
+// SharedServices returns the Service tables of other clusters on this machine with cluster IPs in the ranges:
+// connections of the machine itself to such an IP reach one of the clusters only. id is this cluster's. It changes
+// nothing.
 func SharedServices(id string, ranges []netip.Prefix) ([]string, error) {
 	conn, err := nftables.New()
 	if err != nil {
@@ -26,7 +27,8 @@ func SharedServices(id string, ranges []netip.Prefix) ([]string, error) {
 	}
 	var out []string
 	for _, t := range tables {
-		if t.Name == "keelson-"+id+"-svc" || !strings.HasPrefix(t.Name, "keelson-") || !strings.HasSuffix(t.Name, "-svc") {
+		if t.Name == "keelson-"+id+"-svc" || !strings.HasPrefix(t.Name, "keelson-") ||
+			!strings.HasSuffix(t.Name, "-svc") {
 			continue
 		}
 		shared, err := serves(conn, t, ranges)
@@ -43,7 +45,10 @@ func SharedServices(id string, ranges []netip.Prefix) ([]string, error) {
 
 // serves reports whether a table of the proxy has a cluster IP in the ranges.
 func serves(conn *nftables.Conn, t *nftables.Table, ranges []netip.Prefix) (bool, error) {
-	for name, typ := range map[string]nftables.SetDatatype{"cluster-ips4": nftables.TypeIPAddr, "cluster-ips6": nftables.TypeIP6Addr} {
+	for name, typ := range map[string]nftables.SetDatatype{
+		"cluster-ips4": nftables.TypeIPAddr,
+		"cluster-ips6": nftables.TypeIP6Addr,
+	} {
 		els, err := conn.GetSetElements(&nftables.Set{Table: t, Name: name, KeyType: typ})
 		if errors.Is(err, unix.ENOENT) {
 			continue // it was just deleted

@@ -16,7 +16,12 @@ import (
 func TestSharedServices(t *testing.T) {
 	m := nettest.New(t, "machine")
 	m.Must(func() error {
-		for name, ip := range map[string]string{"keelson-own-svc": "10.96.0.1", "keelson-same-svc": "10.96.0.10", "keelson-other-svc": "10.97.0.1", "svc": "10.96.0.1"} {
+		for name, ip := range map[string]string{
+			"keelson-own-svc":   "10.96.0.1",
+			"keelson-same-svc":  "10.96.0.10",
+			"keelson-other-svc": "10.97.0.1",
+			"svc":               "10.96.0.1",
+		} {
 			w, err := nft.Open(nft.Config{Name: name})
 			if err != nil {
 				return err
@@ -35,7 +40,11 @@ func TestSharedServices(t *testing.T) {
 				return err
 			}
 		}
-		for ranges, want := range map[string]string{"10.96.0.0/16": "[keelson-same-svc]", "10.98.0.0/16": "[]", "fd00:96::/112": "[keelson-other-svc]"} {
+		for ranges, want := range map[string]string{
+			"10.96.0.0/16":  "[keelson-same-svc]",
+			"10.98.0.0/16":  "[]",
+			"fd00:96::/112": "[keelson-other-svc]",
+		} {
 			got, err := network.SharedServices("own", []netip.Prefix{netip.MustParsePrefix(ranges)})
 			if err != nil || fmt.Sprint(got) != want {
 				t.Errorf("%s: %v, %v, want %s", ranges, got, err, want)

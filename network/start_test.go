@@ -32,7 +32,8 @@ func TestCallsWaitForTheStart(t *testing.T) {
 	if err := n.Detach(over, "goes"); !errors.Is(err, errNotRunning) {
 		t.Errorf("Detach without a start, its context done: got %v, want %v", err, errNotRunning)
 	}
-	detached, attached := make(chan error, 1), make(chan error, 1)
+	detached := make(chan error, 1)
+	attached := make(chan error, 1)
 	var got []netip.Addr
 	go func() { detached <- n.Detach(t.Context(), "goes") }() // ends when Run has begun
 	go func() {                                               // ends when Run has begun

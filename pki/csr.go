@@ -31,8 +31,11 @@ func ParseRequest(b []byte) (*x509.CertificateRequest, error) {
 // Issued is when a CA of this package, or of Kubernetes, issued a certificate: it is valid from skew before.
 func Issued(c *x509.Certificate) time.Time { return c.NotBefore.Add(skew) }
 
-// Sign issues a certificate for req with these usages and this lifetime, but not beyond the CA's own expiration. It returns PEM.
-func (a *Authority) Sign(req *x509.CertificateRequest, usage x509.KeyUsage, ext []x509.ExtKeyUsage, life time.Duration) ([]byte, error) {
+// Sign issues a certificate for req with these usages and this lifetime, but not beyond the CA's own expiration. It
+// returns PEM.
+func (a *Authority) Sign(
+	req *x509.CertificateRequest, usage x509.KeyUsage, ext []x509.ExtKeyUsage, life time.Duration,
+) ([]byte, error) {
 	now := a.now()
 	if !now.Before(a.cert.NotAfter) {
 		return nil, fmt.Errorf("the signer has expired: NotAfter=%v", a.cert.NotAfter)
@@ -46,9 +49,20 @@ func (a *Authority) Sign(req *x509.CertificateRequest, usage x509.KeyUsage, ext 
 		end = a.cert.NotAfter
 	}
 	t := &x509.Certificate{
-		SerialNumber: serial, Subject: req.Subject, DNSNames: req.DNSNames, IPAddresses: req.IPAddresses,
-		EmailAddresses: req.EmailAddresses, URIs: req.URIs, PublicKeyAlgorithm: req.PublicKeyAlgorithm, PublicKey: req.PublicKey,
-		NotBefore: now.Add(-skew), NotAfter: end, KeyUsage: usage, ExtKeyUsage: ext, BasicConstraintsValid: true, IsCA: false,
+		SerialNumber:          serial,
+		Subject:               req.Subject,
+		DNSNames:              req.DNSNames,
+		IPAddresses:           req.IPAddresses,
+		EmailAddresses:        req.EmailAddresses,
+		URIs:                  req.URIs,
+		PublicKeyAlgorithm:    req.PublicKeyAlgorithm,
+		PublicKey:             req.PublicKey,
+		NotBefore:             now.Add(-skew),
+		NotAfter:              end,
+		KeyUsage:              usage,
+		ExtKeyUsage:           ext,
+		BasicConstraintsValid: true,
+		IsCA:                  false,
 	}
 	der, err := x509.CreateCertificate(rand.Reader, t, a.cert, req.PublicKey, a.key)
 	if err != nil {

@@ -15,8 +15,8 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// Kubeconfig returns a kubeconfig with one context, name, for server (https://host:port) and the client certificate p. asked, if not empty,
-// is the TLS server name.
+// Kubeconfig returns a kubeconfig with one context, name, for server (https://host:port) and the client certificate p.
+// asked, if not empty, is the TLS server name.
 func Kubeconfig(name, server, asked string, caPEM []byte, p Pair) ([]byte, error) {
 	b, err := clientcmd.Write(*config(name, server, asked, caPEM, p))
 	if err != nil {
@@ -34,8 +34,8 @@ func config(name, server, asked string, caPEM []byte, p Pair) *clientcmdapi.Conf
 	return c
 }
 
-// MergeKubeconfig copies the current context of the kubeconfig add into the file at path (created if absent) and makes it current. The rest
-// of the file stays. A file that is no valid kubeconfig is not changed, which is an error.
+// MergeKubeconfig copies the current context of the kubeconfig add into the file at path (created if absent) and makes
+// it current. The rest of the file stays. A file that is no valid kubeconfig is not changed, which is an error.
 func MergeKubeconfig(path string, add []byte) error {
 	from, err := clientcmd.Load(add)
 	if err != nil {
@@ -66,8 +66,9 @@ func MergeKubeconfig(path string, add []byte) error {
 	return WriteFile(path, b, 0o600)
 }
 
-// RefreshKubeconfig copies the cluster and the user of fresh into the kubeconfig at path (created if absent) and keeps other changes in it:
-// contexts, namespaces, the current context. A file that is no valid kubeconfig is replaced. Without a change nothing is written.
+// RefreshKubeconfig copies the cluster and the user of fresh into the kubeconfig at path (created if absent) and keeps
+// other changes in it: contexts, namespaces, the current context. A file that is no valid kubeconfig is replaced.
+// Without a change nothing is written.
 func RefreshKubeconfig(path string, fresh []byte) error {
 	want, err := clientcmd.Load(fresh)
 	if err != nil {

@@ -19,7 +19,8 @@ import (
 // LegacyIssuer is the issuer of tokens in secrets of type kubernetes.io/service-account-token.
 const LegacyIssuer = "kubernetes/serviceaccount"
 
-// LegacyToken holds the claims of such a token. It has no expiration and no audience; it is valid as long as its secret.
+// LegacyToken holds the claims of such a token. It has no expiration and no audience; it is valid as long as its
+// secret.
 type LegacyToken struct {
 	Namespace  string `json:"kubernetes.io/serviceaccount/namespace"`
 	Secret     string `json:"kubernetes.io/serviceaccount/secret.name"`
@@ -52,7 +53,8 @@ func Algorithm(key crypto.PublicKey) (jose.SignatureAlgorithm, error) {
 			return jose.ES512, nil
 		}
 	}
-	return "", fmt.Errorf("service-account key: a %T of this kind cannot sign tokens: RSA, or ECDSA on P-256, P-384 or P-521", key)
+	return "", fmt.Errorf("service-account key: a %T of this kind cannot sign tokens: RSA, or ECDSA on P-256, P-384 "+
+		"or P-521", key)
 }
 
 // Sign signs t with the service-account key.
@@ -70,7 +72,8 @@ func (t LegacyToken) Sign(key crypto.Signer) (string, error) {
 		return "", fmt.Errorf("service-account key: %w", err)
 	}
 	token, err := jwt.Signed(signer).Claims(jwt.Claims{
-		Issuer: LegacyIssuer, Subject: "system:serviceaccount:" + t.Namespace + ":" + t.Account,
+		Issuer:  LegacyIssuer,
+		Subject: "system:serviceaccount:" + t.Namespace + ":" + t.Account,
 	}).Claims(t).Serialize()
 	if err != nil {
 		return "", fmt.Errorf("sign token of secret %s/%s: %w", t.Namespace, t.Secret, err)

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package pki is the cluster's certificate authority: it creates and stores CAs, server and client certificates, service-account keys and
-// kubeconfigs in one directory. cluster calls it at start, and controllers sign certificate requests with it. It never uses the network.
+// Package pki is the cluster's certificate authority: it creates and stores CAs, server and client certificates,
+// service-account keys and kubeconfigs in one directory. cluster calls it at start, and controllers sign certificate
+// requests with it. It never uses the network.
 //
 // Invariants:
 //  1. Every private key and kubeconfig is written 0600, atomically; the directory is 0700.
 //  2. Opening a directory that has everything writes nothing.
-//  3. A leaf certificate that is missing or not valid is created again; a CA or a token key that cannot be read is an error.
+//  3. A leaf certificate that is missing or not valid is created again; a CA or a token key that cannot be read is an
+//     error.
 //  4. Certificates about to expire (less than a third of their lifetime left) are replaced when they are requested.
 package pki
 
@@ -63,8 +65,8 @@ type Subject struct {
 	IPs []net.IP
 }
 
-// Open opens the CA name ("ca") in dir. It creates the CA if there is none, or if its creation was interrupted. Any other incomplete CA, or
-// an unreadable one, is an error: nothing is overwritten. With dir "" the CA is only in memory.
+// Open opens the CA name ("ca") in dir. It creates the CA if there is none, or if its creation was interrupted. Any
+// other incomplete CA, or an unreadable one, is an error: nothing is overwritten. With dir "" the CA is only in memory.
 func Open(dir, name string) (*Authority, error) { return open(dir, name, time.Now) }
 
 func open(dir, name string, now func() time.Time) (*Authority, error) {
@@ -87,13 +89,15 @@ func open(dir, name string, now func() time.Time) (*Authority, error) {
 		return nil, fmt.Errorf("open certificate authority %s in %s: %w", name, dir, err)
 	}
 	if !a.cert.IsCA {
-		return nil, fmt.Errorf("open certificate authority %s in %s: %s.crt is the certificate of %q, not of an authority", name, dir, name, a.cert.Subject.CommonName)
+		return nil, fmt.Errorf("open certificate authority %s in %s: %s.crt is the certificate of %q, not of an "+
+			"authority", name, dir, name, a.cert.Subject.CommonName)
 	}
 	a.pem = p.CertPEM
 	return a, nil
 }
 
-// interrupted returns nil if a certificate without a key may be replaced: because there is none, or because writePair was interrupted.
+// interrupted returns nil if a certificate without a key may be replaced: because there is none, or because writePair
+// was interrupted.
 func interrupted(dir, name string) error {
 	if dir == "" {
 		return nil
@@ -157,8 +161,8 @@ func (a *Authority) makeCA(name string) (Pair, error) {
 	return p, writePair(a.dir, name, p)
 }
 
-// Server returns the server certificate stored as name. It creates a new one if it is missing, near its expiration, signed by another CA,
-// or without one of the wanted names.
+// Server returns the server certificate stored as name. It creates a new one if it is missing, near its expiration,
+// signed by another CA, or without one of the wanted names.
 func (a *Authority) Server(name string, s Subject) (Pair, error) {
 	return a.leaf(name, s, x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth)
 }

@@ -20,7 +20,13 @@ import (
 )
 
 func server() Subject {
-	return Subject{Name: "kube-apiserver", DNS: []string{"localhost", "kubernetes.default.svc"}, IPs: []net.IP{net.IPv4(127, 0, 0, 1)}}
+	return Subject{
+		Name: "kube-apiserver",
+		DNS:  []string{"localhost", "kubernetes.default.svc"},
+		IPs: []net.IP{
+			net.IPv4(127, 0, 0, 1),
+		},
+	}
 }
 
 func TestReopenKeepsEverything(t *testing.T) {
@@ -128,7 +134,8 @@ func TestHalfPresentAuthorityIsNotOverwritten(t *testing.T) {
 	}
 }
 
-// TestAuthorityWithoutKey: one whose making was interrupted is made; somebody else's is not replaced, and a leaf is not taken for one.
+// TestAuthorityWithoutKey: one whose making was interrupted is made; somebody else's is not replaced, and a leaf is not
+// taken for one.
 func TestAuthorityWithoutKey(t *testing.T) {
 	dir := t.TempDir()
 	if _, err := Open(dir, "ca"); err != nil {
@@ -154,7 +161,8 @@ func TestAuthorityWithoutKey(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "other.key"), leaf.KeyPEM, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Open(dir, "other"); err == nil || !strings.Contains(err.Error(), "other.crt is the certificate of \"kube-apiserver\"") {
+	if _, err := Open(dir, "other"); err == nil ||
+		!strings.Contains(err.Error(), "other.crt is the certificate of \"kube-apiserver\"") {
 		t.Errorf("a leaf: Open() = %v, want that it is not an authority's", err)
 	}
 }
@@ -228,7 +236,8 @@ func TestMergeKubeconfigKeepsTheRest(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(got.Contexts) != 2 || got.CurrentContext != "keelson" || got.Clusters["other"].Server != "https://127.0.0.1:1" {
+	if len(got.Contexts) != 2 || got.CurrentContext != "keelson" ||
+		got.Clusters["other"].Server != "https://127.0.0.1:1" {
 		t.Errorf("merged: contexts %v, current %q", got.Contexts, got.CurrentContext)
 	}
 	if err := os.WriteFile(path, []byte("{not a kubeconfig"), 0o600); err != nil {
@@ -242,7 +251,8 @@ func TestMergeKubeconfigKeepsTheRest(t *testing.T) {
 	}
 }
 
-// FuzzParseRequest: a request is read or refused, and of one that is read the authority makes a certificate that it signed.
+// FuzzParseRequest: a request is read or refused, and of one that is read the authority makes a certificate that it
+// signed.
 func FuzzParseRequest(f *testing.F) {
 	a, err := Open(f.TempDir(), "ca")
 	if err != nil {
@@ -252,7 +262,12 @@ func FuzzParseRequest(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{DNSNames: []string{"a.example.com"}, IPAddresses: []net.IP{net.IPv4(10, 0, 0, 1)}}, key)
+	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{
+		DNSNames: []string{
+			"a.example.com",
+		},
+		IPAddresses: []net.IP{net.IPv4(10, 0, 0, 1)},
+	}, key)
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -298,15 +313,18 @@ func TestRefreshKubeconfigKeepsWhatItsOwnerChanged(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got.Contexts["keelson"].Namespace != "team" || got.CurrentContext != "other" || got.Clusters["keelson"].Server != "https://127.0.0.1:2" {
-		t.Errorf("contexts %v, current %q, server %q: want the owner's contexts and the new server", got.Contexts, got.CurrentContext, got.Clusters["keelson"].Server)
+	if got.Contexts["keelson"].Namespace != "team" || got.CurrentContext != "other" ||
+		got.Clusters["keelson"].Server != "https://127.0.0.1:2" {
+		t.Errorf("contexts %v, current %q, server %q: want the owner's contexts and the new server", got.Contexts,
+			got.CurrentContext, got.Clusters["keelson"].Server)
 	}
 	before, err := os.Stat(path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	refresh("https://127.0.0.1:2")
-	if after, err := os.Stat(path); err != nil || !os.SameFile(before, after) || !after.ModTime().Equal(before.ModTime()) {
+	if after, err := os.Stat(path); err != nil || !os.SameFile(before, after) ||
+		!after.ModTime().Equal(before.ModTime()) {
 		t.Errorf("written again though nothing changed (%v)", err)
 	}
 	if err := os.WriteFile(path, []byte("{"), 0o600); err != nil {

@@ -16,8 +16,8 @@ import (
 	"k8s.io/client-go/util/keyutil"
 )
 
-// ServiceAccountKey returns the key that signs service-account tokens (ECDSA P-256, algorithm ES256), stored in dir/sa.key. It creates the
-// key if there is none. With dir "" the key is new and only in memory.
+// ServiceAccountKey returns the key that signs service-account tokens (ECDSA P-256, algorithm ES256), stored in
+// dir/sa.key. It creates the key if there is none. With dir "" the key is new and only in memory.
 func ServiceAccountKey(dir string) (crypto.Signer, error) {
 	if dir == "" {
 		return ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -54,7 +54,8 @@ func parseSigner(path string, b []byte) (crypto.Signer, error) {
 	return s, nil
 }
 
-// TokenKeys reads the keys that verify service-account tokens from the PEM file at path: public keys, private keys or certificates.
+// TokenKeys reads the keys that verify service-account tokens from the PEM file at path: public keys, private keys or
+// certificates.
 func TokenKeys(path string) ([]crypto.PublicKey, error) {
 	found, err := keyutil.PublicKeysFromFile(path)
 	if err != nil {

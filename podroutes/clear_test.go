@@ -21,7 +21,10 @@ import (
 func hears(t *testing.T, m *nettest.Machine) <-chan netip.Addr {
 	t.Helper()
 	var c net.PacketConn
-	m.Must(func() (err error) { c, err = net.ListenPacket("udp", ":53"); return err })
+	m.Must(func() (err error) {
+		c, err = net.ListenPacket("udp", ":53")
+		return err
+	})
 	t.Cleanup(func() { _ = c.Close() })
 	out := make(chan netip.Addr, 1000)
 	go func() { // ends when the socket is closed
@@ -40,7 +43,8 @@ func hears(t *testing.T, m *nettest.Machine) <-chan netip.Addr {
 func says(from *nettest.Machine, name, to netip.Addr) (err error) {
 	from.Do(func() {
 		var c *net.UDPConn
-		if c, err = net.DialUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(name, 0)), net.UDPAddrFromAddrPort(netip.AddrPortFrom(to, 53))); err == nil {
+		if c, err = net.DialUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(name, 0)),
+			net.UDPAddrFromAddrPort(netip.AddrPortFrom(to, 53))); err == nil {
 			_, err = c.Write([]byte("hello"))
 			_ = c.Close()
 		}
@@ -48,7 +52,8 @@ func says(from *nettest.Machine, name, to netip.Addr) (err error) {
 	return err
 }
 
-// believes tells whether a datagram in that name arrives. The next one, in the sender's own name, does in any case, and not before it.
+// believes tells whether a datagram in that name arrives. The next one, in the sender's own name, does in any case, and
+// not before it.
 func believes(t *testing.T, from *nettest.Machine, name, own, to netip.Addr, heard <-chan netip.Addr) bool {
 	t.Helper()
 	end := time.Now().Add(20 * time.Second)
@@ -78,7 +83,9 @@ func believes(t *testing.T, from *nettest.Machine, name, own, to netip.Addr, hea
 func TestNothingComesInClear(t *testing.T) {
 	near := nettest.NewSwitch(t, "near")
 	cl := clienttest.New()
-	ma, mb, mx := nettest.New(t, "a"), nettest.New(t, "b"), nettest.New(t, "x")
+	ma := nettest.New(t, "a")
+	mb := nettest.New(t, "b")
+	mx := nettest.New(t, "x")
 	near.Join(ma, 1500, "10.1.0.11/24", "fd01::11/64")
 	near.Join(mb, 1500, "10.1.0.12/24", "fd01::12/64")
 	intruder := near.Join(mx, 1500, "10.1.0.66/24", "fd01::66/64")
@@ -94,8 +101,12 @@ func TestNothingComesInClear(t *testing.T) {
 
 	own := []netip.Addr{netip.MustParseAddr("10.1.0.66"), netip.MustParseAddr("fd01::66")}
 	at := []netip.Addr{netip.MustParseAddr("10.1.0.11"), netip.MustParseAddr("fd01::11")}
-	names := [][]netip.Addr{{onB[0], onLate[0], netip.MustParseAddr("10.42.77.7")}, {onB[1], onLate[1], netip.MustParseAddr("fd00:42:77::7")}}
-	atPod, atNode := hears(t, podA), hears(t, ma)
+	names := [][]netip.Addr{
+		{onB[0], onLate[0], netip.MustParseAddr("10.42.77.7")},
+		{onB[1], onLate[1], netip.MustParseAddr("fd00:42:77::7")},
+	}
+	atPod := hears(t, podA)
+	atNode := hears(t, ma)
 	stranger := []netip.Addr{netip.MustParseAddr("192.168.9.9"), netip.MustParseAddr("fd09::9")}
 	var mac net.HardwareAddr
 	ma.Must(func() error {
@@ -111,12 +122,21 @@ func TestNothingComesInClear(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			return netlink.NeighSet(&netlink.Neigh{LinkIndex: l.Index, State: netlink.NUD_PERMANENT, IP: at[i].AsSlice(), HardwareAddr: mac})
+			return netlink.NeighSet(&netlink.Neigh{
+				LinkIndex:    l.Index,
+				State:        netlink.NUD_PERMANENT,
+				IP:           at[i].AsSlice(),
+				HardwareAddr: mac,
+			})
 		})
-		mx.Route(map[int]netip.Prefix{0: netip.MustParsePrefix("10.42.1.0/24"), 1: netip.MustParsePrefix("fd00:42:1::/64")}[i], at[i])
+		mx.Route(map[int]netip.Prefix{
+			0: netip.MustParsePrefix("10.42.1.0/24"),
+			1: netip.MustParsePrefix("fd00:42:1::/64"),
+		}[i], at[i])
 		for _, name := range append(names[i], stranger[i]) {
 			intruder.AddAddr(netip.PrefixFrom(name, name.BitLen()).String())
-			known := name != stranger[i] // else the node knows nothing of it: this shows that it is the pods' names which do not pass
+			// else the node knows nothing of it: this shows that it is the pods' names which do not pass
+			known := name != stranger[i]
 			if got := believes(t, mx, name, own[i], onA[i], atPod); got == known {
 				t.Errorf("a pod hears somebody as %s: %v", name, got)
 			}
@@ -137,7 +157,8 @@ func TestNothingComesInClear(t *testing.T) {
 	if believes(t, mx, onB[0], own[0], onA[0], atPod) {
 		t.Error("a pod hears somebody as another pod while the agent is away")
 	}
-	a.cfg.Mode, a.cfg.Port = mesh.Auto, 0
+	a.cfg.Mode = mesh.Auto
+	a.cfg.Port = 0
 	a.startAgent()
 	for end := time.Now().Add(20 * time.Second); !believes(t, mx, onB[0], own[0], onA[0], atPod); {
 		if time.Now().After(end) {
@@ -159,11 +180,13 @@ func flush(t *testing.T, m *nettest.Machine, name string) {
 	})
 }
 
-// TestKeepAlive: a node that is not where it says it is reaches the others, and is reached once it has given a sign of life.
+// TestKeepAlive: a node that is not where it says it is reaches the others, and is reached once it has given a sign of
+// life.
 func TestKeepAlive(t *testing.T) {
 	near := nettest.NewSwitch(t, "near")
 	cl := clienttest.New()
-	ma, mb := nettest.New(t, "a"), nettest.New(t, "b")
+	ma := nettest.New(t, "a")
+	mb := nettest.New(t, "b")
 	near.Join(ma, 1500, "10.1.0.11/24")
 	near.Join(mb, 1500, "10.1.0.12/24")
 	a := newNode(t, cl, ma, mesh.WireGuard, "10.1.0.11", "10.42.1.0/24")

@@ -44,7 +44,9 @@ type node struct {
 
 var ids int
 
-func newNode(t testing.TB, cl *fake.Clientset, m *nettest.Machine, mode mesh.Mode, addr string, ranges ...string) *node {
+func newNode(
+	t testing.TB, cl *fake.Clientset, m *nettest.Machine, mode mesh.Mode, addr string, ranges ...string,
+) *node {
 	t.Helper()
 	ids++
 	var pods []netip.Prefix
@@ -53,14 +55,25 @@ func newNode(t testing.TB, cl *fake.Clientset, m *nettest.Machine, mode mesh.Mod
 	}
 	n := &node{Machine: m, t: t, cl: cl}
 	var err error
-	n.pods, err = network.New(network.Config{ID: fmt.Sprintf("m%d", ids), Dir: t.TempDir(), RunDir: t.TempDir(), PodCIDRs: pods})
+	n.pods, err = network.New(network.Config{
+		ID:       fmt.Sprintf("m%d", ids),
+		Dir:      t.TempDir(),
+		RunDir:   t.TempDir(),
+		PodCIDRs: pods,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	n.run(func(ctx context.Context, ready func()) error { return n.pods.Run(ctx, ready) })
 	n.cfg = Config{
-		Client: &client.Client{Interface: cl}, NodeName: m.Name, ID: fmt.Sprintf("m%d", ids), Network: "test", PodCIDRs: pods, Mode: mode,
-		Pods: n.pods, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
+		Client:   &client.Client{Interface: cl},
+		NodeName: m.Name,
+		ID:       fmt.Sprintf("m%d", ids),
+		Network:  "test",
+		PodCIDRs: pods,
+		Mode:     mode,
+		Pods:     n.pods,
+		Log:      slog.New(slog.NewTextHandler(t.Output(), nil)),
 	}
 	if mode == mesh.WireGuard {
 		n.newKey()
@@ -123,7 +136,10 @@ func (n *node) register(addr string, ranges []string) {
 	n.t.Helper()
 	says := map[string]string{AnnotationVTEP: mesh.VTEP("test", n.Name).String()}
 	if n.cfg.Mode == mesh.WireGuard {
-		says = map[string]string{wireguard.AnnotationKey: n.cfg.Encryption.Private.PublicKey().String(), wireguard.AnnotationPort: strconv.Itoa(mesh.WireGuard.DefaultPort())}
+		says = map[string]string{
+			wireguard.AnnotationKey:  n.cfg.Encryption.Private.PublicKey().String(),
+			wireguard.AnnotationPort: strconv.Itoa(mesh.WireGuard.DefaultPort()),
+		}
 	}
 	obj := &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: n.Name, Annotations: says},
@@ -248,13 +264,16 @@ func wantRoutes(t testing.TB, n *node, want ...string) {
 // threeMachines returns three machines: a and b on one switch, c behind a router.
 func threeMachines(t testing.TB, mode mesh.Mode) (cl *fake.Clientset, a, b, c *node, far *nettest.Cable) {
 	t.Helper()
-	near, beyond := nettest.NewSwitch(t, "near"), nettest.NewSwitch(t, "beyond")
+	near := nettest.NewSwitch(t, "near")
+	beyond := nettest.NewSwitch(t, "beyond")
 	router := nettest.New(t, "router")
 	near.Join(router, 1500, "10.1.0.1/24")
 	beyond.Join(router, 1500, "10.2.0.1/24")
 	router.Forward()
 	cl = clienttest.New()
-	ma, mb, mc := nettest.New(t, "a"), nettest.New(t, "b"), nettest.New(t, "c")
+	ma := nettest.New(t, "a")
+	mb := nettest.New(t, "b")
+	mc := nettest.New(t, "c")
 	near.Join(ma, 1500, "10.1.0.11/24")
 	near.Join(mb, 1500, "10.1.0.12/24")
 	far = beyond.Join(mc, 1500, "10.2.0.13/24")
@@ -314,7 +333,9 @@ func TestThreeMachines(t *testing.T) {
 	wantRoutes(t, a, throughTunnel[0], throughTunnel[2])
 	a.Must(func() error {
 		all, err := netlink.RouteList(nil, netlink.FAMILY_V4)
-		if err == nil && !slices.ContainsFunc(all, func(r netlink.Route) bool { return r.Dst != nil && r.Dst.String() == foreign.String() }) {
+		if err == nil && !slices.ContainsFunc(all, func(r netlink.Route) bool {
+			return r.Dst != nil && r.Dst.String() == foreign.String()
+		}) {
 			err = errors.New("the foreign route is gone")
 		}
 		return err
@@ -329,12 +350,16 @@ func TestNeighboursAreRouted(t *testing.T) {
 	for i, name := range []string{"a", "b"} {
 		m := nettest.New(t, name)
 		sw.Join(m, 1500, fmt.Sprintf("10.1.0.1%d/24", i), fmt.Sprintf("fd01::1%d/64", i))
-		n := newNode(t, cl, m, mesh.Auto, fmt.Sprintf("10.1.0.1%d", i), fmt.Sprintf("10.42.%d.0/24", i), fmt.Sprintf("fd00:42:%d::/64", i))
+		n := newNode(t, cl, m, mesh.Auto, fmt.Sprintf("10.1.0.1%d", i), fmt.Sprintf("10.42.%d.0/24", i),
+			fmt.Sprintf("fd00:42:%d::/64", i))
 		obj, err := cl.CoreV1().Nodes().Get(t.Context(), name, metav1.GetOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		obj.Status.Addresses = append(obj.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: fmt.Sprintf("fd01::1%d", i)})
+		obj.Status.Addresses = append(obj.Status.Addresses, corev1.NodeAddress{
+			Type:    corev1.NodeInternalIP,
+			Address: fmt.Sprintf("fd01::1%d", i),
+		})
 		if _, err := cl.CoreV1().Nodes().Update(t.Context(), obj, metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}

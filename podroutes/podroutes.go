@@ -53,8 +53,8 @@ type Config struct {
 	PodCIDRs []netip.Prefix
 	Mode     mesh.Mode
 	Port     int // of the tunnel; 0: the mode's default
-	// Encryption is this node's WireGuard configuration. Cluster are the known pod ranges of the cluster: with WireGuard, packets to them are never
-	// sent unencrypted.
+	// Encryption is this node's WireGuard configuration. Cluster are the known pod ranges of the cluster: with
+	// WireGuard, packets to them are never sent unencrypted.
 	Encryption mesh.Encryption
 	Cluster    []netip.Prefix
 	Pods       PodNetwork
@@ -142,7 +142,8 @@ func (a *Agent) watchLinks(ctx context.Context, k *mesh.Kernel, background *sync
 	}
 	background.Go(func() {
 		if err := k.WatchSeal(ctx, a.changed); err != nil && ctx.Err() == nil {
-			a.cfg.Log.Error("changes of the rules against unencrypted packets by other programs are not detected", "err", err)
+			a.cfg.Log.Error("changes of the rules against unencrypted packets by other programs are not detected",
+				"err", err)
 		}
 	})
 	return nil
@@ -203,7 +204,8 @@ func (a *Agent) sync(k *mesh.Kernel, store cache.Store) error {
 	}
 	if k.InProcess() && !a.warned {
 		a.warned = true
-		a.cfg.Log.Warn("this kernel has no WireGuard: this process encrypts, and pods of other nodes are unreachable while it is not running")
+		a.cfg.Log.Warn("this kernel has no WireGuard: this process encrypts, and pods of other nodes are unreachable " +
+			"while it is not running")
 	}
 	if p.PodMTU > 0 {
 		a.cfg.Pods.SetMTU(p.PodMTU)
@@ -231,11 +233,13 @@ func machine(n *corev1.Node) mesh.Machine {
 		m.VTEP = mac
 	}
 	if key, port, ok := wireguard.End(n); ok {
-		m.Key, m.Port = key, port
+		m.Key = key
+		m.Port = port
 	}
 	return m
 }
 
 func same(a, b mesh.Machine) bool {
-	return a.Since.Equal(b.Since) && slices.Equal(a.Addrs, b.Addrs) && slices.Equal(a.Pods, b.Pods) && slices.Equal(a.VTEP, b.VTEP) && a.Key == b.Key && a.Port == b.Port
+	return a.Since.Equal(b.Since) && slices.Equal(a.Addrs, b.Addrs) && slices.Equal(a.Pods, b.Pods) &&
+		slices.Equal(a.VTEP, b.VTEP) && a.Key == b.Key && a.Port == b.Port
 }

@@ -14,8 +14,8 @@ import (
 	"keelson/network/nettest"
 )
 
-// BenchmarkThroughput compares machine to machine with pod to pod, by a route and through the tunnels: as fast as the processor goes, which
-// does the work of both machines, and over links of 1 Gbit/s.
+// BenchmarkThroughput compares machine to machine with pod to pod, by a route and through the tunnels: as fast as the
+// processor goes, which does the work of both machines, and over links of 1 Gbit/s.
 func BenchmarkThroughput(b *testing.B) {
 	const gigabit = 1e9 / 8
 	b.Run("memory", func(b *testing.B) { throughput(b, 0) })
@@ -27,7 +27,8 @@ func throughput(b *testing.B, rate uint64) {
 	for _, mode := range []mesh.Mode{mesh.Auto, mesh.Tunnel, mesh.WireGuard} {
 		sw := nettest.NewSwitch(b, "sw")
 		cl := clienttest.New()
-		ma, mb := nettest.New(b, "a"), nettest.New(b, "b")
+		ma := nettest.New(b, "a")
+		mb := nettest.New(b, "b")
 		for _, c := range []*nettest.Cable{sw.Join(ma, 1500, "10.1.0.11/24"), sw.Join(mb, 1500, "10.1.0.12/24")} {
 			if rate != 0 {
 				c.Rate(rate)

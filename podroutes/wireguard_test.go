@@ -41,7 +41,8 @@ func listen(t *testing.T, sw *nettest.Switch) *wire {
 		}
 		return unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Usec: 50_000})
 	})
-	stop, ended := make(chan struct{}), make(chan struct{})
+	stop := make(chan struct{})
+	ended := make(chan struct{})
 	go func() { // ends with the test
 		defer close(ended)
 		b := make([]byte, 1<<16)
@@ -61,14 +62,19 @@ func listen(t *testing.T, sw *nettest.Switch) *wire {
 			}
 		}
 	}()
-	t.Cleanup(func() { close(stop); <-ended; _ = unix.Close(fd) })
+	t.Cleanup(func() {
+		close(stop)
+		<-ended
+		_ = unix.Close(fd)
+	})
 	return w
 }
 
 // isWireGuard tells whether a frame is a message of WireGuard's over IPv4.
 func isWireGuard(b []byte) bool {
 	const udp = 14 + 20
-	return len(b) > udp+12 && b[12] == 8 && b[13] == 0 && b[23] == unix.IPPROTO_UDP && int(binary.BigEndian.Uint16(b[udp+2:])) == mesh.WireGuard.DefaultPort()
+	return len(b) > udp+12 && b[12] == 8 && b[13] == 0 && b[23] == unix.IPPROTO_UDP &&
+		int(binary.BigEndian.Uint16(b[udp+2:])) == mesh.WireGuard.DefaultPort()
 }
 
 // whisper sends the secret to port 81.
@@ -109,7 +115,8 @@ func shout(from *nettest.Machine, to netip.Addr) {
 
 func wantSaid(t *testing.T, what string, from *nettest.Machine, to netip.Addr, w *wire, plain bool) {
 	t.Helper()
-	before, sealed := w.clear.Load(), w.sealed.Load()
+	before := w.clear.Load()
+	sealed := w.sealed.Load()
 	var err error
 	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); {
 		if err = whisper(from, to, time.Second); err == nil {
@@ -132,12 +139,14 @@ func wantSaid(t *testing.T, what string, from *nettest.Machine, to netip.Addr, w
 	}
 }
 
-// wantRefused wants a connection refused by this node. The kernel limits how often it says so to one sender: it is asked with patience.
+// wantRefused wants a connection refused by this node. The kernel limits how often it says so to one sender: it is
+// asked with patience.
 func wantRefused(t *testing.T, what string, from *nettest.Machine, to netip.Addr) {
 	t.Helper()
 	err := fmt.Errorf("not tried")
 	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); {
-		if err = whisper(from, to, 8*time.Second); err != nil && (strings.Contains(err.Error(), "no route to host") || strings.Contains(err.Error(), "unreachable")) {
+		if err = whisper(from, to, 8*time.Second); err != nil && (strings.Contains(err.Error(), "no route to host") ||
+			strings.Contains(err.Error(), "unreachable")) {
 			return
 		}
 	}
@@ -145,18 +154,27 @@ func wantRefused(t *testing.T, what string, from *nettest.Machine, to netip.Addr
 }
 
 func TestWireGuard(t *testing.T) {
-	near, beyond := nettest.NewSwitch(t, "near"), nettest.NewSwitch(t, "beyond")
+	near := nettest.NewSwitch(t, "near")
+	beyond := nettest.NewSwitch(t, "beyond")
 	router := nettest.New(t, "router")
 	near.Join(router, 1500, "10.1.0.1/24")
 	beyond.Join(router, 1500, "10.2.0.1/24")
 	router.Forward()
 	cl := clienttest.New()
-	ma, mb, mc, md := nettest.New(t, "a"), nettest.New(t, "b"), nettest.New(t, "c"), nettest.New(t, "d")
+	ma := nettest.New(t, "a")
+	mb := nettest.New(t, "b")
+	mc := nettest.New(t, "c")
+	md := nettest.New(t, "d")
 	near.Join(ma, 1500, "10.1.0.11/24")
 	near.Join(mb, 1500, "10.1.0.12/24")
 	far := beyond.Join(mc, 1500, "10.2.0.13/24")
 	near.Join(md, 1500, "10.1.0.14/24")
-	for m, gw := range map[*nettest.Machine]string{ma: "10.1.0.1", mb: "10.1.0.1", md: "10.1.0.1", mc: "10.2.0.1"} {
+	for m, gw := range map[*nettest.Machine]string{
+		ma: "10.1.0.1",
+		mb: "10.1.0.1",
+		md: "10.1.0.1",
+		mc: "10.2.0.1",
+	} {
 		m.Route(netip.Prefix{}, netip.MustParseAddr(gw))
 	}
 	w := listen(t, near)
@@ -170,7 +188,8 @@ func TestWireGuard(t *testing.T) {
 	podD, onD := d.pod()
 
 	sink(mb)
-	wantSaid(t, "machine to machine, which shows that the listener listens", ma, netip.MustParseAddr("10.1.0.12"), w, true)
+	wantSaid(t, "machine to machine, which shows that the listener listens", ma, netip.MustParseAddr("10.1.0.12"), w,
+		true)
 	for i := range 2 { // both families
 		wantReach(t, "a to b", podA, onB[i], onA[i])
 		wantReach(t, "b to c", podB, onC[i], onB[i])
@@ -215,11 +234,16 @@ func TestWireGuard(t *testing.T) {
 	}
 
 	a.stop()
-	a.cfg.Mode, a.cfg.Port = mesh.Auto, 0
+	a.cfg.Mode = mesh.Auto
+	a.cfg.Port = 0
 	b.stop()
-	b.cfg.Mode, b.cfg.Port = mesh.Auto, 0
+	b.cfg.Mode = mesh.Auto
+	b.cfg.Port = 0
 	for _, n := range []*node{a, b} {
-		n.register(map[*node]string{a: "10.1.0.11", b: "10.1.0.12"}[n], map[*node][]string{a: {"10.42.1.0/24"}, b: {"10.42.2.0/24"}}[n])
+		n.register(map[*node]string{a: "10.1.0.11", b: "10.1.0.12"}[n], map[*node][]string{
+			a: {"10.42.1.0/24"},
+			b: {"10.42.2.0/24"},
+		}[n])
 		n.startAgent()
 	}
 	wantSaid(t, "without WireGuard again", podA, onB[0], w, true)

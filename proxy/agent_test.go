@@ -27,8 +27,10 @@ import (
 func TestRepairs(t *testing.T) {
 	w := newWorld(t)
 	// Tables like those of Docker and a firewall.
-	w.nft(`table ip nat { chain DOCKER { iifname "docker0" return; }; chain PREROUTING { type nat hook prerouting priority dstnat; fib daddr type local jump DOCKER; }; }`)
-	w.nft(`table ip filter { chain FORWARD { type filter hook forward priority filter; policy drop; iifname "docker0" accept; ip daddr { 10.96.0.0/16, 10.244.0.0/16, 192.0.2.0/24 } accept; }; }`)
+	w.nft(
+		`table ip nat { chain DOCKER { iifname "docker0" return; }; chain PREROUTING { type nat hook prerouting priority dstnat; fib daddr type local jump DOCKER; }; }`)
+	w.nft(
+		`table ip filter { chain FORWARD { type filter hook forward priority filter; policy drop; iifname "docker0" accept; ip daddr { 10.96.0.0/16, 10.244.0.0/16, 192.0.2.0/24 } accept; }; }`)
 	foreign := func() string { return w.nft("list", "table", "ip", "nat") + w.nft("list", "table", "ip", "filter") }
 	before := foreign()
 	w.serve("s", "10.96.0.1", corev1.ProtocolTCP, nil, podA)
@@ -73,13 +75,15 @@ func TestRepairs(t *testing.T) {
 	w.until("flush ruleset", "b", works)
 }
 
-// TestRestart: a restarted proxy takes over the table. Meanwhile connections continue, new ones are served, and clients keep their
-// endpoints (session affinity).
+// TestRestart: a restarted proxy takes over the table. Meanwhile connections continue, new ones are served, and clients
+// keep their endpoints (session affinity).
 func TestRestart(t *testing.T) {
 	w := newWorld(t)
 	sticky := func(s *corev1.Service) {
 		s.Spec.SessionAffinity = corev1.ServiceAffinityClientIP
-		s.Spec.SessionAffinityConfig = &corev1.SessionAffinityConfig{ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: new(int32(600))}}
+		s.Spec.SessionAffinityConfig = &corev1.SessionAffinityConfig{
+			ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: new(int32(600))},
+		}
 	}
 	w.serve("s", "10.96.0.1", corev1.ProtocolTCP, nil, podA)
 	w.serve("sticky", "10.96.0.2", corev1.ProtocolTCP, sticky, podA, podB)
@@ -130,11 +134,14 @@ func TestRestart(t *testing.T) {
 	}
 }
 
-// TestStaleFlows: a UDP flow does not expire while it sees packets. So the proxy must delete its conntrack entry when its endpoint is
-// removed, and when a Service without endpoints gets its first one.
+// TestStaleFlows: a UDP flow does not expire while it sees packets. So the proxy must delete its conntrack entry when
+// its endpoint is removed, and when a Service without endpoints gets its first one.
 func TestStaleFlows(t *testing.T) {
 	w := newWorld(t)
-	nodePort := func(s *corev1.Service) { s.Spec.Type, s.Spec.Ports[0].NodePort = corev1.ServiceTypeNodePort, 30053 }
+	nodePort := func(s *corev1.Service) {
+		s.Spec.Type = corev1.ServiceTypeNodePort
+		s.Spec.Ports[0].NodePort = 30053
+	}
 	w.serve("s", "10.96.0.1", corev1.ProtocolUDP, nodePort)
 	w.start()
 	flows := map[string]net.Conn{}
@@ -166,12 +173,16 @@ func TestStaleFlows(t *testing.T) {
 	// Traffic of the node to the same port of another machine must not match.
 	s := staleNow(w)
 	f := &netlink.ConntrackFlow{}
-	f.Forward.Protocol, f.Forward.DstPort, f.Reverse.SrcPort = 17, 30053, 30053
-	f.Forward.DstIP, f.Reverse.SrcIP = net.ParseIP("198.51.100.7"), net.ParseIP("198.51.100.7")
+	f.Forward.Protocol = 17
+	f.Forward.DstPort = 30053
+	f.Reverse.SrcPort = 30053
+	f.Forward.DstIP = net.ParseIP("198.51.100.7")
+	f.Reverse.SrcIP = net.ParseIP("198.51.100.7")
 	if s.MatchConntrackFlow(f) {
 		t.Error("a flow to another machine's port 30053 would be forgotten")
 	}
-	f.Forward.DstIP, f.Reverse.SrcIP = net.ParseIP("192.0.2.1"), net.ParseIP("192.0.2.1")
+	f.Forward.DstIP = net.ParseIP("192.0.2.1")
+	f.Reverse.SrcIP = net.ParseIP("192.0.2.1")
 	if !s.MatchConntrackFlow(f) {
 		t.Error("a flow to the node's own port 30053 that leads nowhere stays")
 	}
@@ -196,10 +207,13 @@ func staleNow(w *world) *stale {
 // TestHealthAnswers: health check node ports and /healthz respond like kube-proxy's.
 func TestHealthAnswers(t *testing.T) {
 	w := newWorld(t)
-	port, healthz := freePort(t), freePort(t)
+	port := freePort(t)
+	healthz := freePort(t)
 	w.cfg.Options.HealthzBindAddress = fmt.Sprint("127.0.0.1:", healthz)
 	local := func(s *corev1.Service) {
-		s.Spec.Type, s.Spec.ExternalTrafficPolicy, s.Spec.HealthCheckNodePort = corev1.ServiceTypeLoadBalancer, corev1.ServiceExternalTrafficPolicyLocal, int32(port)
+		s.Spec.Type = corev1.ServiceTypeLoadBalancer
+		s.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal
+		s.Spec.HealthCheckNodePort = int32(port)
 	}
 	w.serve("web", "10.96.0.1", corev1.ProtocolTCP, local)
 	w.start()
@@ -216,24 +230,37 @@ func TestHealthAnswers(t *testing.T) {
 		return fmt.Sprint(resp.StatusCode, " ", string(b)), resp.Header
 	}
 	want := func(code, n int, healthy bool) string {
-		return fmt.Sprintf("%d {\n\t\"service\": {\n\t\t\"namespace\": \"default\",\n\t\t\"name\": \"web\"\n\t},\n\t\"localEndpoints\": %d,\n\t\"serviceProxyHealthy\": %v\n}\n", code, n, healthy)
+		return fmt.Sprintf("%d {\n\t\"service\": {\n\t\t\"namespace\": \"default\",\n\t\t\"name\": "+
+			"\"web\"\n\t},\n\t\"localEndpoints\": %d,\n\t\"serviceProxyHealthy\": %v\n}\n", code, n, healthy)
 	}
-	answer := func() string { got, _ := get(port, "/"); return got }
+	answer := func() string {
+		got, _ := get(port, "/")
+		return got
+	}
 	w.until("no endpoint", want(503, 0, true), answer)
 	w.serve("web", "10.96.0.1", corev1.ProtocolTCP, local, podA, podB)
 	w.until("two endpoints", want(200, 2, true), answer)
 	_, h := get(port, "/")
-	if h.Get("Content-Type") != "application/json" || h.Get("X-Load-Balancing-Endpoint-Weight") != "2" || h.Get("X-Content-Type-Options") != "nosniff" {
+	if h.Get("Content-Type") != "application/json" || h.Get("X-Load-Balancing-Endpoint-Weight") != "2" ||
+		h.Get("X-Content-Type-Options") != "nosniff" {
 		t.Errorf("headers: %v", h)
 	}
 	var keys map[string]any
 	got, _ := get(healthz, "/healthz")
-	if err := json.Unmarshal([]byte(strings.TrimPrefix(got, "200 ")), &keys); err != nil || keys["healthy"] != true || keys["nodeEligible"] != true || keys["status"] == nil {
+	if err := json.Unmarshal([]byte(strings.TrimPrefix(got, "200 ")), &keys); err != nil || keys["healthy"] != true ||
+		keys["nodeEligible"] != true || keys["status"] == nil {
 		t.Errorf("/healthz: %s", got)
 	}
-	// The autoscaler is about to remove the node: /healthz fails, so that load balancers stop using it, although the proxy works.
-	w.put(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node"}, Spec: corev1.NodeSpec{Taints: []corev1.Taint{{Key: toBeDeleted}}}})
-	w.until("/healthz of a node that goes", "503", func() string { got, _ := get(healthz, "/healthz"); return got[:3] })
+	// The autoscaler is about to remove the node: /healthz fails, so that load balancers stop using it, although the
+	// proxy works.
+	w.put(&corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: "node"},
+		Spec:       corev1.NodeSpec{Taints: []corev1.Taint{{Key: toBeDeleted}}},
+	})
+	w.until("/healthz of a node that goes", "503", func() string {
+		got, _ := get(healthz, "/healthz")
+		return got[:3]
+	})
 	if got, _ := get(healthz, "/livez"); !strings.HasPrefix(got, "200 ") || strings.Contains(got, "nodeEligible") {
 		t.Errorf("/livez: %s", got)
 	}
@@ -259,20 +286,28 @@ func TestHealthAnswers(t *testing.T) {
 
 // TestHealthCheckAddresses: health check node ports listen on the addresses that serve node ports.
 func TestHealthCheckAddresses(t *testing.T) {
-	h := &healthChecks{log: slog.New(slog.DiscardHandler), own: func() ([]net.Addr, error) {
-		var out []net.Addr
-		for _, text := range []string{"127.0.0.1/8", "::1/128", "192.0.2.7/24", "198.51.100.7/24", "fe80::1/64"} {
-			ip, n, err := net.ParseCIDR(text)
-			if err != nil {
-				t.Fatal(err)
+	h := &healthChecks{
+		log: slog.New(slog.DiscardHandler),
+		own: func() ([]net.Addr, error) {
+			var out []net.Addr
+			for _, text := range []string{"127.0.0.1/8", "::1/128", "192.0.2.7/24", "198.51.100.7/24", "fe80::1/64"} {
+				ip, n, err := net.ParseCIDR(text)
+				if err != nil {
+					t.Fatal(err)
+				}
+				out = append(out, &net.IPNet{IP: ip, Mask: n.Mask})
 			}
-			out = append(out, &net.IPNet{IP: ip, Mask: n.Mask})
-		}
-		return out, nil
-	}}
+			return out, nil
+		},
+	}
 	for cidrs, want := range map[string]string{
-		"": "[]", "192.0.2.0/24": "[192.0.2.7]", "192.0.2.0/24 198.51.100.7/32": "[192.0.2.7 198.51.100.7]", "127.0.0.0/8 ::1/128": "[127.0.0.1 ::1]",
-		"0.0.0.0/0": "[]", "203.0.113.0/24": "[]", "fe80::/10": "[]",
+		"":                             "[]",
+		"192.0.2.0/24":                 "[192.0.2.7]",
+		"192.0.2.0/24 198.51.100.7/32": "[192.0.2.7 198.51.100.7]",
+		"127.0.0.0/8 ::1/128":          "[127.0.0.1 ::1]",
+		"0.0.0.0/0":                    "[]",
+		"203.0.113.0/24":               "[]",
+		"fe80::/10":                    "[]",
 	} {
 		h.cidrs, _ = prefixes("", strings.Fields(cidrs))
 		if got := fmt.Sprint(h.addressesLocked()); got != want {

@@ -74,14 +74,19 @@ func (p *Proxy) runInformers(ctx context.Context, ready func()) error {
 	for _, h := range []struct {
 		informer cache.SharedIndexInformer
 		noted    func(obj any)
-	}{{f.services, f.serviceChanged}, {f.slices, f.sliceChanged}, {f.nodes, func(any) { f.note(func() { f.node = true }) }}} {
+	}{{f.services, f.serviceChanged}, {f.slices, f.sliceChanged}, {f.nodes, func(any) {
+		f.note(func() { f.node = true })
+	}}} {
 		registration, err := h.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-			AddFunc: h.noted, UpdateFunc: func(_, obj any) { h.noted(obj) }, DeleteFunc: h.noted,
+			AddFunc:    h.noted,
+			UpdateFunc: func(_, obj any) { h.noted(obj) },
+			DeleteFunc: h.noted,
 		})
 		if err != nil {
 			return fmt.Errorf("follow services: %w", err)
 		}
-		synced = append(synced, registration.HasSyncedChecker()) // otherwise objects of the initial list would be handled a second time
+		// otherwise objects of the initial list would be handled a second time
+		synced = append(synced, registration.HasSyncedChecker())
 	}
 	objects.Start(ctx.Done())
 	self.Start(ctx.Done())
@@ -90,7 +95,10 @@ func (p *Proxy) runInformers(ctx context.Context, ready func()) error {
 	if !cache.WaitFor(ctx, "", synced...) {
 		return nil // ctx is done
 	}
-	f.note(func() { f.synced, f.node = true, true })
+	f.note(func() {
+		f.synced = true
+		f.node = true
+	})
 	ready()
 	<-ctx.Done()
 	return nil
@@ -130,7 +138,10 @@ func (f *changeTracker) sliceChanged(obj any) {
 		trigger = time.Time{}
 	}
 	f.note(func() {
-		f.addLocked(types.NamespacedName{Namespace: s.Namespace, Name: s.Labels[discoveryv1.LabelServiceName]}, seen{trigger: trigger, slices: 1})
+		f.addLocked(types.NamespacedName{Namespace: s.Namespace, Name: s.Labels[discoveryv1.LabelServiceName]}, seen{
+			trigger: trigger,
+			slices:  1,
+		})
 	})
 }
 
@@ -157,7 +168,8 @@ func (f *changeTracker) take() *changeBatch {
 		return nil
 	}
 	b := &changeBatch{services: f.changed}
-	f.changed, f.node = map[types.NamespacedName]seen{}, false
+	f.changed = map[types.NamespacedName]seen{}
+	f.node = false
 	for _, obj := range f.nodes.GetStore().List() {
 		b.node, _ = obj.(*corev1.Node)
 	}

@@ -15,22 +15,31 @@ import (
 	"keelson/client/clienttest"
 )
 
-// TestFirstBatchIsWhole: the first batch has all objects of the initial lists, so that none of them is handled a second time after the
-// whole table was written.
+// TestFirstBatchIsWhole: the first batch has all objects of the initial lists, so that none of them is handled a second
+// time after the whole table was written.
 func TestFirstBatchIsWhole(t *testing.T) {
 	const n = 2000
 	objects := []runtime.Object{&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node"}}}
 	for i := range n {
-		objects = append(objects, &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprintf("s%d", i)}})
+		objects = append(objects, &corev1.Service{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprintf("s%d", i)},
+		})
 	}
-	p, err := New(Config{Client: &client.Client{Interface: clienttest.New(objects...)}, NodeName: "node", Table: "none"})
+	p, err := New(Config{
+		Client:   &client.Client{Interface: clienttest.New(objects...)},
+		NodeName: "node",
+		Table:    "none",
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var got *changeBatch
-	if err := p.runInformers(ctx, func() { got = p.tracker.take(); cancel() }); err != nil {
+	if err := p.runInformers(ctx, func() {
+		got = p.tracker.take()
+		cancel()
+	}); err != nil {
 		t.Fatal(err)
 	}
 	if got == nil || len(got.services) != n || got.node == nil {

@@ -16,8 +16,8 @@ import (
 	"keelson/proxy/services"
 )
 
-// stale matches conntrack entries (flows) of UDP whose destination is not an endpoint of the Service any more. They must be deleted: an entry
-// does not expire while it sees packets.
+// stale matches conntrack entries (flows) of UDP whose destination is not an endpoint of the Service any more. They
+// must be deleted: an entry does not expire while it sees packets.
 type stale struct {
 	fronts map[netip.AddrPort]map[netip.AddrPort]bool // frontend -> valid endpoints
 	ports  map[uint16]map[netip.AddrPort]bool         // the same by node port
@@ -59,7 +59,9 @@ func (p *Proxy) deleteFlows(c services.Change) {
 	own := sync.OnceValue(func() map[netip.Addr]bool { return addressesOf(h) })
 	s.ours = func(a netip.Addr) bool { return own()[a] }
 	for _, family := range []netlink.InetFamily{unix.AF_INET, unix.AF_INET6} {
-		if _, err := linux.Dump(func() (uint, error) { return h.ConntrackDeleteFilters(netlink.ConntrackTable, family, s) }); err != nil && !errors.Is(err, unix.ENOENT) {
+		if _, err := linux.Dump(func() (uint, error) {
+			return h.ConntrackDeleteFilters(netlink.ConntrackTable, family, s)
+		}); err != nil && !errors.Is(err, unix.ENOENT) {
 			p.log.Warn("delete stale conntrack entries of UDP", "err", err)
 		}
 	}
@@ -85,7 +87,8 @@ func staleFlows(c services.Change) *stale {
 	return s
 }
 
-// changed returns the UDP ports that lost endpoints, got their first ones, are new, or were removed. Their endpoints are the current ones.
+// changed returns the UDP ports that lost endpoints, got their first ones, are new, or were removed. Their endpoints
+// are the current ones.
 func changed(before, after *services.Part) []services.Port {
 	var out []services.Port
 	now := map[netip.AddrPort]services.Port{}
@@ -105,7 +108,8 @@ func changed(before, after *services.Part) []services.Port {
 			out = append(out, old)
 			continue
 		}
-		if lost(old.Serving, port.Serving) || len(old.Serving) == 0 && len(port.Serving) > 0 || !slices.Equal(old.Fronts, port.Fronts) || old.NodePort != port.NodePort {
+		if lost(old.Serving, port.Serving) || len(old.Serving) == 0 && len(port.Serving) > 0 ||
+			!slices.Equal(old.Fronts, port.Fronts) || old.NodePort != port.NodePort {
 			port.Fronts = append(slices.Clip(port.Fronts), old.Fronts...)
 			out = append(out, port)
 		}

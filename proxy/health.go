@@ -97,7 +97,8 @@ func (h *healthChecks) set(state *services.State, cidrs []netip.Prefix) {
 	}
 	for port, c := range want {
 		if have := h.servers[port]; have != nil {
-			have.name, have.local = c.name, c.local
+			have.name = c.name
+			have.local = c.local
 			h.listenLocked(port, have) // a port that was in use may be free by now
 			continue
 		}
@@ -115,7 +116,8 @@ func (h *healthChecks) listenLocked(port uint16, c *healthCheck) {
 	}
 	var listeners []net.Listener
 	for _, ip := range h.addressesLocked() {
-		l, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", net.JoinHostPort(ip, strconv.Itoa(int(port))))
+		l, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp",
+			net.JoinHostPort(ip, strconv.Itoa(int(port))))
 		if err != nil {
 			h.log.Warn("health check node port", "service", c.name, "addr", ip, "port", port, "err", err)
 			for _, open := range listeners {
@@ -125,27 +127,31 @@ func (h *healthChecks) listenLocked(port uint16, c *healthCheck) {
 		}
 		listeners = append(listeners, l)
 	}
-	c.server = &http.Server{ReadHeaderTimeout: headerTimeout, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		h.mu.Lock()
-		name, local := c.name, c.local
-		h.mu.Unlock()
-		healthy := h.live.healthy()
-		w.Header().Set("Content-Type", "application/json")
-		w.Header().Set("X-Content-Type-Options", "nosniff")
-		w.Header().Set("X-Load-Balancing-Endpoint-Weight", strconv.Itoa(local))
-		if local == 0 || !healthy {
-			w.WriteHeader(http.StatusServiceUnavailable)
-		}
-		writeJSON(w, localHealth{serviceName{name.Namespace, name.Name}, local, healthy})
-	})}
+	c.server = &http.Server{
+		ReadHeaderTimeout: headerTimeout,
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			h.mu.Lock()
+			name := c.name
+			local := c.local
+			h.mu.Unlock()
+			healthy := h.live.healthy()
+			w.Header().Set("Content-Type", "application/json")
+			w.Header().Set("X-Content-Type-Options", "nosniff")
+			w.Header().Set("X-Load-Balancing-Endpoint-Weight", strconv.Itoa(local))
+			if local == 0 || !healthy {
+				w.WriteHeader(http.StatusServiceUnavailable)
+			}
+			writeJSON(w, localHealth{serviceName{name.Namespace, name.Name}, local, healthy})
+		}),
+	}
 	server := c.server
 	for _, l := range listeners {
 		h.wait.Go(func() { _ = server.Serve(l) }) // ends when it is closed
 	}
 }
 
-// addressesLocked returns the addresses to listen on; "" means all. As in kube-proxy, it is also "" if the machine has no address that
-// serves node ports.
+// addressesLocked returns the addresses to listen on; "" means all. As in kube-proxy, it is also "" if the machine has
+// no address that serves node ports.
 func (h *healthChecks) addressesLocked() []string {
 	if len(h.cidrs) == 0 || slices.ContainsFunc(h.cidrs, func(c netip.Prefix) bool { return c.Bits() == 0 }) {
 		return []string{""}
@@ -154,12 +160,15 @@ func (h *healthChecks) addressesLocked() []string {
 	var out []string
 	for _, a := range all {
 		p, bad := netip.ParsePrefix(a.String())
-		if bad == nil && !p.Addr().IsLinkLocalUnicast() && slices.ContainsFunc(h.cidrs, func(c netip.Prefix) bool { return c.Contains(p.Addr()) }) {
+		if bad == nil && !p.Addr().IsLinkLocalUnicast() && slices.ContainsFunc(h.cidrs, func(c netip.Prefix) bool {
+			return c.Contains(p.Addr())
+		}) {
 			out = append(out, p.Addr().String())
 		}
 	}
 	if len(out) == 0 {
-		h.log.Warn("no address of this machine serves node ports: health check node ports listen on all", "nodeport-addresses", h.cidrs, "err", err)
+		h.log.Warn("no address of this machine serves node ports: health check node ports listen on all",
+			"nodeport-addresses", h.cidrs, "err", err)
 		return []string{""}
 	}
 	return out
@@ -212,7 +221,8 @@ const unhealthyAfter = time.Minute
 func (l *liveness) wrote() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.last, l.failing = time.Now(), time.Time{}
+	l.last = time.Now()
+	l.failing = time.Time{}
 }
 
 func (l *liveness) failed() {
@@ -270,10 +280,16 @@ func (p *Proxy) serveHealthz(ctx context.Context, ready func()) error {
 func (l *liveness) answer(w http.ResponseWriter, asNode bool) {
 	healthy := l.healthy()
 	l.mu.Lock()
-	last, leaving := l.last, l.leaving
+	last := l.last
+	leaving := l.leaving
 	l.mu.Unlock()
 	now := time.Now()
-	out := proxyHealth{LastUpdated: last, CurrentTime: now, Healthy: healthy, Status: map[corev1.IPFamily]familyHealth{}}
+	out := proxyHealth{
+		LastUpdated: last,
+		CurrentTime: now,
+		Healthy:     healthy,
+		Status:      map[corev1.IPFamily]familyHealth{},
+	}
 	if !last.IsZero() { // one table has both families
 		out.Status[corev1.IPv4Protocol] = familyHealth{last, healthy}
 		out.Status[corev1.IPv6Protocol] = familyHealth{last, healthy}

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// listening reports whether a process of this node listens on the address and port. It tries to listen itself; any error except "address in
-// use" means no, such as that of an address that the node does not have.
+// listening reports whether a process of this node listens on the address and port. It tries to listen itself; any
+// error except "address in use" means no, such as that of an address that the node does not have.
 func listening(addr netip.Addr, proto uint8, port uint16) bool {
 	at := net.JoinHostPort(addr.String(), strconv.Itoa(int(port)))
 	var lc net.ListenConfig

@@ -27,7 +27,8 @@ func (p *Proxy) emitMarks(b *changeBatch, c services.Change, begun time.Time, fu
 	}
 }
 
-// reachable emits a mark for each pod of this node that became an endpoint of the Service. Other nodes emit those of their pods.
+// reachable emits a mark for each pod of this node that became an endpoint of the Service. Other nodes emit those of
+// their pods.
 func (p *Proxy) reachable(n types.NamespacedName, before, after *services.Part, at time.Time) {
 	had := map[types.UID]bool{}
 	if before != nil {
@@ -45,9 +46,22 @@ func (p *Proxy) reachable(n types.NamespacedName, before, after *services.Part, 
 			}
 			had[e.Pod.UID] = true // one mark for a pod, not for each port
 			p.cfg.Marks.Emit(mark.Mark{
-				Step: mark.StepReachable, Component: "proxy " + p.cfg.NodeName, At: at, Took: took,
-				Subject: mark.Subject{Resource: "pods", Namespace: e.Pod.Namespace, Name: e.Pod.Name, UID: string(e.Pod.UID)},
-				Detail:  &mark.Reachable{Service: n.Name, Node: p.cfg.NodeName, Front: port.Fronts[0].String(), Endpoint: e.Addr.String()},
+				Step:      mark.StepReachable,
+				Component: "proxy " + p.cfg.NodeName,
+				At:        at,
+				Took:      took,
+				Subject: mark.Subject{
+					Resource:  "pods",
+					Namespace: e.Pod.Namespace,
+					Name:      e.Pod.Name,
+					UID:       string(e.Pod.UID),
+				},
+				Detail: &mark.Reachable{
+					Service:  n.Name,
+					Node:     p.cfg.NodeName,
+					Front:    port.Fronts[0].String(),
+					Endpoint: e.Addr.String(),
+				},
 			})
 		}
 	}
@@ -66,6 +80,7 @@ func (p *Proxy) reportRefused(n types.NamespacedName, before, after *services.Pa
 		if known[r.Addr] || svc == nil {
 			continue
 		}
-		p.events.Event(svc, corev1.EventTypeWarning, "AddressInUse", fmt.Sprintf("node %s does not serve %s: %s has it", p.cfg.NodeName, r.Addr, r.By))
+		p.events.Event(svc, corev1.EventTypeWarning, "AddressInUse",
+			fmt.Sprintf("node %s does not serve %s: %s has it", p.cfg.NodeName, r.Addr, r.By))
 	}
 }

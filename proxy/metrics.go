@@ -12,35 +12,48 @@ import (
 var (
 	syncBuckets  = prometheus.ExponentialBuckets(0.001, 2, 15)
 	syncDuration = prometheus.NewHistogram(prometheus.HistogramOpts{
-		Name: "kubeproxy_sync_proxy_rules_duration_seconds", Help: "Time of a write of the rules of services.", Buckets: syncBuckets,
+		Name:    "kubeproxy_sync_proxy_rules_duration_seconds",
+		Help:    "Time of a write of the rules of services.",
+		Buckets: syncBuckets,
 	})
 	syncFull = prometheus.NewHistogram(prometheus.HistogramOpts{
-		Name: "kubeproxy_sync_full_proxy_rules_duration_seconds", Help: "Time of a write of all rules of services.", Buckets: syncBuckets,
+		Name:    "kubeproxy_sync_full_proxy_rules_duration_seconds",
+		Help:    "Time of a write of all rules of services.",
+		Buckets: syncBuckets,
 	})
 	syncPartial = prometheus.NewHistogram(prometheus.HistogramOpts{
-		Name: "kubeproxy_sync_partial_proxy_rules_duration_seconds", Help: "Time of a write of changed rules of services.", Buckets: syncBuckets,
+		Name:    "kubeproxy_sync_partial_proxy_rules_duration_seconds",
+		Help:    "Time of a write of changed rules of services.",
+		Buckets: syncBuckets,
 	})
 	programming = prometheus.NewHistogram(prometheus.HistogramOpts{
-		Name: "kubeproxy_network_programming_duration_seconds", Help: "Time from a change of a pod or service to the rules.",
+		Name:    "kubeproxy_network_programming_duration_seconds",
+		Help:    "Time from a change of a pod or service to the rules.",
 		Buckets: append([]float64{0.005, 0.01, 0.025, 0.05, 0.1, 0.25}, prometheus.ExponentialBuckets(0.5, 2, 10)...),
 	})
 	lastSync = prometheus.NewGauge(prometheus.GaugeOpts{
-		Name: "kubeproxy_sync_proxy_rules_last_timestamp_seconds", Help: "When the rules of services were written last.",
+		Name: "kubeproxy_sync_proxy_rules_last_timestamp_seconds",
+		Help: "When the rules of services were written last.",
 	})
 	endpointChanges = prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "kubeproxy_sync_proxy_rules_endpoint_changes_total", Help: "Changes of endpoint slices.",
+		Name: "kubeproxy_sync_proxy_rules_endpoint_changes_total",
+		Help: "Changes of endpoint slices.",
 	})
 	serviceChanges = prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "kubeproxy_sync_proxy_rules_service_changes_total", Help: "Changes of services.",
+		Name: "kubeproxy_sync_proxy_rules_service_changes_total",
+		Help: "Changes of services.",
 	})
 	failures = prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "kubeproxy_sync_proxy_rules_nftables_sync_failures_total", Help: "Writes of rules that failed.",
+		Name: "kubeproxy_sync_proxy_rules_nftables_sync_failures_total",
+		Help: "Writes of rules that failed.",
 	})
 )
 
 // Collectors are the proxy's metrics.
 func Collectors() []prometheus.Collector {
-	return []prometheus.Collector{syncDuration, syncFull, syncPartial, programming, lastSync, endpointChanges, serviceChanges, failures}
+	return []prometheus.Collector{
+		syncDuration, syncFull, syncPartial, programming, lastSync, endpointChanges, serviceChanges, failures,
+	}
 }
 
 // observe counts one write.

@@ -31,9 +31,12 @@ const primary = "primary"
 
 // AddFlags adds the proxy's flags, with kube-proxy's names.
 func (o *Options) AddFlags(fl *pflag.FlagSet) {
-	fl.StringSliceVar(&o.ClusterCIDRs, "proxy-cluster-cidr", nil, "CIDRs of all pods: connections to a cluster IP from other addresses are masqueraded (default: the node's pod CIDRs)")
-	fl.StringSliceVar(&o.NodePortAddresses, "nodeport-addresses", nil, "CIDRs of the node's addresses that serve node ports, or primary: the node's main addresses (default: all)")
-	fl.StringVar(&o.HealthzBindAddress, "healthz-bind-address", DefaultHealthz, "address of the service proxy's /healthz; empty: none")
+	fl.StringSliceVar(&o.ClusterCIDRs, "proxy-cluster-cidr", nil, "CIDRs of all pods: connections to a cluster IP "+
+		"from other addresses are masqueraded (default: the node's pod CIDRs)")
+	fl.StringSliceVar(&o.NodePortAddresses, "nodeport-addresses", nil,
+		"CIDRs of the node's addresses that serve node ports, or primary: the node's main addresses (default: all)")
+	fl.StringVar(&o.HealthzBindAddress, "healthz-bind-address", DefaultHealthz,
+		"address of the service proxy's /healthz; empty: none")
 }
 
 // Validate checks the options.
@@ -48,7 +51,8 @@ func (o *Options) Validate() error {
 	}
 	if o.HealthzBindAddress != "" {
 		if _, _, err := net.SplitHostPort(o.HealthzBindAddress); err != nil {
-			return fmt.Errorf("--healthz-bind-address %q: want an address and a port, such as %s: %w", o.HealthzBindAddress, DefaultHealthz, err)
+			return fmt.Errorf("--healthz-bind-address %q: want an address and a port, such as %s: %w",
+				o.HealthzBindAddress, DefaultHealthz, err)
 		}
 	}
 	return nil
@@ -68,7 +72,12 @@ func prefixes(flag string, in []string) ([]netip.Prefix, error) {
 
 // facts returns the properties of the node that the rules depend on.
 func (p *Proxy) facts(node *corev1.Node) services.Node {
-	out := services.Node{Name: p.cfg.NodeName, PodCIDRs: p.cfg.PodCIDRs, PodGroup: p.cfg.PodGroup, Taken: p.cfg.Taken}
+	out := services.Node{
+		Name:     p.cfg.NodeName,
+		PodCIDRs: p.cfg.PodCIDRs,
+		PodGroup: p.cfg.PodGroup,
+		Taken:    p.cfg.Taken,
+	}
 	o := p.cfg.Options
 	out.NodePortCIDRs, _ = prefixes("", o.NodePortAddresses) // validated, or "primary"
 	if node != nil {

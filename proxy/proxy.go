@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package proxy makes Services reachable from this node and its pods: it watches Services and EndpointSlices through the client and
-// maintains one nftables table, whose rules package services computes. cluster runs it beside the kubelet or as a process of its own, and
-// calls Rules to show the rules of a Service (written.go). The kernel forwards the packets: the proxy never handles one. It never runs
-// another program, never changes other nftables tables, and does nothing while nothing changes. NetworkPolicies are enforced by package
-// policy, in a table and a role of their own.
+// Package proxy makes Services reachable from this node and its pods: it watches Services and EndpointSlices through
+// the client and maintains one nftables table, whose rules package services computes. cluster runs it beside the
+// kubelet or as a process of its own, and calls Rules to show the rules of a Service (written.go). The kernel forwards
+// the packets: the proxy never handles one. It never runs another program, never changes other nftables tables, and
+// does nothing while nothing changes. NetworkPolicies are enforced by package policy, in a table and a role of their
+// own.
 //
-// The path of a change: informers -> changetracker.go -> Proxy.loop -> services.State.Update, which returns the difference ->
-// one nftables transaction -> marks, events, and stale conntrack entries of UDP (conntrack.go). health.go answers the health checks of load
-// balancers.
+// The path of a change: informers -> changetracker.go -> Proxy.loop -> services.State.Update, which returns the
+// difference -> one nftables transaction -> marks, events, and stale conntrack entries of UDP (conntrack.go). health.go
+// answers the health checks of load balancers.
 //
 // Invariants:
-//  1. One goroutine owns the state and writes the table. Informers only record what changed; all changes recorded during
-//     a transaction form the next one, which starts at once.
-//  2. The first transaction, and the one after any failure or damage, is the whole table. After a change of the node's zone or address
-//     ranges the table is computed anew, and the difference is written.
+//  1. One goroutine owns the state and writes the table. Informers only record what changed; all changes recorded
+//     during a transaction form the next one, which starts at once.
+//  2. The first transaction, and the one after any failure or damage, is the whole table. After a change of the node's
+//     zone or address ranges the table is computed anew, and the difference is written.
 //  3. The table stays when the process ends, so Services work while it restarts. Purge deletes it.
 package proxy
 
@@ -69,9 +70,10 @@ type Proxy struct {
 	written written
 
 	// Used by the loop only.
-	node    services.Node
-	state   *services.State  // nil until the first write
-	pending *services.Change // changes in state that are not in the kernel yet; after the write they cause marks, events and conntrack deletions
+	node  services.Node
+	state *services.State // nil until the first write
+	// changes in state that are not in the kernel yet; after the write they cause marks, events and conntrack deletions
+	pending *services.Change
 	pace    pace
 }
 
@@ -89,7 +91,13 @@ func New(cfg Config) (*Proxy, error) {
 	if cfg.Taken == nil {
 		cfg.Taken = listening
 	}
-	p := &Proxy{cfg: cfg, log: cfg.Log, live: &liveness{}, health: &healthChecks{log: cfg.Log, own: net.InterfaceAddrs}, events: cfg.Client.Events("kube-proxy", cfg.NodeName, cfg.Log)}
+	p := &Proxy{
+		cfg:    cfg,
+		log:    cfg.Log,
+		live:   &liveness{},
+		health: &healthChecks{log: cfg.Log, own: net.InterfaceAddrs},
+		events: cfg.Client.Events("kube-proxy", cfg.NodeName, cfg.Log),
+	}
 	p.health.live = p.live
 	p.tracker.init()
 	return p, nil
@@ -107,13 +115,26 @@ func (p *Proxy) Run(ctx context.Context, ready func()) error {
 	return run.Together(nil,
 		run.Part{Name: "informers", Run: p.runInformers},
 		run.Part{Name: "events", Run: p.events.Run},
-		run.Part{Name: "rules", Run: func(ctx context.Context, ready func()) error { return p.loop(ctx, damaged, ready) }},
-		run.Part{Name: "watch of rules", Run: func(ctx context.Context, ready func()) error {
-			ready()
-			return w.Watch(ctx, func() { signal(damaged) })
-		}},
+		run.Part{
+			Name: "rules",
+			Run: func(ctx context.Context, ready func()) error {
+				return p.loop(ctx, damaged, ready)
+			},
+		},
+		run.Part{
+			Name: "watch of rules",
+			Run: func(ctx context.Context, ready func()) error {
+				ready()
+				return w.Watch(ctx, func() { signal(damaged) })
+			},
+		},
 		run.Part{Name: "health checks", Run: p.health.run},
-		run.Part{Name: "healthz", Run: func(ctx context.Context, ready func()) error { return p.serveHealthz(ctx, ready) }},
+		run.Part{
+			Name: "healthz",
+			Run: func(ctx context.Context, ready func()) error {
+				return p.serveHealthz(ctx, ready)
+			},
+		},
 	)(ctx, ready)
 }
 
@@ -187,16 +208,19 @@ func (p *Proxy) sync(broken bool) error {
 		return nil
 	}
 	begun := time.Now()
-	full, err := false, error(nil)
+	full := false
+	err := error(nil)
 	if batch == nil {
-		batch, err = &changeBatch{}, p.writer.Repair()
+		batch = &changeBatch{}
+		err = p.writer.Repair()
 	} else {
 		full, err = p.write(batch, broken)
 		p.health.set(p.state, p.node.NodePortCIDRs)
 		observe(batch, time.Since(begun), full)
 	}
 	if err == nil && batch.wrote(full, broken) {
-		p.log.Info("rules written", "services", len(batch.services), "table", full, "repaired", broken, "took", time.Since(begun).Round(10*time.Microsecond))
+		p.log.Info("rules written", "services", len(batch.services), "table", full, "repaired", broken, "took",
+			time.Since(begun).Round(10*time.Microsecond))
 	}
 	if err != nil {
 		return fmt.Errorf("%d services: %w", len(batch.services), err)

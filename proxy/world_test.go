@@ -47,8 +47,16 @@ const (
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	w := &world{t: t, api: clienttest.New(), node: nettest.New(t, "node"), a: nettest.New(t, "a"), b: nettest.New(t, "b"), client: nettest.New(t, "client")}
-	pods, outside := nettest.NewSwitch(t, "pods"), nettest.NewSwitch(t, "outside")
+	w := &world{
+		t:      t,
+		api:    clienttest.New(),
+		node:   nettest.New(t, "node"),
+		a:      nettest.New(t, "a"),
+		b:      nettest.New(t, "b"),
+		client: nettest.New(t, "client"),
+	}
+	pods := nettest.NewSwitch(t, "pods")
+	outside := nettest.NewSwitch(t, "outside")
 	pods.Join(w.node, 1500, "10.244.1.1/24")
 	for m, addr := range map[*nettest.Machine]string{w.a: podA + "/24", w.b: podB + "/24"} {
 		pods.Join(m, 1500, addr)
@@ -64,7 +72,10 @@ func newWorld(t *testing.T) *world {
 	}
 	t.Cleanup(func() { _ = ns.Close() })
 	w.cfg = Config{
-		Client: &client.Client{Interface: w.api}, NodeName: "node", Table: "keelson-test-svc", NetNS: int(ns),
+		Client:   &client.Client{Interface: w.api},
+		NodeName: "node",
+		Table:    "keelson-test-svc",
+		NetNS:    int(ns),
 		PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.1.0/24")},
 		Log:      slog.New(slog.NewTextHandler(t.Output(), nil)),
 	}
@@ -84,7 +95,8 @@ func (w *world) start() {
 		w.t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	ready, ended := make(chan struct{}), make(chan error, 1)
+	ready := make(chan struct{})
+	ended := make(chan error, 1)
 	go func() { ended <- p.Run(ctx, func() { close(ready) }) }() // ends with ctx
 	select {
 	case <-ready:
@@ -156,7 +168,8 @@ func (w *world) dial(network, addr string) (c net.Conn, err error) {
 	return c, err
 }
 
-// say sends a line and returns the response; "": there is none. Over UDP, which may lose packets, it waits only a short time.
+// say sends a line and returns the response; "": there is none. Over UDP, which may lose packets, it waits only a short
+// time.
 func say(c net.Conn, line string) string {
 	wait := 20 * time.Second
 	if _, ok := c.(*net.UDPConn); ok {
@@ -199,16 +212,27 @@ func (w *world) until(what, want string, got func() string) {
 // serve makes a Service with its endpoints; change may alter it.
 func (w *world) serve(name, ip string, proto corev1.Protocol, change func(*corev1.Service), pods ...string) {
 	w.t.Helper()
-	svc := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}, Spec: corev1.ServiceSpec{
-		Type: corev1.ServiceTypeClusterIP, ClusterIP: ip, ClusterIPs: []string{ip}, Ports: []corev1.ServicePort{{Port: 80, Protocol: proto}},
-	}}
+	svc := &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
+		Spec: corev1.ServiceSpec{
+			Type:       corev1.ServiceTypeClusterIP,
+			ClusterIP:  ip,
+			ClusterIPs: []string{ip},
+			Ports:      []corev1.ServicePort{{Port: 80, Protocol: proto}},
+		},
+	}
 	if change != nil {
 		change(svc)
 	}
 	w.put(svc)
 	slice := &discoveryv1.EndpointSlice{
-		ObjectMeta:  metav1.ObjectMeta{Namespace: "default", Name: name + "-1", Labels: map[string]string{discoveryv1.LabelServiceName: name}},
-		AddressType: discoveryv1.AddressTypeIPv4, Ports: []discoveryv1.EndpointPort{{Name: new(""), Port: new(int32(8080)), Protocol: &proto}},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "default",
+			Name:      name + "-1",
+			Labels:    map[string]string{discoveryv1.LabelServiceName: name},
+		},
+		AddressType: discoveryv1.AddressTypeIPv4,
+		Ports:       []discoveryv1.EndpointPort{{Name: new(""), Port: new(int32(8080)), Protocol: &proto}},
 	}
 	for _, p := range pods {
 		slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{Addresses: []string{p}, NodeName: new("node")})
@@ -227,11 +251,13 @@ func (w *world) put(obj any) {
 			_, err = w.api.CoreV1().Nodes().Update(ctx, o, metav1.UpdateOptions{})
 		}
 	case *corev1.Service:
-		if _, err = w.api.CoreV1().Services(o.Namespace).Create(ctx, o, metav1.CreateOptions{}); apierrors.IsAlreadyExists(err) {
+		if _, err = w.api.CoreV1().Services(o.Namespace).Create(ctx, o,
+			metav1.CreateOptions{}); apierrors.IsAlreadyExists(err) {
 			_, err = w.api.CoreV1().Services(o.Namespace).Update(ctx, o, metav1.UpdateOptions{})
 		}
 	case *discoveryv1.EndpointSlice:
-		if _, err = w.api.DiscoveryV1().EndpointSlices(o.Namespace).Create(ctx, o, metav1.CreateOptions{}); apierrors.IsAlreadyExists(err) {
+		if _, err = w.api.DiscoveryV1().EndpointSlices(o.Namespace).Create(ctx, o,
+			metav1.CreateOptions{}); apierrors.IsAlreadyExists(err) {
 			_, err = w.api.DiscoveryV1().EndpointSlices(o.Namespace).Update(ctx, o, metav1.UpdateOptions{})
 		}
 	}
@@ -247,7 +273,8 @@ func (w *world) nft(args ...string) string {
 	if err != nil {
 		w.t.Skip("needs the program nft, to do what others do")
 	}
-	out, err := exec.CommandContext(w.t.Context(), "nsenter", append([]string{"--net=" + w.node.Path, path}, args...)...).CombinedOutput()
+	out, err := exec.CommandContext(w.t.Context(), "nsenter",
+		append([]string{"--net=" + w.node.Path, path}, args...)...).CombinedOutput()
 	if err != nil {
 		w.t.Fatalf("nft %q: %v: %s", args, err, out)
 	}

@@ -57,7 +57,13 @@ func (p *Proxy) Rules(namespace, name string) (*reach.Rules, error) {
 	}
 	out.Since = have.at
 	for _, port := range have.part.Ports {
-		served := reach.Port{Name: port.Name, Protocol: services.ProtocolName(port.Proto), Fronts: port.Fronts, NodePort: port.NodePort, Count: len(port.Endpoints)}
+		served := reach.Port{
+			Name:     port.Name,
+			Protocol: services.ProtocolName(port.Proto),
+			Fronts:   port.Fronts,
+			NodePort: port.NodePort,
+			Count:    len(port.Endpoints),
+		}
 		for _, e := range port.Endpoints[:min(len(port.Endpoints), reach.MostEndpoints)] {
 			served.Endpoints = append(served.Endpoints, e.Addr)
 		}

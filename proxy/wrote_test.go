@@ -17,7 +17,9 @@ func TestNothingWrittenIsNotTold(t *testing.T) {
 		batch        *changeBatch
 		full, broken bool
 		want         bool
-	}{{again, false, false, false}, {again, true, false, true}, {again, false, true, true}, {changed, false, false, true}} {
+	}{{again, false, false, false}, {again, true, false, true}, {again, false, true, true}, {
+		changed, false, false, true,
+	}} {
 		if got := c.batch.wrote(c.full, c.broken); got != c.want {
 			t.Errorf("%+v: told %v, want %v", c, got, c.want)
 		}

@@ -16,8 +16,8 @@ import (
 	"keelson/runtime/shim"
 )
 
-// TestSharedProcessNamespaceLeadsNowhere: what a container with CAP_SYS_PTRACE in a pod with shareProcessNamespace finds behind
-// process 1.
+// TestSharedProcessNamespaceLeadsNowhere: what a container with CAP_SYS_PTRACE in a pod with shareProcessNamespace
+// finds behind process 1.
 func TestSharedProcessNamespaceLeadsNowhere(t *testing.T) {
 	n := newNode(t)
 	ctx := t.Context()
@@ -35,23 +35,32 @@ func TestSharedProcessNamespaceLeadsNowhere(t *testing.T) {
 		t.Fatal(err)
 	}
 	c, err := n.c.Runtime.CreateContainer(ctx, &runtimeapi.CreateContainerRequest{
-		PodSandboxId: p.GetPodSandboxId(), SandboxConfig: cfg, Config: &runtimeapi.ContainerConfig{
-			Metadata: &runtimeapi.ContainerMetadata{Name: "c"}, Image: &runtimeapi.ImageSpec{Image: critest.HelloImage},
-			Command: []string{"/hello", "sleep", "1000"}, LogPath: "c.log",
+		PodSandboxId:  p.GetPodSandboxId(),
+		SandboxConfig: cfg,
+		Config: &runtimeapi.ContainerConfig{
+			Metadata: &runtimeapi.ContainerMetadata{Name: "c"},
+			Image:    &runtimeapi.ImageSpec{Image: critest.HelloImage},
+			Command:  []string{"/hello", "sleep", "1000"},
+			LogPath:  "c.log",
 			Linux: &runtimeapi.LinuxContainerConfig{SecurityContext: &runtimeapi.LinuxContainerSecurityContext{
-				NamespaceOptions: ns, Capabilities: &runtimeapi.Capability{AddCapabilities: []string{"SYS_PTRACE"}},
+				NamespaceOptions: ns,
+				Capabilities:     &runtimeapi.Capability{AddCapabilities: []string{"SYS_PTRACE"}},
 			}},
 		},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := n.c.Runtime.StartContainer(ctx, &runtimeapi.StartContainerRequest{ContainerId: c.GetContainerId()}); err != nil {
+	if _, err := n.c.Runtime.StartContainer(ctx,
+		&runtimeapi.StartContainerRequest{ContainerId: c.GetContainerId()}); err != nil {
 		t.Fatal(err)
 	}
 	run := func(command string) string {
 		t.Helper()
-		r, err := n.c.Runtime.ExecSync(ctx, &runtimeapi.ExecSyncRequest{ContainerId: c.GetContainerId(), Cmd: []string{"/bin/sh", "-c", command}})
+		r, err := n.c.Runtime.ExecSync(ctx, &runtimeapi.ExecSyncRequest{
+			ContainerId: c.GetContainerId(),
+			Cmd:         []string{"/bin/sh", "-c", command},
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -60,7 +69,9 @@ func TestSharedProcessNamespaceLeadsNowhere(t *testing.T) {
 	if got := run("cat /proc/1/comm"); got != "pause\n" {
 		t.Fatalf("process 1: got %q", got)
 	}
-	for _, path := range []string{"/proc/1/root/", "/proc/1/root/../../", "/proc/1/cwd/", "/proc/1/cwd/../..", "/proc/1/fd/"} {
+	for _, path := range []string{
+		"/proc/1/root/", "/proc/1/root/../../", "/proc/1/cwd/", "/proc/1/cwd/../..", "/proc/1/fd/",
+	} {
 		if got := run("ls " + path); got != "" {
 			t.Errorf("%s: got %q, want nothing", path, got)
 		}
@@ -74,23 +85,32 @@ func TestSharedProcessNamespaceLeadsNowhere(t *testing.T) {
 	}
 }
 
-// TestTargetIsNotAnotherProcess: an ephemeral container whose target has ended joins no other process that has its number now.
+// TestTargetIsNotAnotherProcess: an ephemeral container whose target has ended joins no other process that has its
+// number now.
 func TestTargetIsNotAnotherProcess(t *testing.T) {
 	n := newNode(t)
 	ctx := t.Context()
 	pod, target := n.run("target")
 	cfg := &runtimeapi.PodSandboxConfig{
 		Metadata:     &runtimeapi.PodSandboxMetadata{Name: "target", Uid: "uid-target", Namespace: "test"},
-		LogDirectory: filepath.Join(n.cfg.Dir, "logs", "target"), Linux: &runtimeapi.LinuxPodSandboxConfig{CgroupParent: "/keelson-" + n.cfg.ID},
+		LogDirectory: filepath.Join(n.cfg.Dir, "logs", "target"),
+		Linux:        &runtimeapi.LinuxPodSandboxConfig{CgroupParent: "/keelson-" + n.cfg.ID},
 	}
 	create := func(name string) string {
 		t.Helper()
 		c, err := n.c.Runtime.CreateContainer(ctx, &runtimeapi.CreateContainerRequest{
-			PodSandboxId: pod, SandboxConfig: cfg, Config: &runtimeapi.ContainerConfig{
-				Metadata: &runtimeapi.ContainerMetadata{Name: name}, Image: &runtimeapi.ImageSpec{Image: critest.HelloImage},
-				Command: []string{"/hello", "sleep", "1000"}, LogPath: name + ".log",
+			PodSandboxId:  pod,
+			SandboxConfig: cfg,
+			Config: &runtimeapi.ContainerConfig{
+				Metadata: &runtimeapi.ContainerMetadata{Name: name},
+				Image:    &runtimeapi.ImageSpec{Image: critest.HelloImage},
+				Command:  []string{"/hello", "sleep", "1000"},
+				LogPath:  name + ".log",
 				Linux: &runtimeapi.LinuxContainerConfig{SecurityContext: &runtimeapi.LinuxContainerSecurityContext{
-					NamespaceOptions: &runtimeapi.NamespaceOption{Pid: runtimeapi.NamespaceMode_TARGET, TargetId: target},
+					NamespaceOptions: &runtimeapi.NamespaceOption{
+						Pid:      runtimeapi.NamespaceMode_TARGET,
+						TargetId: target,
+					},
 				}},
 			},
 		})
@@ -104,7 +124,10 @@ func TestTargetIsNotAnotherProcess(t *testing.T) {
 	if _, err := n.c.Runtime.StartContainer(ctx, &runtimeapi.StartContainerRequest{ContainerId: first}); err != nil {
 		t.Fatal(err)
 	}
-	r, err := n.c.Runtime.ExecSync(ctx, &runtimeapi.ExecSyncRequest{ContainerId: target, Cmd: []string{"/bin/sh", "-c", "cat /proc/[0-9]*/cmdline"}})
+	r, err := n.c.Runtime.ExecSync(ctx, &runtimeapi.ExecSyncRequest{
+		ContainerId: target,
+		Cmd:         []string{"/bin/sh", "-c", "cat /proc/[0-9]*/cmdline"},
+	})
 	if err != nil || strings.Count(string(r.GetStdout()), "/hello\x00sleep") != 2 {
 		t.Errorf("processes of the target's namespace: got %q, %v, want both containers'", r.GetStdout(), err)
 	}

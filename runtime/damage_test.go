@@ -31,7 +31,10 @@ func (n *node) wantAlive(id string) {
 	if st := n.status(id); st.GetState() != runtimeapi.ContainerState_CONTAINER_RUNNING {
 		n.t.Errorf("container: got %v, want it running", st)
 	}
-	r, err := n.c.Runtime.ExecSync(n.t.Context(), &runtimeapi.ExecSyncRequest{ContainerId: id, Cmd: []string{"/hello", "echo", "alive"}})
+	r, err := n.c.Runtime.ExecSync(n.t.Context(), &runtimeapi.ExecSyncRequest{
+		ContainerId: id,
+		Cmd:         []string{"/hello", "echo", "alive"},
+	})
 	if err != nil || string(r.GetStdout()) != "alive\n" {
 		n.t.Errorf("exec: got %v, %v", r, err)
 	}
@@ -42,7 +45,8 @@ func TestDamagedRecordsCostNothing(t *testing.T) {
 	n := newNode(t)
 	pod, id := n.run("lives")
 	other, gone := n.run("doomed")
-	before, pid := n.status(id), firstProcess(t, n, id)
+	before := n.status(id)
+	pid := firstProcess(t, n, id)
 	n.stop()
 	record := filepath.Join(n.cfg.Dir, "containers", id, "container.json")
 	spoil(t, record, filepath.Join(n.cfg.Dir, "sandboxes", pod, "sandbox.json"))
@@ -52,7 +56,8 @@ func TestDamagedRecordsCostNothing(t *testing.T) {
 		n.start()
 		n.wantAlive(id)
 		after := n.status(id)
-		if after.GetStartedAt() != before.GetStartedAt() || after.GetMetadata().GetName() != "c" || after.GetImageRef() != before.GetImageRef() || firstProcess(t, n, id) != pid {
+		if after.GetStartedAt() != before.GetStartedAt() || after.GetMetadata().GetName() != "c" ||
+			after.GetImageRef() != before.GetImageRef() || firstProcess(t, n, id) != pid {
 			t.Errorf("status: got %v, want %v", after, before)
 		}
 		boxes, err := n.c.Runtime.ListPodSandbox(t.Context(), &runtimeapi.ListPodSandboxRequest{})
@@ -65,7 +70,8 @@ func TestDamagedRecordsCostNothing(t *testing.T) {
 			}
 		}
 		// Nobody can say what this one was, so nobody could ever ask for its end.
-		if _, err := n.c.Runtime.ContainerStatus(t.Context(), &runtimeapi.ContainerStatusRequest{ContainerId: gone}); err == nil {
+		if _, err := n.c.Runtime.ContainerStatus(t.Context(),
+			&runtimeapi.ContainerStatusRequest{ContainerId: gone}); err == nil {
 			t.Error("the container with two damaged records is still listed")
 		}
 		n.stop()
@@ -119,7 +125,10 @@ func TestRemoveTakesTheCgroupOfAnInterruptedStart(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, d := range dirs {
-		waittest.Until(t, "the supervisor has removed its cgroup "+d, func() bool { _, err := os.Stat(d); return os.IsNotExist(err) })
+		waittest.Until(t, "the supervisor has removed its cgroup "+d, func() bool {
+			_, err := os.Stat(d)
+			return os.IsNotExist(err)
+		})
 		if err := os.Mkdir(d, 0o755); err != nil {
 			t.Fatal(err)
 		}

@@ -25,9 +25,11 @@ func freeze(t *testing.T, n *node, id string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	file, value := "freezer.state", "FROZEN"
+	file := "freezer.state"
+	value := "FROZEN"
 	if facts.Cgroups == linux.CgroupV2 {
-		file, value = "cgroup.freeze", "1"
+		file = "cgroup.freeze"
+		value = "1"
 	}
 	dirs, err := linux.CgroupDirs(facts.Cgroups, "/keelson-"+n.cfg.ID+"/"+id)
 	if err != nil {
@@ -44,8 +46,8 @@ func freeze(t *testing.T, n *node, id string) {
 	t.Fatalf("no %s in %q", file, dirs)
 }
 
-// TestDownEndsWhatDoesNotEnd: containers that a signal does not end, and a supervisor that does not answer, hold nothing up for long, and
-// are said. That nothing is left the node's own checks tell.
+// TestDownEndsWhatDoesNotEnd: containers that a signal does not end, and a supervisor that does not answer, hold
+// nothing up for long, and are said. That nothing is left the node's own checks tell.
 func TestDownEndsWhatDoesNotEnd(t *testing.T) {
 	for name, hurt := range map[string]func(t *testing.T, n *node, id string){
 		"frozen container": freeze,

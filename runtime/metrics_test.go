@@ -44,8 +44,13 @@ func TestMetrics(t *testing.T) {
 		}
 	}
 	for name, least := range map[string]uint64{
-		"container_processes": 1, "container_threads": 1, "container_file_descriptors": 3, "container_start_time_seconds": 1 << 30,
-		"container_memory_usage_bytes": 4096, "container_fs_limit_bytes": 1 << 20, "container_last_seen": 1 << 30,
+		"container_processes":          1,
+		"container_threads":            1,
+		"container_file_descriptors":   3,
+		"container_start_time_seconds": 1 << 30,
+		"container_memory_usage_bytes": 4096,
+		"container_fs_limit_bytes":     1 << 20,
+		"container_last_seen":          1 << 30,
 	} {
 		if v := got[name].GetValue().GetValue(); v < least {
 			t.Errorf("%s: got %d, want at least %d", name, v, least)

@@ -10,8 +10,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// TestNetworkCondition: a network that can attach no pod is a condition of the runtime, worded as containerd does; who listens to events
-// hears when that changes, by one that is of no pod.
+// TestNetworkCondition: a network that can attach no pod is a condition of the runtime, worded as containerd does; who
+// listens to events hears when that changes, by one that is of no pod.
 func TestNetworkCondition(t *testing.T) {
 	n := newNode(t)
 	n.stop()
@@ -62,7 +62,8 @@ func TestNetworkCondition(t *testing.T) {
 			case <-time.After(time.Second):
 			}
 		}
-		if news != nil && (c.GetReason() != "NetworkPluginNotReady" || c.GetMessage() != "Network plugin returns error: cni plugin not initialized") {
+		if news != nil && (c.GetReason() != "NetworkPluginNotReady" ||
+			c.GetMessage() != "Network plugin returns error: cni plugin not initialized") {
 			t.Errorf("worded as %v", c)
 		}
 	}

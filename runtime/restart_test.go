@@ -25,22 +25,28 @@ func (n *node) run(name string) (pod, container string) {
 	ctx := n.t.Context()
 	cfg := &runtimeapi.PodSandboxConfig{
 		Metadata:     &runtimeapi.PodSandboxMetadata{Name: name, Uid: "uid-" + name, Namespace: "test"},
-		LogDirectory: filepath.Join(n.cfg.Dir, "logs", name), Linux: &runtimeapi.LinuxPodSandboxConfig{CgroupParent: "/keelson-" + n.cfg.ID},
+		LogDirectory: filepath.Join(n.cfg.Dir, "logs", name),
+		Linux:        &runtimeapi.LinuxPodSandboxConfig{CgroupParent: "/keelson-" + n.cfg.ID},
 	}
 	p, err := n.c.Runtime.RunPodSandbox(ctx, &runtimeapi.RunPodSandboxRequest{Config: cfg})
 	if err != nil {
 		n.t.Fatal(err)
 	}
 	c, err := n.c.Runtime.CreateContainer(ctx, &runtimeapi.CreateContainerRequest{
-		PodSandboxId: p.GetPodSandboxId(), SandboxConfig: cfg, Config: &runtimeapi.ContainerConfig{
-			Metadata: &runtimeapi.ContainerMetadata{Name: "c"}, Image: &runtimeapi.ImageSpec{Image: critest.HelloImage},
-			Command: []string{"/hello", "sleep", "1000"}, LogPath: "c.log",
+		PodSandboxId:  p.GetPodSandboxId(),
+		SandboxConfig: cfg,
+		Config: &runtimeapi.ContainerConfig{
+			Metadata: &runtimeapi.ContainerMetadata{Name: "c"},
+			Image:    &runtimeapi.ImageSpec{Image: critest.HelloImage},
+			Command:  []string{"/hello", "sleep", "1000"},
+			LogPath:  "c.log",
 		},
 	})
 	if err != nil {
 		n.t.Fatal(err)
 	}
-	if _, err := n.c.Runtime.StartContainer(ctx, &runtimeapi.StartContainerRequest{ContainerId: c.GetContainerId()}); err != nil {
+	if _, err := n.c.Runtime.StartContainer(ctx,
+		&runtimeapi.StartContainerRequest{ContainerId: c.GetContainerId()}); err != nil {
 		n.t.Fatal(err)
 	}
 	return p.GetPodSandboxId(), c.GetContainerId()
@@ -99,7 +105,8 @@ func TestStartRemovesWhatACrashLeft(t *testing.T) {
 		t.Fatal(err)
 	}
 	// ... a layer that no image has, and half of a pull.
-	layer, half := filepath.Join(n.cfg.Dir, "images", "layers", stray), filepath.Join(n.cfg.Dir, "images", "tmp", "half")
+	layer := filepath.Join(n.cfg.Dir, "images", "layers", stray)
+	half := filepath.Join(n.cfg.Dir, "images", "tmp", "half")
 	for _, d := range []string{layer, half} {
 		if err := os.MkdirAll(d, 0o700); err != nil {
 			t.Fatal(err)
@@ -124,7 +131,10 @@ func TestStartRemovesWhatACrashLeft(t *testing.T) {
 	if st := n.status(id); st.GetState() != runtimeapi.ContainerState_CONTAINER_RUNNING {
 		t.Errorf("the running container: got %v", st)
 	}
-	r, err := n.c.Runtime.ExecSync(t.Context(), &runtimeapi.ExecSyncRequest{ContainerId: id, Cmd: []string{"/hello", "echo", "alive"}})
+	r, err := n.c.Runtime.ExecSync(t.Context(), &runtimeapi.ExecSyncRequest{
+		ContainerId: id,
+		Cmd:         []string{"/hello", "echo", "alive"},
+	})
 	if err != nil || string(r.GetStdout()) != "alive\n" {
 		t.Errorf("exec in it: got %v, %v", r, err)
 	}
@@ -155,11 +165,15 @@ func TestStatsOfAPodAreItsOwn(t *testing.T) {
 			t.Fatalf("containers: got %v, want one", l.GetContainers())
 		}
 		own := l.GetContainers()[0]
-		if got, want := l.GetMemory().GetUsageBytes().GetValue(), own.GetMemory().GetUsageBytes().GetValue(); got != want || want == 0 {
-			t.Errorf("memory of %s: got %d, want its container's %d", st.GetAttributes().GetMetadata().GetName(), got, want)
+		if got, want := l.GetMemory().GetUsageBytes().GetValue(),
+			own.GetMemory().GetUsageBytes().GetValue(); got != want || want == 0 {
+			t.Errorf("memory of %s: got %d, want its container's %d", st.GetAttributes().GetMetadata().GetName(), got,
+				want)
 		}
-		if got, want := l.GetCpu().GetUsageCoreNanoSeconds().GetValue(), own.GetCpu().GetUsageCoreNanoSeconds().GetValue(); got != want || want == 0 {
-			t.Errorf("cpu of %s: got %d, want its container's %d", st.GetAttributes().GetMetadata().GetName(), got, want)
+		if got, want := l.GetCpu().GetUsageCoreNanoSeconds().GetValue(),
+			own.GetCpu().GetUsageCoreNanoSeconds().GetValue(); got != want || want == 0 {
+			t.Errorf("cpu of %s: got %d, want its container's %d", st.GetAttributes().GetMetadata().GetName(), got,
+				want)
 		}
 	}
 }

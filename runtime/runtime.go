@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package runtime assembles Keelson's built-in container runtime: image store, snapshots, CRI server and the shim, the program that
-// starts and supervises containers. cluster makes one per node and gives it to the kubelet through package cri; `keelson runtime` serves
-// it alone. It never talks to the API server. Containers keep running when this process ends; Down ends them.
+// Package runtime assembles Keelson's built-in container runtime: image store, snapshots, CRI server and the shim, the
+// program that starts and supervises containers. cluster makes one per node and gives it to the kubelet through package
+// cri; `keelson runtime` serves it alone. It never talks to the API server. Containers keep running when this process
+// ends; Down ends them.
 package runtime
 
 import (
@@ -40,15 +41,16 @@ type (
 
 // Config is what a Runtime needs. Dir and ID are required.
 type Config struct {
-	// Dir holds everything: images, snapshots, sandboxes, containers, the state of the shim. It must not be on overlayfs.
+	// Dir holds everything: images, snapshots, sandboxes, containers, the state of the shim. It must not be on
+	// overlayfs.
 	Dir string
 	// ID is the cluster's short name, unique on this machine; names in the kernel derive from it.
 	ID string
-	// CgroupParent is the cgroup of the shim and of pods whose sandbox names no cgroup; "/keelson-<ID>" when empty. Down
-	// removes it with everything below it.
+	// CgroupParent is the cgroup of the shim and of pods whose sandbox names no cgroup; "/keelson-<ID>" when empty.
+	// Down removes it with everything below it.
 	CgroupParent string
-	// MappedDir holds the mounted root file systems of pods with user namespaces. Every user of the machine must be able to
-	// reach it; "/run/keelson-<ID>" when empty. Down removes it.
+	// MappedDir holds the mounted root file systems of pods with user namespaces. Every user of the machine must be
+	// able to reach it; "/run/keelson-<ID>" when empty. Down removes it.
 	MappedDir string
 	// Shim is the path of the shim program; empty: the embedded one is installed below Dir.
 	Shim string
@@ -116,15 +118,28 @@ func New(cfg Config) (*Runtime, error) {
 	}
 	if cfg.Snapshots == nil {
 		cfg.Snapshots, err = snapshot.Open(snapshot.Config{
-			Dir: filepath.Join(cfg.Dir, "snapshots"), MappedDir: cfg.MappedDir, Images: cfg.Images, Log: cfg.Log,
+			Dir:       filepath.Join(cfg.Dir, "snapshots"),
+			MappedDir: cfg.MappedDir,
+			Images:    cfg.Images,
+			Log:       cfg.Log,
 		})
 		if err != nil {
 			return nil, err
 		}
 	}
 	s, err := server.New(server.Config{
-		Dir: cfg.Dir, Shim: cfg.shimPath(), CgroupParent: cfg.CgroupParent, Images: cfg.Images, Snapshots: cfg.Snapshots,
-		Network: cfg.Network, Connected: cfg.Connected, HostPath: cfg.HostPath, StreamTCP: cfg.StreamTCP, Logs: cfg.Logs, Marks: cfg.Marks, Log: cfg.Log,
+		Dir:          cfg.Dir,
+		Shim:         cfg.shimPath(),
+		CgroupParent: cfg.CgroupParent,
+		Images:       cfg.Images,
+		Snapshots:    cfg.Snapshots,
+		Network:      cfg.Network,
+		Connected:    cfg.Connected,
+		HostPath:     cfg.HostPath,
+		StreamTCP:    cfg.StreamTCP,
+		Logs:         cfg.Logs,
+		Marks:        cfg.Marks,
+		Log:          cfg.Log,
 	})
 	if err != nil {
 		return nil, err
@@ -132,7 +147,8 @@ func New(cfg Config) (*Runtime, error) {
 	return &Runtime{Server: s, cfg: cfg}, nil
 }
 
-// OpenImages opens the image store of a runtime's directory. It may be used beside a running Runtime, also by another process.
+// OpenImages opens the image store of a runtime's directory. It may be used beside a running Runtime, also by another
+// process.
 func OpenImages(dir string, mirrors map[string]string, version string, log *slog.Logger) (*image.Store, error) {
 	if version == "" {
 		version = "v1"
@@ -141,7 +157,12 @@ func OpenImages(dir string, mirrors map[string]string, version string, log *slog
 	if stamp := embedded.HelloStamp(); stamp != "" {
 		hello = builtin.New(embedded.Hello, stamp, version)
 	}
-	return image.Open(image.Config{Dir: filepath.Join(dir, "images"), Mirrors: mirrors, Builtin: hello, Log: log})
+	return image.Open(image.Config{
+		Dir:     filepath.Join(dir, "images"),
+		Mirrors: mirrors,
+		Builtin: hello,
+		Log:     log,
+	})
 }
 
 func (c *Config) shimPath() string {
@@ -151,8 +172,8 @@ func (c *Config) shimPath() string {
 	return filepath.Join(c.Dir, "bin", "keelson-shim")
 }
 
-// Run installs the shim, loads the sandboxes and containers of earlier runs, calls ready and serves until ctx is done. Containers keep
-// running after it.
+// Run installs the shim, loads the sandboxes and containers of earlier runs, calls ready and serves until ctx is done.
+// Containers keep running after it.
 func (r *Runtime) Run(ctx context.Context, ready func()) error {
 	if err := r.install(); err != nil {
 		return err
@@ -165,7 +186,8 @@ func (r *Runtime) Run(ctx context.Context, ready func()) error {
 	})
 }
 
-// tidyImages unpacks the built-in image, so that the first container need not wait for that, and deletes what a crash left.
+// tidyImages unpacks the built-in image, so that the first container need not wait for that, and deletes what a crash
+// left.
 func (r *Runtime) tidyImages(ctx context.Context) {
 	err := r.cfg.Images.EnsureBuiltin(ctx)
 	if err = errors.Join(err, r.cfg.Images.GC(ctx)); err != nil && ctx.Err() == nil {
@@ -184,8 +206,8 @@ func (r *Runtime) install() error {
 	return err
 }
 
-// Purge ends all containers and the shim, and removes sandboxes, mounts, pod networks and cgroups. Images and logs stay. Run must not
-// be running.
+// Purge ends all containers and the shim, and removes sandboxes, mounts, pod networks and cgroups. Images and logs
+// stay. Run must not be running.
 func (r *Runtime) Purge(ctx context.Context) error {
 	if err := r.install(); err != nil && !errors.Is(err, embedded.ErrMissing) {
 		return err

@@ -33,8 +33,8 @@ func TestMain(m *testing.M) {
 
 var nodes atomic.Int32
 
-// node is a runtime in a directory of its own. stop and start restart it; the test's end takes everything down and checks that
-// nothing stays.
+// node is a runtime in a directory of its own. stop and start restart it; the test's end takes everything down and
+// checks that nothing stays.
 type node struct {
 	t    testing.TB
 	cfg  runtime.Config
@@ -47,7 +47,8 @@ type node struct {
 
 func newNode(t testing.TB) *node {
 	t.Helper()
-	helper, hello := shimtest.Shim(t), shimtest.Hello(t)
+	helper := shimtest.Shim(t)
+	hello := shimtest.Hello(t)
 	dir := t.TempDir()
 	h := fnv.New32a()
 	fmt.Fprintf(h, "%s %d %d", dir, os.Getpid(), nodes.Add(1))
@@ -55,15 +56,20 @@ func newNode(t testing.TB) *node {
 	shimtest.NoLeaks(t, "keelson-"+id)
 	shimtest.NoLeaks(t, dir)
 	images, err := image.Open(image.Config{
-		Dir: filepath.Join(dir, "images"), Builtin: builtin.New(func() ([]byte, error) { return os.ReadFile(hello) }, "", "v1"),
+		Dir:     filepath.Join(dir, "images"),
+		Builtin: builtin.New(func() ([]byte, error) { return os.ReadFile(hello) }, "", "v1"),
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	n := &node{t: t, net: &fakeNetwork{}, logs: &syncBuffer{}}
 	n.cfg = runtime.Config{
-		Dir: dir, ID: id, Shim: helper, Network: n.net, Images: images,
-		Log: slog.New(slog.NewTextHandler(n.logs, &slog.HandlerOptions{Level: slog.LevelDebug})),
+		Dir:     dir,
+		ID:      id,
+		Shim:    helper,
+		Network: n.net,
+		Images:  images,
+		Log:     slog.New(slog.NewTextHandler(n.logs, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}
 	n.start()
 	t.Cleanup(n.close)
@@ -78,7 +84,8 @@ func (n *node) start() {
 		n.t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	ended, ready := make(chan error, 1), make(chan struct{})
+	ended := make(chan error, 1)
+	ready := make(chan struct{})
 	go func() { ended <- r.Run(ctx, func() { close(ready) }) }() // ends with ctx
 	select {
 	case <-ready:
@@ -86,7 +93,8 @@ func (n *node) start() {
 		cancel()
 		n.t.Fatalf("run: %v\n%s", err, n.logs)
 	}
-	n.r, n.c = r, cri.InProcess(r)
+	n.r = r
+	n.c = cri.InProcess(r)
 	n.stop = sync.OnceFunc(func() {
 		cancel()
 		if err := <-ended; err != nil {

@@ -15,7 +15,8 @@ import (
 	"keelson/cri/critest"
 )
 
-// TestStreamsAreNotInTheClear: the addresses of streams are no port of the node, or one with TLS where another process is to use it.
+// TestStreamsAreNotInTheClear: the addresses of streams are no port of the node, or one with TLS where another process
+// is to use it.
 func TestStreamsAreNotInTheClear(t *testing.T) {
 	for name, tcp := range map[string]bool{"in process": false, "for other processes": true} {
 		t.Run(name, func(t *testing.T) {
@@ -23,24 +24,41 @@ func TestStreamsAreNotInTheClear(t *testing.T) {
 			n.stop()
 			n.cfg.StreamTCP = tcp
 			n.start()
-			box := &runtimeapi.PodSandboxConfig{Metadata: &runtimeapi.PodSandboxMetadata{Name: "p", Namespace: "ns", Uid: "u"}, LogDirectory: t.TempDir()}
+			box := &runtimeapi.PodSandboxConfig{
+				Metadata: &runtimeapi.PodSandboxMetadata{
+					Name:      "p",
+					Namespace: "ns",
+					Uid:       "u",
+				},
+				LogDirectory: t.TempDir(),
+			}
 			sb, err := n.c.Runtime.RunPodSandbox(t.Context(), &runtimeapi.RunPodSandboxRequest{Config: box})
 			if err != nil {
 				t.Fatal(err)
 			}
 			c, err := n.c.Runtime.CreateContainer(t.Context(), &runtimeapi.CreateContainerRequest{
-				PodSandboxId: sb.GetPodSandboxId(), SandboxConfig: box,
+				PodSandboxId:  sb.GetPodSandboxId(),
+				SandboxConfig: box,
 				Config: &runtimeapi.ContainerConfig{
-					Metadata: &runtimeapi.ContainerMetadata{Name: "c"}, Image: &runtimeapi.ImageSpec{Image: critest.HelloImage}, Command: []string{"/hello", "sleep", "1000"}, LogPath: "c.log",
+					Metadata: &runtimeapi.ContainerMetadata{Name: "c"},
+					Image:    &runtimeapi.ImageSpec{Image: critest.HelloImage},
+					Command:  []string{"/hello", "sleep", "1000"},
+					LogPath:  "c.log",
 				},
 			})
 			if err == nil {
-				_, err = n.c.Runtime.StartContainer(t.Context(), &runtimeapi.StartContainerRequest{ContainerId: c.GetContainerId()})
+				_, err = n.c.Runtime.StartContainer(t.Context(), &runtimeapi.StartContainerRequest{
+					ContainerId: c.GetContainerId(),
+				})
 			}
 			if err != nil {
 				t.Fatal(err)
 			}
-			resp, err := n.c.Runtime.Exec(t.Context(), &runtimeapi.ExecRequest{ContainerId: c.GetContainerId(), Cmd: []string{"/hello"}, Stdout: true})
+			resp, err := n.c.Runtime.Exec(t.Context(), &runtimeapi.ExecRequest{
+				ContainerId: c.GetContainerId(),
+				Cmd:         []string{"/hello"},
+				Stdout:      true,
+			})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -48,7 +66,8 @@ func TestStreamsAreNotInTheClear(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			tr := &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}} //nolint:gosec // as clients of CRI do
+			// as clients of CRI do
+			tr := &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}
 			if tcp {
 				if u.Scheme != "https" || u.Port() == "" {
 					t.Errorf("address %s, want https at a port", u)
@@ -57,7 +76,9 @@ func TestStreamsAreNotInTheClear(t *testing.T) {
 				if u.Scheme != "http" || u.Port() != "" {
 					t.Errorf("address %s, want none with a port", u)
 				}
-				tr.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) { return n.r.DialStreams(ctx) }
+				tr.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
+					return n.r.DialStreams(ctx)
+				}
 			}
 			u.Path = "/exec/guessed"
 			req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, u.String(), http.NoBody)

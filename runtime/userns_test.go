@@ -38,7 +38,9 @@ func (n *node) mappedPod(name string, first uint32) *runtimeapi.PodSandboxConfig
 			SecurityContext: &runtimeapi.LinuxSandboxSecurityContext{NamespaceOptions: &runtimeapi.NamespaceOption{
 				Pid: runtimeapi.NamespaceMode_CONTAINER,
 				UsernsOptions: &runtimeapi.UserNamespace{
-					Mode: runtimeapi.NamespaceMode_POD, Uids: idMapping(first), Gids: idMapping(first),
+					Mode: runtimeapi.NamespaceMode_POD,
+					Uids: idMapping(first),
+					Gids: idMapping(first),
 				},
 			}},
 		},
@@ -57,8 +59,10 @@ func (n *node) runPod(cfg *runtimeapi.PodSandboxConfig) string {
 // mappedContainer is a container of the pod that runs a script of the built-in image's shell.
 func mappedContainer(cfg *runtimeapi.PodSandboxConfig, name, script string) *runtimeapi.ContainerConfig {
 	return &runtimeapi.ContainerConfig{
-		Metadata: &runtimeapi.ContainerMetadata{Name: name}, Image: &runtimeapi.ImageSpec{Image: critest.HelloImage},
-		Command: []string{"/hello", "sh", "-c", script}, LogPath: name + ".log",
+		Metadata: &runtimeapi.ContainerMetadata{Name: name},
+		Image:    &runtimeapi.ImageSpec{Image: critest.HelloImage},
+		Command:  []string{"/hello", "sh", "-c", script},
+		LogPath:  name + ".log",
 		Linux: &runtimeapi.LinuxContainerConfig{SecurityContext: &runtimeapi.LinuxContainerSecurityContext{
 			NamespaceOptions: cfg.GetLinux().GetSecurityContext().GetNamespaceOptions(),
 		}},
@@ -66,7 +70,11 @@ func mappedContainer(cfg *runtimeapi.PodSandboxConfig, name, script string) *run
 }
 
 func (n *node) create(pod string, cfg *runtimeapi.PodSandboxConfig, c *runtimeapi.ContainerConfig) (string, error) {
-	r, err := n.c.Runtime.CreateContainer(n.t.Context(), &runtimeapi.CreateContainerRequest{PodSandboxId: pod, SandboxConfig: cfg, Config: c})
+	r, err := n.c.Runtime.CreateContainer(n.t.Context(), &runtimeapi.CreateContainerRequest{
+		PodSandboxId:  pod,
+		SandboxConfig: cfg,
+		Config:        c,
+	})
 	return r.GetContainerId(), err
 }
 
@@ -85,7 +93,10 @@ func (n *node) begin(pod string, cfg *runtimeapi.PodSandboxConfig, c *runtimeapi
 // sh runs a script in a container and returns its output; a failure is part of it.
 func (n *node) sh(id, script string) string {
 	n.t.Helper()
-	r, err := n.c.Runtime.ExecSync(n.t.Context(), &runtimeapi.ExecSyncRequest{ContainerId: id, Cmd: []string{"/hello", "sh", "-c", script}})
+	r, err := n.c.Runtime.ExecSync(n.t.Context(), &runtimeapi.ExecSyncRequest{
+		ContainerId: id,
+		Cmd:         []string{"/hello", "sh", "-c", script},
+	})
 	if err != nil {
 		n.t.Fatalf("exec %q: %v", script, err)
 	}
@@ -137,19 +148,27 @@ func wantIn(t *testing.T, what, got string, want ...string) {
 func TestUserNamespace(t *testing.T) {
 	n := newNode(t)
 	cfg := n.mappedPod("mapped", hostRoot)
-	cfg.Linux.Sysctls = map[string]string{"net.ipv4.ip_unprivileged_port_start": "1", "kernel.shmmax": "65536", "fs.mqueue.msg_max": "20"}
+	cfg.Linux.Sysctls = map[string]string{
+		"net.ipv4.ip_unprivileged_port_start": "1",
+		"kernel.shmmax":                       "65536",
+		"fs.mqueue.msg_max":                   "20",
+	}
 	pod := n.runPod(cfg)
 	vol := t.TempDir()
 	if err := os.WriteFile(filepath.Join(vol, "theirs"), []byte("x"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	c := mappedContainer(cfg, "c", "echo mark-"+n.cfg.ID+"; echo by name >/dev/stdout; echo x >/vol/mine; sleep 1000; : lives-"+n.cfg.ID)
+	c := mappedContainer(cfg, "c", "echo mark-"+n.cfg.ID+"; echo by name >/dev/stdout; echo x >/vol/mine; sleep "+
+		"1000; : lives-"+n.cfg.ID)
 	c.Mounts = []*runtimeapi.Mount{
 		{ContainerPath: "/vol", HostPath: vol, UidMappings: idMapping(hostRoot), GidMappings: idMapping(hostRoot)},
 		{ContainerPath: "/plain", HostPath: vol},
 	}
 	id := n.begin(pod, cfg, c)
-	waittest.Until(t, "the container writes", func() bool { _, err := os.Stat(filepath.Join(vol, "mine")); return err == nil })
+	waittest.Until(t, "the container writes", func() bool {
+		_, err := os.Stat(filepath.Join(vol, "mine"))
+		return err == nil
+	})
 
 	for _, f := range []string{"uid_map", "gid_map"} {
 		wantIn(t, f, n.sh(id, "cat /proc/self/"+f), "0 655360 65536")
@@ -167,7 +186,8 @@ func TestUserNamespace(t *testing.T) {
 		t.Errorf("a file in the volume belongs to %s on the host, want the mapped mount's 0:0", got)
 	}
 	wantIn(t, "volume", n.sh(id, "stat /vol/theirs; cat /vol/theirs"), "uid=0 gid=0", "x")
-	wantIn(t, "volume without a mapping", n.sh(id, "stat /plain/theirs; cat /plain/theirs"), "uid=65534 gid=65534", "permission denied")
+	wantIn(t, "volume without a mapping", n.sh(id, "stat /plain/theirs; cat /plain/theirs"), "uid=65534 gid=65534",
+		"permission denied")
 	for _, f := range []string{"/etc/hosts", "/etc/resolv.conf", "/etc/hostname", "/hello", "/", "/dev/shm"} {
 		wantIn(t, f, n.sh(id, "stat "+f), "uid=0 gid=0")
 	}
@@ -179,7 +199,9 @@ func TestUserNamespace(t *testing.T) {
 	}
 	wantIn(t, "shared memory", n.sh(id, "echo x >/dev/shm/f && stat /dev/shm/f"), "uid=0 gid=0")
 	wantIn(t, "devices", n.sh(id, "echo x >/dev/null && stat /dev/null && stat /dev/tty && echo ok"), "mode=0666", "ok")
-	wantIn(t, "sysctls", n.sh(id, "cat /proc/sys/net/ipv4/ip_unprivileged_port_start /proc/sys/kernel/shmmax /proc/sys/fs/mqueue/msg_max"), "1 65536 20")
+	wantIn(t, "sysctls",
+		n.sh(id, "cat /proc/sys/net/ipv4/ip_unprivileged_port_start /proc/sys/kernel/shmmax "+
+			"/proc/sys/fs/mqueue/msg_max"), "1 65536 20")
 	wantIn(t, "hostname", n.sh(id, "hostname"), "mapped")
 	waittest.Until(t, "the log has what the container said", func() bool {
 		got := n.logOf(cfg, "c")
@@ -196,8 +218,8 @@ func (n *node) logOf(cfg *runtimeapi.PodSandboxConfig, name string) string {
 	return string(b)
 }
 
-// TestUserNamespaceIsNoWayOut: with an unmasked /proc and every capability, the host's parameters and devices are out of reach; with
-// the same rights and the host's user namespace they would not be.
+// TestUserNamespaceIsNoWayOut: with an unmasked /proc and every capability, the host's parameters and devices are out
+// of reach; with the same rights and the host's user namespace they would not be.
 func TestUserNamespaceIsNoWayOut(t *testing.T) {
 	before, err := os.ReadFile("/proc/sys/kernel/core_pattern")
 	if err != nil {
@@ -211,13 +233,16 @@ func TestUserNamespaceIsNoWayOut(t *testing.T) {
 	for _, privileged := range []bool{false, true} {
 		c := mappedContainer(cfg, fmt.Sprintf("c-%v", privileged), "sleep 1000")
 		sec := c.Linux.SecurityContext
-		sec.Privileged, sec.Capabilities = privileged, &runtimeapi.Capability{AddCapabilities: []string{"ALL"}}
+		sec.Privileged = privileged
+		sec.Capabilities = &runtimeapi.Capability{AddCapabilities: []string{"ALL"}}
 		c.Mounts = []*runtimeapi.Mount{{ContainerPath: "/host", HostPath: host}}
 		id := n.begin(pod, cfg, c)
 		for _, try := range []string{
-			"echo '|/tmp/x' >/proc/sys/kernel/core_pattern", "echo x >/proc/sysrq-trigger", "echo 1 >/proc/sys/vm/drop_caches",
+			"echo '|/tmp/x' >/proc/sys/kernel/core_pattern", "echo x >/proc/sysrq-trigger",
+			"echo 1 >/proc/sys/vm/drop_caches",
 			"echo x >/sys/kernel/uevent_helper", "echo x >/host/written", "cat /dev/kmsg", "cat /proc/kcore",
-			"echo 0 >/sys/fs/cgroup/memory/cgroup.procs", "mkdir /sys/fs/cgroup/memory/x", "echo 1 >/proc/sys/kernel/panic",
+			"echo 0 >/sys/fs/cgroup/memory/cgroup.procs", "mkdir /sys/fs/cgroup/memory/x",
+			"echo 1 >/proc/sys/kernel/panic",
 		} {
 			if got := n.sh(id, try); !strings.Contains(got, "exit ") {
 				t.Errorf("privileged %v: %q succeeded: %q", privileged, try, got)
@@ -229,8 +254,8 @@ func TestUserNamespaceIsNoWayOut(t *testing.T) {
 	}
 }
 
-// TestUserNamespaceOutlivesRestarts of the runtime and the death of its supervisor: exec and new containers come to the same user
-// namespace.
+// TestUserNamespaceOutlivesRestarts of the runtime and the death of its supervisor: exec and new containers come to the
+// same user namespace.
 func TestUserNamespaceOutlivesRestarts(t *testing.T) {
 	n := newNode(t)
 	cfg := n.mappedPod("lives", hostRoot)
@@ -250,7 +275,8 @@ func TestUserNamespaceOutlivesRestarts(t *testing.T) {
 		}
 		n.start()
 		if after := n.sh(id, "readlink /proc/self/ns/user"); after != before {
-			t.Errorf("exec after a restart (supervisor killed: %v): got user namespace %s, want %s", kill, after, before)
+			t.Errorf("exec after a restart (supervisor killed: %v): got user namespace %s, want %s", kill, after,
+				before)
 		}
 	}
 	if _, err := n.c.Runtime.StopContainer(t.Context(), &runtimeapi.StopContainerRequest{ContainerId: id}); err != nil {
@@ -277,10 +303,13 @@ func TestUserNamespaceSharedProcesses(t *testing.T) {
 
 	debug := mappedContainer(cfg, "debug", "sleep 1000")
 	opts := &runtimeapi.NamespaceOption{
-		Pid: runtimeapi.NamespaceMode_TARGET, TargetId: id, UsernsOptions: cfg.GetLinux().GetSecurityContext().GetNamespaceOptions().GetUsernsOptions(),
+		Pid:           runtimeapi.NamespaceMode_TARGET,
+		TargetId:      id,
+		UsernsOptions: cfg.GetLinux().GetSecurityContext().GetNamespaceOptions().GetUsernsOptions(),
 	}
 	debug.Linux.SecurityContext.NamespaceOptions = opts
-	wantIn(t, "an ephemeral container", n.sh(n.begin(pod, cfg, debug), "ps; cat /proc/self/uid_map"), "seen-"+n.cfg.ID, "0 655360 65536")
+	wantIn(t, "an ephemeral container", n.sh(n.begin(pod, cfg, debug), "ps; cat /proc/self/uid_map"), "seen-"+n.cfg.ID,
+		"0 655360 65536")
 }
 
 // TestUserNamespaceTarget: an ephemeral container sees the processes of another container.
@@ -291,9 +320,12 @@ func TestUserNamespaceTarget(t *testing.T) {
 	id := n.begin(pod, cfg, mappedContainer(cfg, "one", "sleep 1000; : seen-"+n.cfg.ID))
 	debug := mappedContainer(cfg, "debug", "sleep 1000")
 	debug.Linux.SecurityContext.NamespaceOptions = &runtimeapi.NamespaceOption{
-		Pid: runtimeapi.NamespaceMode_TARGET, TargetId: id, UsernsOptions: cfg.GetLinux().GetSecurityContext().GetNamespaceOptions().GetUsernsOptions(),
+		Pid:           runtimeapi.NamespaceMode_TARGET,
+		TargetId:      id,
+		UsernsOptions: cfg.GetLinux().GetSecurityContext().GetNamespaceOptions().GetUsernsOptions(),
 	}
-	wantIn(t, "an ephemeral container", n.sh(n.begin(pod, cfg, debug), "ps; cat /proc/self/uid_map"), "seen-"+n.cfg.ID, "0 655360 65536")
+	wantIn(t, "an ephemeral container", n.sh(n.begin(pod, cfg, debug), "ps; cat /proc/self/uid_map"), "seen-"+n.cfg.ID,
+		"0 655360 65536")
 }
 
 // TestUserNamespaceUsers: users, groups and terminals of containers, and images as volumes.
@@ -306,8 +338,11 @@ func TestUserNamespaceUsers(t *testing.T) {
 	c.Linux.SecurityContext.RunAsGroup = &runtimeapi.Int64Value{Value: 3000}
 	c.Linux.SecurityContext.SupplementalGroups = []int64{2000}
 	c.Mounts = []*runtimeapi.Mount{{
-		ContainerPath: "/image", Image: &runtimeapi.ImageSpec{Image: critest.HelloImage}, Readonly: true,
-		UidMappings: idMapping(hostRoot), GidMappings: idMapping(hostRoot),
+		ContainerPath: "/image",
+		Image:         &runtimeapi.ImageSpec{Image: critest.HelloImage},
+		Readonly:      true,
+		UidMappings:   idMapping(hostRoot),
+		GidMappings:   idMapping(hostRoot),
 	}}
 	id := n.begin(pod, cfg, c)
 	wantIn(t, "id", n.sh(id, "id"), "uid=1000 gid=3000", "2000")
@@ -317,22 +352,29 @@ func TestUserNamespaceUsers(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantIn(t, "outside", string(raw), "Uid: 656360", "Gid: 658360", "Groups: 657360 658360")
-	waittest.Until(t, "a user writes to /dev/stdout", func() bool { return strings.Contains(n.logOf(cfg, "c"), "said") })
+	waittest.Until(t, "a user writes to /dev/stdout", func() bool {
+		return strings.Contains(n.logOf(cfg, "c"), "said")
+	})
 
 	tty := mappedContainer(cfg, "tty", "stty size; echo said >/dev/tty; sleep 1000")
-	tty.Tty, tty.Linux.SecurityContext.RunAsUser = true, &runtimeapi.Int64Value{Value: 1000}
+	tty.Tty = true
+	tty.Linux.SecurityContext.RunAsUser = &runtimeapi.Int64Value{Value: 1000}
 	n.begin(pod, cfg, tty)
-	waittest.Until(t, "a user writes to its terminal", func() bool { return strings.Contains(n.logOf(cfg, "tty"), "said") })
+	waittest.Until(t, "a user writes to its terminal", func() bool {
+		return strings.Contains(n.logOf(cfg, "tty"), "said")
+	})
 }
 
 // TestUserNamespaceRefused: what cannot be, or would be no protection, does not start.
 func TestUserNamespaceRefused(t *testing.T) {
 	n := newNode(t)
 	for name, change := range map[string]func(*runtimeapi.NamespaceOption){
-		"host network":    func(o *runtimeapi.NamespaceOption) { o.Network = runtimeapi.NamespaceMode_NODE },
-		"host pid":        func(o *runtimeapi.NamespaceOption) { o.Pid = runtimeapi.NamespaceMode_NODE },
-		"host ipc":        func(o *runtimeapi.NamespaceOption) { o.Ipc = runtimeapi.NamespaceMode_NODE },
-		"mode":            func(o *runtimeapi.NamespaceOption) { o.UsernsOptions.Mode = runtimeapi.NamespaceMode_TARGET },
+		"host network": func(o *runtimeapi.NamespaceOption) { o.Network = runtimeapi.NamespaceMode_NODE },
+		"host pid":     func(o *runtimeapi.NamespaceOption) { o.Pid = runtimeapi.NamespaceMode_NODE },
+		"host ipc":     func(o *runtimeapi.NamespaceOption) { o.Ipc = runtimeapi.NamespaceMode_NODE },
+		"mode": func(o *runtimeapi.NamespaceOption) {
+			o.UsernsOptions.Mode = runtimeapi.NamespaceMode_TARGET
+		},
 		"no mappings":     func(o *runtimeapi.NamespaceOption) { o.UsernsOptions.Uids = nil },
 		"no groups":       func(o *runtimeapi.NamespaceOption) { o.UsernsOptions.Gids = nil },
 		"the host's root": func(o *runtimeapi.NamespaceOption) { o.UsernsOptions.Uids = idMapping(0) },
@@ -350,29 +392,48 @@ func TestUserNamespaceRefused(t *testing.T) {
 	cfg := n.mappedPod("refused", hostRoot)
 	pod := n.runPod(cfg)
 	for name, m := range map[string]*runtimeapi.Mount{
-		"another pod's ids":               {HostPath: n.cfg.Dir, UidMappings: idMapping(720896), GidMappings: idMapping(720896)},
-		"a file system that cannot do it": {HostPath: "/proc", UidMappings: idMapping(hostRoot), GidMappings: idMapping(hostRoot)},
+		"another pod's ids": {
+			HostPath:    n.cfg.Dir,
+			UidMappings: idMapping(720896),
+			GidMappings: idMapping(720896),
+		},
+		"a file system that cannot do it": {
+			HostPath:    "/proc",
+			UidMappings: idMapping(hostRoot),
+			GidMappings: idMapping(hostRoot),
+		},
 	} {
 		c := mappedContainer(cfg, "c", "sleep 1000")
-		m.ContainerPath, c.Mounts = "/vol", []*runtimeapi.Mount{m}
+		m.ContainerPath = "/vol"
+		c.Mounts = []*runtimeapi.Mount{m}
 		if _, err := n.create(pod, cfg, c); err == nil || !strings.Contains(err.Error(), "mount at /vol") {
 			t.Errorf("a mount with %s: got %v, want it refused", name, err)
 		}
 	}
 	for name, change := range map[string]func(*runtimeapi.LinuxContainerSecurityContext){
-		"a user": func(s *runtimeapi.LinuxContainerSecurityContext) { s.RunAsUser = &runtimeapi.Int64Value{Value: 65536} },
-		"a group": func(s *runtimeapi.LinuxContainerSecurityContext) {
-			s.RunAsUser, s.RunAsGroup = &runtimeapi.Int64Value{}, &runtimeapi.Int64Value{Value: 100000}
+		"a user": func(s *runtimeapi.LinuxContainerSecurityContext) {
+			s.RunAsUser = &runtimeapi.Int64Value{Value: 65536}
 		},
-		"a supplemental group": func(s *runtimeapi.LinuxContainerSecurityContext) { s.SupplementalGroups = []int64{100000} },
+		"a group": func(s *runtimeapi.LinuxContainerSecurityContext) {
+			s.RunAsUser = &runtimeapi.Int64Value{}
+			s.RunAsGroup = &runtimeapi.Int64Value{Value: 100000}
+		},
+		"a supplemental group": func(s *runtimeapi.LinuxContainerSecurityContext) {
+			s.SupplementalGroups = []int64{100000}
+		},
 	} {
 		c := mappedContainer(cfg, "c", "sleep 1000")
 		change(c.Linux.SecurityContext)
-		if _, err := n.create(pod, cfg, c); status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), "is not mapped") {
+		if _, err := n.create(pod, cfg, c); status.Code(err) != codes.InvalidArgument ||
+			!strings.Contains(err.Error(), "is not mapped") {
 			t.Errorf("%s that is not mapped: got %v, want it refused", name, err)
 		}
 	}
-	plain := &runtimeapi.PodSandboxConfig{Metadata: &runtimeapi.PodSandboxMetadata{Name: "plain", Uid: "plain", Namespace: "test"}}
+	plain := &runtimeapi.PodSandboxConfig{Metadata: &runtimeapi.PodSandboxMetadata{
+		Name:      "plain",
+		Uid:       "plain",
+		Namespace: "test",
+	}}
 	c := mappedContainer(cfg, "c", "sleep 1000")
 	if _, err := n.create(n.runPod(plain), plain, c); status.Code(err) != codes.InvalidArgument {
 		t.Errorf("a container with a user namespace in a pod without: got %v, want it refused", err)
@@ -394,13 +455,17 @@ func TestUserNamespaceStatus(t *testing.T) {
 		t.Errorf("user namespaces: not supported: %s", why)
 	}
 	n.stop()
-	n.cfg.MappedDir, n.cfg.Snapshots = "/proc/none", nil
+	n.cfg.MappedDir = "/proc/none"
+	n.cfg.Snapshots = nil
 	n.start()
 	if ok, why := says(); ok || !strings.Contains(why, "/proc/none") {
 		t.Errorf("user namespaces without a place for root file systems: got %v, %q", ok, why)
 	}
-	_, err := n.c.Runtime.RunPodSandbox(t.Context(), &runtimeapi.RunPodSandboxRequest{Config: n.mappedPod("refused", hostRoot)})
-	if status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), "user namespaces are not supported") {
+	_, err := n.c.Runtime.RunPodSandbox(t.Context(), &runtimeapi.RunPodSandboxRequest{
+		Config: n.mappedPod("refused", hostRoot),
+	})
+	if status.Code(err) != codes.FailedPrecondition ||
+		!strings.Contains(err.Error(), "user namespaces are not supported") {
 		t.Errorf("run: got %v, want it refused", err)
 	}
 	n.cfg.MappedDir = ""

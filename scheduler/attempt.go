@@ -35,7 +35,8 @@ func (s *Scheduler) scheduleOne(ctx context.Context, it *queue.Item) {
 
 // applyDecision starts the binding cycle of the pod if the attempt chose a node, or else returns the pod to the queue.
 func (s *Scheduler) applyDecision(ctx context.Context, it *queue.Item, a *framework.Attempt, begin time.Time) {
-	pod, p := a.Pod, s.profile(a.Pod.Pod)
+	pod := a.Pod
+	p := s.profile(a.Pod.Pod)
 	p.measureDecision(a, begin)
 	switch {
 	case a.Failed != nil:
@@ -49,7 +50,15 @@ func (s *Scheduler) applyDecision(ctx context.Context, it *queue.Item, a *framew
 		s.enqueueWrite(ctx, s.handleError(ctx, it, pod, err, pod.Pod.Status.NominatedNodeName, begin))
 		return
 	}
-	c := &bindingCycle{profile: p, it: it, pod: pod, state: a.Cycle, node: a.Chosen.Name, start: begin, sampled: a.Observe != nil}
+	c := &bindingCycle{
+		profile: p,
+		it:      it,
+		pod:     pod,
+		state:   a.Cycle,
+		node:    a.Chosen.Name,
+		start:   begin,
+		sampled: a.Observe != nil,
+	}
 	waitingPod, err := s.reserve(ctx, c, a.Chosen)
 	if err != nil {
 		s.markBind(c, time.Now(), err)
@@ -98,11 +107,16 @@ func (c *bindingCycle) timed(point string, took *time.Duration, run func() error
 
 // mayTakeLong reports whether a PreBind plugin may take long.
 func (c *bindingCycle) mayTakeLong() bool {
-	return slices.ContainsFunc(c.preBind, func(p framework.PreBinder) bool { return p.PreBindPreFlight(c.state, c.pod, c.node) })
+	return slices.ContainsFunc(c.preBind, func(p framework.PreBinder) bool {
+		return p.PreBindPreFlight(c.state, c.pod, c.node)
+	})
 }
 
-// reserve runs Reserve, then Permit. waitingPod is not nil if a Permit plugin makes the pod wait. After an error nothing stays reserved.
-func (s *Scheduler) reserve(ctx context.Context, c *bindingCycle, node *state.NodeInfo) (waitingPod *framework.WaitingPod, err error) {
+// reserve runs Reserve, then Permit. waitingPod is not nil if a Permit plugin makes the pod wait. After an error
+// nothing stays reserved.
+func (s *Scheduler) reserve(
+	ctx context.Context, c *bindingCycle, node *state.NodeInfo,
+) (waitingPod *framework.WaitingPod, err error) {
 	if err := s.runReserve(ctx, c, node); err != nil || len(c.permit) == 0 {
 		return nil, err
 	}
@@ -164,7 +178,8 @@ func (s *Scheduler) runPermit(ctx context.Context, c *bindingCycle) (map[string]
 	return waits, nil
 }
 
-// waitOnPermit waits until all Permit plugins allow the pod, and then binds it. The context waiting ends when the pod is deleted.
+// waitOnPermit waits until all Permit plugins allow the pod, and then binds it. The context waiting ends when the pod
+// is deleted.
 func (s *Scheduler) waitOnPermit(ctx, waiting context.Context, c *bindingCycle, waitingPod *framework.WaitingPod) {
 	if waitingPod == nil {
 		s.bind(waiting, c)
@@ -225,7 +240,14 @@ func (s *Scheduler) bind(ctx context.Context, c *bindingCycle) {
 func (s *Scheduler) markBind(c *bindingCycle, begin time.Time, err error) {
 	times := c.durations
 	times.Node = c.node
-	m := mark.Mark{Step: mark.StepBind, Component: "scheduler", At: begin, Took: time.Since(begin), Subject: subject(c.pod.Pod), Detail: &times}
+	m := mark.Mark{
+		Step:      mark.StepBind,
+		Component: "scheduler",
+		At:        begin,
+		Took:      time.Since(begin),
+		Subject:   subject(c.pod.Pod),
+		Detail:    &times,
+	}
 	if err != nil {
 		m.Err = err.Error()
 	}
@@ -260,8 +282,9 @@ func (s *Scheduler) writeBinding(ctx context.Context, c *bindingCycle) error {
 	})
 }
 
-// handleBindingError returns a pod to the queue whose binding cycle failed. If a plugin refused the pod, the pod waits for an event that may
-// help; after any other error it is tried again. The result is the write that remains to be done, or nil.
+// handleBindingError returns a pod to the queue whose binding cycle failed. If a plugin refused the pod, the pod waits
+// for an event that may help; after any other error it is tried again. The result is the write that remains to be done,
+// or nil.
 func (s *Scheduler) handleBindingError(ctx context.Context, c *bindingCycle, err error) func(context.Context) {
 	// The reserved resources are free again.
 	defer s.resourcesFreed(c.pod.Pod, c.node)
@@ -283,9 +306,11 @@ func rejection(err error) *framework.Status {
 	return nil
 }
 
-// handleError returns a pod to the queue after an error and records an event. nominated is its nominated node from now on. The result is the
-// write that remains to be done, or nil.
-func (s *Scheduler) handleError(ctx context.Context, it *queue.Item, pod *state.PodInfo, err error, nominated string, start time.Time) func(context.Context) {
+// handleError returns a pod to the queue after an error and records an event. nominated is its nominated node from now
+// on. The result is the write that remains to be done, or nil.
+func (s *Scheduler) handleError(
+	ctx context.Context, it *queue.Item, pod *state.PodInfo, err error, nominated string, start time.Time,
+) func(context.Context) {
 	if errors.Is(context.Cause(ctx), errDeleted) {
 		s.queue.Done(it)
 		return nil
@@ -308,18 +333,22 @@ func (s *Scheduler) handlePluginError(ctx context.Context, it *queue.Item, a *fr
 	if err := s.markDecision(it, a, begin); err != nil {
 		return // only in tests
 	}
-	s.enqueueWrite(ctx, s.handleError(ctx, it, a.Pod, errors.New(a.Message()), a.Pod.Pod.Status.NominatedNodeName, begin))
+	s.enqueueWrite(ctx, s.handleError(ctx, it, a.Pod, errors.New(a.Message()), a.Pod.Pod.Status.NominatedNodeName,
+		begin))
 }
 
-// handleUnschedulable handles a pod that fits on no node: it runs PostFilter, and returns the pod to the queue as unschedulable.
+// handleUnschedulable handles a pod that fits on no node: it runs PostFilter, and returns the pod to the queue as
+// unschedulable.
 func (s *Scheduler) handleUnschedulable(ctx context.Context, it *queue.Item, a *framework.Attempt, begin time.Time) {
-	pod, p := a.Pod, s.profile(a.Pod.Pod)
+	pod := a.Pod
+	p := s.profile(a.Pod.Pod)
 	if len(a.Snapshot.Nodes) > 0 {
 		post := time.Now()
 		_ = p.measure("PostFilter", func() error { return s.runPostFilter(ctx, p, a) })
 		a.PostFilterTook = time.Since(post)
 	}
-	message, refusedBy := a.Message(), a.RefusedBy()
+	message := a.Message()
+	refusedBy := a.RefusedBy()
 	s.nominate(pod, a.NominatedNode)
 	err := s.markDecision(it, a, begin)
 	nominated := a.NominatedNode
@@ -350,7 +379,8 @@ func (s *Scheduler) runPostFilter(ctx context.Context, profile *profile, a *fram
 			a.Observe(p.Name(), "PostFilter", status, time.Since(begin))
 		}
 		if node != "" {
-			a.NominatedNode, a.PostFilterMessage = node, message
+			a.NominatedNode = node
+			a.PostFilterMessage = message
 			return nil
 		}
 		if message != "" {
@@ -367,10 +397,18 @@ func (s *Scheduler) markDecision(it *queue.Item, a *framework.Attempt, begin tim
 		return nil
 	}
 	d := explain.Decision(a, it.Attempts, begin.Sub(it.Since))
-	m := mark.Mark{Step: mark.StepDecision, Component: "scheduler", At: begin, Took: time.Since(begin), Subject: subject(a.Pod.Pod), Detail: d}
+	m := mark.Mark{
+		Step:      mark.StepDecision,
+		Component: "scheduler",
+		At:        begin,
+		Took:      time.Since(begin),
+		Subject:   subject(a.Pod.Pod),
+		Detail:    d,
+	}
 	switch {
 	case a.Failed != nil:
-		d.Waits, m.Err = "its backoff is over", d.Message
+		d.Waits = "its backoff is over"
+		m.Err = d.Message
 	case a.Chosen == nil:
 		by := a.RefusedBy()
 		d.Waits = waitsFor(s.queue.WaitsFor(a.Pod.Pod, by), slices.Contains(by, dynamicresources.Name))
@@ -380,9 +418,11 @@ func (s *Scheduler) markDecision(it *queue.Item, a *framework.Attempt, begin tim
 
 // waitsFor describes what makes the scheduler try again.
 func waitsFor(k framework.EventKinds, devices bool) string {
-	const node = framework.NodeAdd | framework.NodeAllocatable | framework.NodeLabels | framework.NodeTaints | framework.NodeImages |
+	const node = framework.NodeAdd | framework.NodeAllocatable | framework.NodeLabels | framework.NodeTaints |
+		framework.NodeImages |
 		framework.NodeDeclaredFeatures
-	const pods = framework.AssignedPodAdd | framework.AssignedPodLabels | framework.AssignedPodScaleDown | framework.AssignedPodDelete
+	const pods = framework.AssignedPodAdd | framework.AssignedPodLabels | framework.AssignedPodScaleDown |
+		framework.AssignedPodDelete
 	switch {
 	case k == framework.AnyKind: // an extender, or a plugin that does not say what may help
 		return "anything in the cluster changes"

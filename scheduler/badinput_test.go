@@ -19,16 +19,22 @@ import (
 	"keelson/scheduler/state"
 )
 
-// TestBadInput: pods that no API server of today accepts, or that ask for what cannot be, are told so in their condition, and a pod of lower priority
-// is bound meanwhile.
+// TestBadInput: pods that no API server of today accepts, or that ask for what cannot be, are told so in their
+// condition, and a pod of lower priority is bound meanwhile.
 func TestBadInput(t *testing.T) {
-	strange := &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "app", Operator: "Near", Values: []string{"a"}}}}
+	strange := &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{
+		{Key: "app", Operator: "Near", Values: []string{"a"}},
+	}}
 	term := corev1.PodAffinityTerm{TopologyKey: corev1.LabelHostname, LabelSelector: strange}
 	required := func(ts ...corev1.NodeSelectorTerm) *corev1.Affinity {
-		return &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{NodeSelectorTerms: ts}}}
+		return &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{
+			RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{NodeSelectorTerms: ts},
+		}}
 	}
 	is := func(op corev1.NodeSelectorOperator, values ...string) corev1.NodeSelectorTerm {
-		return corev1.NodeSelectorTerm{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "x", Operator: op, Values: values}}}
+		return corev1.NodeSelectorTerm{MatchExpressions: []corev1.NodeSelectorRequirement{
+			{Key: "x", Operator: op, Values: values},
+		}}
 	}
 	many := func(n int) (ts []corev1.NodeSelectorTerm) {
 		for i := range n {
@@ -38,52 +44,90 @@ func TestBadInput(t *testing.T) {
 	}
 	wide := &metav1.LabelSelector{}
 	for i := range 10_000 {
-		wide.MatchExpressions = append(wide.MatchExpressions, metav1.LabelSelectorRequirement{Key: fmt.Sprint("k", i), Operator: metav1.LabelSelectorOpDoesNotExist})
+		wide.MatchExpressions = append(wide.MatchExpressions, metav1.LabelSelectorRequirement{
+			Key:      fmt.Sprint("k", i),
+			Operator: metav1.LabelSelectorOpDoesNotExist,
+		})
 	}
 	spread := func(key string, skew int32, s *metav1.LabelSelector) corev1.TopologySpreadConstraint {
-		return corev1.TopologySpreadConstraint{TopologyKey: key, MaxSkew: skew, WhenUnsatisfiable: corev1.DoNotSchedule, LabelSelector: s}
+		return corev1.TopologySpreadConstraint{
+			TopologyKey:       key,
+			MaxSkew:           skew,
+			WhenUnsatisfiable: corev1.DoNotSchedule,
+			LabelSelector:     s,
+		}
 	}
 	tests := map[string]struct {
 		change func(*corev1.PodSpec)
 		want   string
 	}{
 		"affinity": {func(s *corev1.PodSpec) {
-			s.Affinity = &corev1.Affinity{PodAffinity: &corev1.PodAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{term}}}
+			s.Affinity = &corev1.Affinity{PodAffinity: &corev1.PodAffinity{
+				RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{term},
+			}}
 		}, `pod affinity: label selector: "Near" is not a valid label selector operator`},
 		"anti-affinity": {func(s *corev1.PodSpec) {
-			s.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{PreferredDuringSchedulingIgnoredDuringExecution: []corev1.WeightedPodAffinityTerm{{Weight: 1, PodAffinityTerm: term}}}}
+			s.Affinity = &corev1.Affinity{
+				PodAntiAffinity: &corev1.PodAntiAffinity{
+					PreferredDuringSchedulingIgnoredDuringExecution: []corev1.WeightedPodAffinityTerm{
+						{Weight: 1, PodAffinityTerm: term},
+					},
+				},
+			}
 		}, `preferred pod anti-affinity: label selector: "Near" is not a valid label selector operator`},
-		"node-affinity": {func(s *corev1.PodSpec) { s.Affinity = required(is("Near", "a"), is(corev1.NodeSelectorOpGt, "many")) },
-			`nodeSelectorTerms[0].matchExpressions[0].operator: Unsupported value: "Near"`},
-		"half-node-affinity": {func(s *corev1.PodSpec) { s.Affinity = required(is("Near", "a"), is(corev1.NodeSelectorOpIn, "b")) }, "1 node(s) didn't match Pod's node affinity/selector"},
+		"node-affinity": {
+			func(s *corev1.PodSpec) {
+				s.Affinity = required(is("Near", "a"), is(corev1.NodeSelectorOpGt, "many"))
+			},
+			`nodeSelectorTerms[0].matchExpressions[0].operator: Unsupported value: "Near"`,
+		},
+		"half-node-affinity": {func(s *corev1.PodSpec) {
+			s.Affinity = required(is("Near", "a"), is(corev1.NodeSelectorOpIn, "b"))
+		}, "1 node(s) didn't match Pod's node affinity/selector"},
 		"spread": {func(s *corev1.PodSpec) {
 			s.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{spread("x", 1, strange)}
 		}, `topology spread constraint 0: label selector: "Near" is not a valid label selector operator`},
 		"contradiction": {func(s *corev1.PodSpec) { // where the one is met the other is not
-			s.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{spread(corev1.LabelHostname, 1, &metav1.LabelSelector{}), spread(corev1.LabelHostname, -1, &metav1.LabelSelector{})}
+			s.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{
+				spread(corev1.LabelHostname, 1, &metav1.LabelSelector{}),
+				spread(corev1.LabelHostname, -1, &metav1.LabelSelector{}),
+			}
 		}, "1 node(s) didn't match pod topology spread constraints"},
 		"impossible": {func(s *corev1.PodSpec) {
 			s.Containers[0].Resources.Requests[corev1.ResourceCPU] = schedtest.Quantity("9E")
 		}, "1 Insufficient cpu"},
-		"many-terms": {func(s *corev1.PodSpec) { s.Affinity = required(many(10_000)...) }, "the pod has 20000 rules about nodes and other pods, the scheduler looks at no more than 500"},
+		"many-terms": {func(s *corev1.PodSpec) { s.Affinity = required(many(10_000)...) }, "the pod has 20000 rules " +
+			"about nodes and other pods, the scheduler looks at no more than 500"},
 		"wide-selector": {func(s *corev1.PodSpec) {
-			s.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{TopologyKey: "x", LabelSelector: wide}}}}
+			s.Affinity = &corev1.Affinity{
+				PodAntiAffinity: &corev1.PodAntiAffinity{
+					RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{
+						{TopologyKey: "x", LabelSelector: wide},
+					},
+				},
+			}
 		}, "the pod has 10001 rules"},
 		"wide-spread": {func(s *corev1.PodSpec) {
 			s.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{spread("x", 1, wide)}
 		}, "the pod has 10001 rules"},
-		"many-tolerations": {func(s *corev1.PodSpec) { s.Tolerations = make([]corev1.Toleration, 501) }, "the pod has 501 rules"},
-		"many-values":      {func(s *corev1.PodSpec) { s.Affinity = required(is(corev1.NodeSelectorOpIn, make([]string, 50_000)...)) }, "the pod has 1564 rules"},
+		"many-tolerations": {func(s *corev1.PodSpec) {
+			s.Tolerations = make([]corev1.Toleration, 501)
+		}, "the pod has 501 rules"},
+		"many-values": {func(s *corev1.PodSpec) {
+			s.Affinity = required(is(corev1.NodeSelectorOpIn, make([]string, 50_000)...))
+		}, "the pod has 1564 rules"},
 	}
 	synctest.Test(t, func(t *testing.T) {
 		c := start(t, schedtest.Node("node-1"))
 		for name, tc := range tests {
-			if err := c.Tracker().Add(schedtest.Pod(name, schedtest.Priority(1000), schedtest.With(tc.change))); err != nil {
+			if err := c.Tracker().Add(
+				schedtest.Pod(name, schedtest.Priority(1000), schedtest.With(tc.change))); err != nil {
 				t.Fatal(err)
 			}
 		}
 		// As old objects are: on a node, with rules that nobody reads. It keeps nobody away.
-		if err := c.Tracker().Add(schedtest.Pod("old", schedtest.On("node-1"), schedtest.With(tests["affinity"].change))); err != nil {
+		if err := c.Tracker().Add(
+			schedtest.Pod("old", schedtest.On("node-1"), schedtest.With(tests["affinity"].change))); err != nil {
 			t.Fatal(err)
 		}
 		begin := time.Now()
@@ -95,7 +139,9 @@ func TestBadInput(t *testing.T) {
 			t.Errorf("the good pod waited %v", took)
 		}
 		for name, tc := range tests {
-			cond := scheduledCondition(c.eventually(name, func(p *corev1.Pod) bool { return scheduledCondition(p) != nil }))
+			cond := scheduledCondition(c.eventually(name, func(p *corev1.Pod) bool {
+				return scheduledCondition(p) != nil
+			}))
 			if cond.Reason != corev1.PodReasonUnschedulable || !strings.Contains(cond.Message, tc.want) {
 				t.Errorf("%s: condition %s %q, want Unschedulable with %q", name, cond.Reason, cond.Message, tc.want)
 			}
@@ -136,7 +182,8 @@ func TestNodeVanishes(t *testing.T) {
 		if c := scheduledCondition(p); bound(p) || c == nil || !strings.Contains(c.Message, "node node-1 is gone") {
 			t.Errorf("on node %q, condition %+v; want none and why", p.Spec.NodeName, c)
 		}
-		if _, err := v.c.CoreV1().Nodes().Create(t.Context(), schedtest.Node("node-2"), metav1.CreateOptions{}); err != nil {
+		if _, err := v.c.CoreV1().Nodes().Create(t.Context(), schedtest.Node("node-2"),
+			metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		if got := v.c.eventually("a", bound).Spec.NodeName; got != "node-2" {

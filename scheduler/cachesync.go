@@ -20,9 +20,12 @@ import (
 // syncGracePeriod is how long informers may take to sync before the scheduler checks which do not, and why.
 const syncGracePeriod = 2 * time.Second
 
-// waitForSync waits until the informers of f and the handlers have synced. f also has the informers that plugins requested. A plugin may
-// request a kind that the server does not have: its informer never syncs, and is not waited for.
-func (s *Scheduler) waitForSync(ctx context.Context, f informers.SharedInformerFactory, handlers []cache.DoneChecker) error {
+// waitForSync waits until the informers of f and the handlers have synced. f also has the informers that plugins
+// requested. A plugin may request a kind that the server does not have: its informer never syncs, and is not waited
+// for.
+func (s *Scheduler) waitForSync(
+	ctx context.Context, f informers.SharedInformerFactory, handlers []cache.DoneChecker,
+) error {
 	grace, cancel := context.WithTimeout(ctx, syncGracePeriod)
 	defer cancel()
 	for of, ok := range f.WaitForCacheSyncWithContext(grace).Synced {
@@ -30,8 +33,10 @@ func (s *Scheduler) waitForSync(ctx context.Context, f informers.SharedInformerF
 		if ok || !is {
 			continue
 		}
-		if kinds, _, err := scheme.Scheme.ObjectKinds(obj); err == nil && s.absent(kinds[0].GroupVersion(), func(_, kind string) bool { return kind == kinds[0].Kind }) {
-			s.log.Warn("the server does not have a kind that a plugin watches", "kind", kinds[0].Kind, "apiVersion", kinds[0].GroupVersion().String())
+		if kinds, _, err := scheme.Scheme.ObjectKinds(obj); err == nil && s.absent(kinds[0].GroupVersion(),
+			func(_, kind string) bool { return kind == kinds[0].Kind }) {
+			s.log.Warn("the server does not have a kind that a plugin watches", "kind", kinds[0].Kind, "apiVersion",
+				kinds[0].GroupVersion().String())
 			continue
 		}
 		handlers = append(handlers, f.InformerFor(obj, nil).HasSyncedChecker())

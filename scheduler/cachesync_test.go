@@ -33,17 +33,24 @@ func (l watchesResource) EventsToRegister() []framework.ClusterEventWithHint {
 	return []framework.ClusterEventWithHint{{Kinds: framework.Objects, Resource: l.GroupVersionResource}}
 }
 
-// TestKindThatTheServerHasNot: a plugin that looks at a typed resource which the server does not serve keeps no pod from being scheduled.
+// TestKindThatTheServerHasNot: a plugin that looks at a typed resource which the server does not serve keeps no pod
+// from being scheduled.
 func TestKindThatTheServerHasNot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := clienttest.New(schedtest.Node("node-1"), schedtest.Pod("a"))
-		c.Resources = []*metav1.APIResourceList{{GroupVersion: "v1", APIResources: []metav1.APIResource{{Name: "pods", Kind: "Pod"}}}}
+		c.Resources = []*metav1.APIResourceList{
+			{GroupVersion: "v1", APIResources: []metav1.APIResource{{Name: "pods", Kind: "Pod"}}},
+		}
 		templates := corev1.SchemeGroupVersion.WithResource("podtemplates")
 		c.PrependReactor("list", templates.Resource, func(k8stesting.Action) (bool, runtime.Object, error) {
 			return true, nil, apierrors.NewNotFound(templates.GroupResource(), "")
 		})
 		var said strings.Builder
-		cfg := scheduler.Config{Client: &client.Client{Interface: c}, Log: slog.New(slog.NewTextHandler(&said, nil)), Parallelism: 1}
+		cfg := scheduler.Config{
+			Client:      &client.Client{Interface: c},
+			Log:         slog.New(slog.NewTextHandler(&said, nil)),
+			Parallelism: 1,
+		}
 		with(framework.Registry{"LooksAt": func(_ any, h *framework.Handle) (framework.Plugin, error) {
 			_ = h.Informers.Core().V1().PodTemplates().Informer()
 			return watchesResource{templates}, nil
@@ -53,7 +60,8 @@ func TestKindThatTheServerHasNot(t *testing.T) {
 			t.Fatal(err)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
-		done, ready := make(chan error, 1), make(chan struct{})
+		done := make(chan error, 1)
+		ready := make(chan struct{})
 		go func() { done <- s.Run(ctx, func() { close(ready) }) }() // ends with ctx
 		select {
 		case <-ready:

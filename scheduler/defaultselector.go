@@ -12,7 +12,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// defaultSelector returns the selector of the default topology spread constraints of a pod: the selectors of its services and controller.
+// defaultSelector returns the selector of the default topology spread constraints of a pod: the selectors of its
+// services and controller.
 type defaultSelector struct {
 	services    corelisters.ServiceLister
 	controllers corelisters.ReplicationControllerLister
@@ -22,11 +23,17 @@ type defaultSelector struct {
 
 // setInformers sets the listers; selector may be called once the informers are synced.
 func (k *defaultSelector) setInformers(f informers.SharedInformerFactory) []cache.DoneChecker {
-	svc, rc := f.Core().V1().Services(), f.Core().V1().ReplicationControllers()
-	rs, ss := f.Apps().V1().ReplicaSets(), f.Apps().V1().StatefulSets()
-	k.services, k.controllers, k.sets, k.stateful = svc.Lister(), rc.Lister(), rs.Lister(), ss.Lister()
+	svc := f.Core().V1().Services()
+	rc := f.Core().V1().ReplicationControllers()
+	rs := f.Apps().V1().ReplicaSets()
+	ss := f.Apps().V1().StatefulSets()
+	k.services = svc.Lister()
+	k.controllers = rc.Lister()
+	k.sets = rs.Lister()
+	k.stateful = ss.Lister()
 	return []cache.DoneChecker{
-		svc.Informer().HasSyncedChecker(), rc.Informer().HasSyncedChecker(), rs.Informer().HasSyncedChecker(), ss.Informer().HasSyncedChecker(),
+		svc.Informer().HasSyncedChecker(), rc.Informer().HasSyncedChecker(), rs.Informer().HasSyncedChecker(),
+		ss.Informer().HasSyncedChecker(),
 	}
 }
 
@@ -36,7 +43,8 @@ func (k *defaultSelector) selector(pod *corev1.Pod) labels.Selector {
 	services, err := k.services.Services(pod.Namespace).List(labels.Everything())
 	if err == nil {
 		for _, s := range services {
-			if len(s.Spec.Selector) > 0 && labels.SelectorFromValidatedSet(s.Spec.Selector).Matches(labels.Set(pod.Labels)) {
+			if len(s.Spec.Selector) > 0 && labels.SelectorFromValidatedSet(s.Spec.Selector).Matches(
+				labels.Set(pod.Labels)) {
 				same = labels.Merge(same, s.Spec.Selector)
 			}
 		}

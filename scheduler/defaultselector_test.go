@@ -21,17 +21,27 @@ func TestDefaultSelector(t *testing.T) {
 		return &metav1.LabelSelector{MatchLabels: map[string]string{"by": k}}
 	}
 	index := func(o runtime.Object) cache.Indexer {
-		i := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
+		i := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{
+			cache.NamespaceIndex: cache.MetaNamespaceIndexFunc,
+		})
 		if err := i.Add(o); err != nil {
 			t.Fatal(err)
 		}
 		return i
 	}
 	d := &defaultSelector{
-		services:    corelisters.NewServiceLister(index(&corev1.Service{ObjectMeta: meta, Spec: corev1.ServiceSpec{Selector: map[string]string{"app": "a"}}})),
-		controllers: corelisters.NewReplicationControllerLister(index(&corev1.ReplicationController{ObjectMeta: meta, Spec: corev1.ReplicationControllerSpec{Selector: map[string]string{"by": "rc"}}})),
-		sets:        appslisters.NewReplicaSetLister(index(&appsv1.ReplicaSet{ObjectMeta: meta, Spec: appsv1.ReplicaSetSpec{Selector: by("rs")}})),
-		stateful:    appslisters.NewStatefulSetLister(index(&appsv1.StatefulSet{ObjectMeta: meta, Spec: appsv1.StatefulSetSpec{Selector: by("ss")}})),
+		services: corelisters.NewServiceLister(index(&corev1.Service{
+			ObjectMeta: meta,
+			Spec:       corev1.ServiceSpec{Selector: map[string]string{"app": "a"}},
+		})),
+		controllers: corelisters.NewReplicationControllerLister(index(&corev1.ReplicationController{
+			ObjectMeta: meta,
+			Spec:       corev1.ReplicationControllerSpec{Selector: map[string]string{"by": "rc"}},
+		})),
+		sets: appslisters.NewReplicaSetLister(
+			index(&appsv1.ReplicaSet{ObjectMeta: meta, Spec: appsv1.ReplicaSetSpec{Selector: by("rs")}})),
+		stateful: appslisters.NewStatefulSetLister(
+			index(&appsv1.StatefulSet{ObjectMeta: meta, Spec: appsv1.StatefulSetSpec{Selector: by("ss")}})),
 	}
 	for _, tc := range []struct{ app, version, kind, want string }{
 		{"a", "", "", "app=a"},
@@ -45,7 +55,12 @@ func TestDefaultSelector(t *testing.T) {
 	} {
 		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Labels: map[string]string{"app": tc.app}}}
 		if tc.kind != "" {
-			p.OwnerReferences = []metav1.OwnerReference{{APIVersion: tc.version, Kind: tc.kind, Name: "o", Controller: new(true)}}
+			p.OwnerReferences = []metav1.OwnerReference{{
+				APIVersion: tc.version,
+				Kind:       tc.kind,
+				Name:       "o",
+				Controller: new(true),
+			}}
 		}
 		got := ""
 		if s := d.selector(p); s != nil {

@@ -27,14 +27,25 @@ func (s *Scheduler) newDynamicResources(args any, _ *framework.Handle) (framewor
 	if s.deviceTracker == nil {
 		s.deviceTracker = dynamicresources.NewTracker()
 		s.deviceSearcher = dynamicresources.NewSearcher(dynamicresources.SearcherConfig{
-			Tracker: s.deviceTracker, BetweenCycles: s.betweenCycles, IsWaiting: func(pod types.UID) bool { return s.queue.Has(pod) },
+			Tracker:       s.deviceTracker,
+			BetweenCycles: s.betweenCycles,
+			IsWaiting:     func(pod types.UID) bool { return s.queue.Has(pod) },
 			Activate: func(pod types.UID) {
-				s.queue.OnEvent(framework.Event{Kinds: framework.Objects, Resource: dynamicresources.Searches, NewObject: pod})
+				s.queue.OnEvent(framework.Event{
+					Kinds:     framework.Objects,
+					Resource:  dynamicresources.Searches,
+					NewObject: pod,
+				})
 			},
 		})
 	}
 	return dynamicresources.New(dynamicresources.Config{
-		Tracker: s.deviceTracker, Searcher: s.deviceSearcher, Client: s.client, Later: s.enqueueWrite, Filter: a.FilterTimeout.Duration, Binding: a.BindingTimeout.Duration,
+		Tracker:  s.deviceTracker,
+		Searcher: s.deviceSearcher,
+		Client:   s.client,
+		Later:    s.enqueueWrite,
+		Filter:   a.FilterTimeout.Duration,
+		Binding:  a.BindingTimeout.Duration,
 		Waiting: func(pod *corev1.Pod, node string) {
 			s.profile(pod).events.Eventf(pod, nil, corev1.EventTypeNormal, "BindingConditionsPending", "Scheduling",
 				"waiting for binding conditions for device on node %s", node)
@@ -45,10 +56,16 @@ func (s *Scheduler) newDynamicResources(args any, _ *framework.Handle) (framewor
 	}), nil
 }
 
-// watchDevices watches claims, slices, classes and DeviceTaintRules, if a profile uses them and the API server serves them. The Tracker
-// gets each event of a claim before the queue, so that a pod that the event moves sees the freed devices.
-func (s *Scheduler) watchDevices(f informers.SharedInformerFactory, seen map[schema.GroupVersionResource]bool) ([]cache.DoneChecker, error) {
-	for _, r := range []schema.GroupVersionResource{dynamicresources.Claims, dynamicresources.Slices, dynamicresources.Classes, dynamicresources.TaintRules, dynamicresources.Searches} {
+// watchDevices watches claims, slices, classes and DeviceTaintRules, if a profile uses them and the API server serves
+// them. The Tracker gets each event of a claim before the queue, so that a pod that the event moves sees the freed
+// devices.
+func (s *Scheduler) watchDevices(
+	f informers.SharedInformerFactory, seen map[schema.GroupVersionResource]bool,
+) ([]cache.DoneChecker, error) {
+	for _, r := range []schema.GroupVersionResource{
+		dynamicresources.Claims, dynamicresources.Slices, dynamicresources.Classes, dynamicresources.TaintRules,
+		dynamicresources.Searches,
+	} {
 		seen[r] = true
 	}
 	serves := func(resource string) bool { return s.serves(resourcev1.SchemeGroupVersion, resource) }
@@ -58,12 +75,18 @@ func (s *Scheduler) watchDevices(f informers.SharedInformerFactory, seen map[sch
 	claims, others := s.deviceTracker.Watch(f, serves)
 	queue := s.resourceEventHandler(dynamicresources.Claims)
 	registration, err := claims.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: func(o any) { s.setClaim(nil, o); queue.OnAdd(o, false) },
+		AddFunc: func(o any) {
+			s.setClaim(nil, o)
+			queue.OnAdd(o, false)
+		},
 		UpdateFunc: func(old, now any) {
 			s.setClaim(old, now)
 			queue.OnUpdate(old, now)
 		},
-		DeleteFunc: func(o any) { s.setClaim(o, nil); queue.OnDelete(o) },
+		DeleteFunc: func(o any) {
+			s.setClaim(o, nil)
+			queue.OnDelete(o)
+		},
 	})
 	if err != nil {
 		return nil, fmt.Errorf("watch resource claims: %w", err)
@@ -72,9 +95,18 @@ func (s *Scheduler) watchDevices(f informers.SharedInformerFactory, seen map[sch
 	for of, inf := range others {
 		queue := s.resourceEventHandler(of)
 		reg, err := inf.AddEventHandler(cache.ResourceEventHandlerFuncs{
-			AddFunc:    func(o any) { s.deviceTracker.DevicesChanged(); queue.OnAdd(o, false) },
-			UpdateFunc: func(old, now any) { s.deviceTracker.DevicesChanged(); queue.OnUpdate(old, now) },
-			DeleteFunc: func(o any) { s.deviceTracker.DevicesChanged(); queue.OnDelete(o) },
+			AddFunc: func(o any) {
+				s.deviceTracker.DevicesChanged()
+				queue.OnAdd(o, false)
+			},
+			UpdateFunc: func(old, now any) {
+				s.deviceTracker.DevicesChanged()
+				queue.OnUpdate(old, now)
+			},
+			DeleteFunc: func(o any) {
+				s.deviceTracker.DevicesChanged()
+				queue.OnDelete(o)
+			},
 		})
 		if err != nil {
 			return nil, fmt.Errorf("watch %s: %w", of.Resource, err)

@@ -28,9 +28,15 @@ func withDevices(t *testing.T) *cluster {
 	node := "a"
 	return startWith(t, func(c *scheduler.Config) { serveDevices(c.Client) }, schedtest.Node(node),
 		&resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "gpu"}},
-		&resourcev1.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: "a-gpus"}, Spec: resourcev1.ResourceSliceSpec{
-			Driver: "gpu.example.com", NodeName: &node, Pool: resourcev1.ResourcePool{Name: node, ResourceSliceCount: 1}, Devices: []resourcev1.Device{{Name: "gpu-0"}},
-		}})
+		&resourcev1.ResourceSlice{
+			ObjectMeta: metav1.ObjectMeta{Name: "a-gpus"},
+			Spec: resourcev1.ResourceSliceSpec{
+				Driver:   "gpu.example.com",
+				NodeName: &node,
+				Pool:     resourcev1.ResourcePool{Name: node, ResourceSliceCount: 1},
+				Devices:  []resourcev1.Device{{Name: "gpu-0"}},
+			},
+		})
 }
 
 func serveDevices(c *client.Client) {
@@ -39,16 +45,25 @@ func serveDevices(c *client.Client) {
 		panic("not a fake server")
 	}
 	server.Resources = append(server.Resources, &metav1.APIResourceList{
-		GroupVersion: resourcev1.SchemeGroupVersion.String(), APIResources: []metav1.APIResource{{Name: "resourceclaims"}},
+		GroupVersion: resourcev1.SchemeGroupVersion.String(),
+		APIResources: []metav1.APIResource{{Name: "resourceclaims"}},
 	})
 }
 
 func gpu(name string) *resourcev1.ResourceClaim {
-	return &resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID(name)}, Spec: resourcev1.ResourceClaimSpec{
-		Devices: resourcev1.DeviceClaim{Requests: []resourcev1.DeviceRequest{{Name: "gpu", Exactly: &resourcev1.ExactDeviceRequest{
-			DeviceClassName: "gpu", AllocationMode: resourcev1.DeviceAllocationModeExactCount, Count: 1,
-		}}}},
-	}}
+	return &resourcev1.ResourceClaim{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID(name)},
+		Spec: resourcev1.ResourceClaimSpec{
+			Devices: resourcev1.DeviceClaim{Requests: []resourcev1.DeviceRequest{{
+				Name: "gpu",
+				Exactly: &resourcev1.ExactDeviceRequest{
+					DeviceClassName: "gpu",
+					AllocationMode:  resourcev1.DeviceAllocationModeExactCount,
+					Count:           1,
+				},
+			}}},
+		},
+	}
 }
 
 func wanting(claim corev1.PodResourceClaim) schedtest.PodOption {
@@ -58,12 +73,15 @@ func wanting(claim corev1.PodResourceClaim) schedtest.PodOption {
 // TestDevices: two pods want one device. The second learns why it waits, and gets it when the first claim is given up.
 func TestDevices(t *testing.T) {
 	c := withDevices(t)
-	pods, claims := c.CoreV1().Pods("default"), c.ResourceV1().ResourceClaims("default")
+	pods := c.CoreV1().Pods("default")
+	claims := c.ResourceV1().ResourceClaims("default")
 	for _, name := range []string{"one", "two"} {
 		if _, err := claims.Create(t.Context(), gpu(name), metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := pods.Create(t.Context(), schedtest.Pod(name, wanting(corev1.PodResourceClaim{Name: "gpu", ResourceClaimName: &name})), metav1.CreateOptions{}); err != nil {
+		if _, err := pods.Create(t.Context(),
+			schedtest.Pod(name, wanting(corev1.PodResourceClaim{Name: "gpu", ResourceClaimName: &name})),
+			metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		if name == "one" {
@@ -71,7 +89,8 @@ func TestDevices(t *testing.T) {
 		}
 	}
 	had, err := claims.Get(t.Context(), "one", metav1.GetOptions{})
-	if err != nil || had.Status.Allocation == nil || had.Status.Allocation.Devices.Results[0].Device != "gpu-0" || len(had.Status.ReservedFor) != 1 ||
+	if err != nil || had.Status.Allocation == nil || had.Status.Allocation.Devices.Results[0].Device != "gpu-0" ||
+		len(had.Status.ReservedFor) != 1 ||
 		had.Status.ReservedFor[0].Name != "one" || len(had.Finalizers) != 1 {
 		t.Fatalf("the first one's claim: %+v %v", had, err)
 	}
@@ -92,9 +111,12 @@ func TestDevices(t *testing.T) {
 // TestGeneratedClaims: a pod waits without a word until its claim is made, and no longer.
 func TestGeneratedClaims(t *testing.T) {
 	c := withDevices(t)
-	pods, claims := c.CoreV1().Pods("default"), c.ResourceV1().ResourceClaims("default")
-	template, name := "gpus", "p-gpu-abcde"
-	p, err := pods.Create(t.Context(), schedtest.Pod("p", wanting(corev1.PodResourceClaim{Name: "gpu", ResourceClaimTemplateName: &template})), metav1.CreateOptions{})
+	pods := c.CoreV1().Pods("default")
+	claims := c.ResourceV1().ResourceClaims("default")
+	template := "gpus"
+	name := "p-gpu-abcde"
+	p, err := pods.Create(t.Context(), schedtest.Pod("p",
+		wanting(corev1.PodResourceClaim{Name: "gpu", ResourceClaimTemplateName: &template})), metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -103,7 +125,9 @@ func TestGeneratedClaims(t *testing.T) {
 		t.Fatal(err)
 	}
 	own := gpu(name)
-	own.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(p, corev1.SchemeGroupVersion.WithKind("Pod"))}
+	own.OwnerReferences = []metav1.OwnerReference{
+		*metav1.NewControllerRef(p, corev1.SchemeGroupVersion.WithKind("Pod")),
+	}
 	if _, err := claims.Create(t.Context(), own, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -116,7 +140,10 @@ func TestGeneratedClaims(t *testing.T) {
 func TestNoDevices(t *testing.T) {
 	c := start(t, schedtest.Node("a"))
 	name := "c"
-	for _, p := range []*corev1.Pod{schedtest.Pod("plain"), schedtest.Pod("p", wanting(corev1.PodResourceClaim{Name: "gpu", ResourceClaimName: &name}))} {
+	for _, p := range []*corev1.Pod{
+		schedtest.Pod("plain"),
+		schedtest.Pod("p", wanting(corev1.PodResourceClaim{Name: "gpu", ResourceClaimName: &name})),
+	} {
 		if _, err := c.CoreV1().Pods("default").Create(t.Context(), p, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
@@ -128,9 +155,11 @@ func TestNoDevices(t *testing.T) {
 	}
 }
 
-// TestHardSearch: a claim whose search would take an hour is searched for beside the loop. No other pod waits, and neither does the end.
+// TestHardSearch: a claim whose search would take an hour is searched for beside the loop. No other pod waits, and
+// neither does the end.
 func TestHardSearch(t *testing.T) {
-	node, claim := "a", "hard"
+	node := "a"
+	claim := "hard"
 	part := resourcev1.FullyQualifiedName("gpu.example.com/part")
 	hard := gpu(claim)
 	hard.Spec.Devices.Requests = nil
@@ -140,15 +169,23 @@ func TestHardSearch(t *testing.T) {
 		hard.Spec.Devices.Requests = append(hard.Spec.Devices.Requests, one)
 	}
 	hard.Spec.Devices.Constraints = []resourcev1.DeviceConstraint{{DistinctAttribute: &part}}
-	objs := []runtime.Object{schedtest.Node(node), &resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "gpu"}}, hard}
+	objs := []runtime.Object{
+		schedtest.Node(node), &resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "gpu"}}, hard,
+	}
 	for i := range 20 {
-		s := &resourcev1.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("s", i)}, Spec: resourcev1.ResourceSliceSpec{
-			Driver: "gpu.example.com", NodeName: &node, Pool: resourcev1.ResourcePool{Name: node, ResourceSliceCount: 20},
-		}}
+		s := &resourcev1.ResourceSlice{
+			ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("s", i)},
+			Spec: resourcev1.ResourceSliceSpec{
+				Driver:   "gpu.example.com",
+				NodeName: &node,
+				Pool:     resourcev1.ResourcePool{Name: node, ResourceSliceCount: 20},
+			},
+		}
 		for d := range resourcev1.ResourceSliceMaxDevices {
 			value := fmt.Sprint(d % 31)
 			s.Spec.Devices = append(s.Spec.Devices, resourcev1.Device{
-				Name: fmt.Sprintf("d%d-%d", i, d), Attributes: map[resourcev1.QualifiedName]resourcev1.DeviceAttribute{"part": {StringValue: &value}},
+				Name:       fmt.Sprintf("d%d-%d", i, d),
+				Attributes: map[resourcev1.QualifiedName]resourcev1.DeviceAttribute{"part": {StringValue: &value}},
 			})
 		}
 		objs = append(objs, s)
@@ -157,10 +194,14 @@ func TestHardSearch(t *testing.T) {
 		serveDevices(c.Client)
 		c.Configuration = config.Default()
 		c.Configuration.Profiles[0].Args["DynamicResources"] = &configv1.DynamicResourcesArgs{
-			FilterTimeout: &metav1.Duration{Duration: time.Hour}, BindingTimeout: &metav1.Duration{Duration: time.Hour},
+			FilterTimeout:  &metav1.Duration{Duration: time.Hour},
+			BindingTimeout: &metav1.Duration{Duration: time.Hour},
 		}
 	}, objs...)
-	for _, p := range []*corev1.Pod{schedtest.Pod("p", wanting(corev1.PodResourceClaim{Name: "gpu", ResourceClaimName: &claim})), schedtest.Pod("plain")} {
+	for _, p := range []*corev1.Pod{
+		schedtest.Pod("p", wanting(corev1.PodResourceClaim{Name: "gpu", ResourceClaimName: &claim})),
+		schedtest.Pod("plain"),
+	} {
 		if _, err := c.CoreV1().Pods("default").Create(t.Context(), p, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
@@ -170,7 +211,8 @@ func TestHardSearch(t *testing.T) {
 		}
 		c.eventually("p", func(p *corev1.Pod) bool {
 			s := scheduledCondition(p)
-			return s != nil && strings.Contains(s.Message, "1 the search for devices takes long and goes on beside other pods")
+			return s != nil &&
+				strings.Contains(s.Message, "1 the search for devices takes long and goes on beside other pods")
 		})
 	}
 }

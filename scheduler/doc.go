@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package scheduler gives pods their nodes. cluster runs it in process, the command `keelson scheduler` as a program of its own.
-// `keelson whatif` asks it where pods would go.
+// Package scheduler gives pods their nodes. cluster runs it in process, the command `keelson scheduler` as a program of
+// its own. `keelson whatif` asks it where pods would go.
 //
 // The path of a pod, in Kubernetes' terms:
 //
@@ -15,13 +15,15 @@
 //
 // Three kinds of pods take a different path:
 //
-//   - Pods that HTTP extenders are interested in have a second queue and loop, the extender lane (lanes.go, extenderlane.go). While the
-//     extenders are called, the first loop schedules. Scheduler.deciding serializes the attempts of both loops.
-//   - The pods of a pod group are tried in one attempt; none is bound unless enough of them have nodes (group.go, grouppreempt.go,
-//     groupstatus.go). A group with pods that extenders are interested in goes through the extender lane (groupextenders.go).
+//   - Pods that HTTP extenders are interested in have a second queue and loop, the extender lane (lanes.go,
+//     extenderlane.go). While the extenders are called, the first loop schedules. Scheduler.deciding serializes the
+//     attempts of both loops.
+//   - The pods of a pod group are tried in one attempt; none is bound unless enough of them have nodes (group.go,
+//     grouppreempt.go, groupstatus.go). A group with pods that extenders are interested in goes through the extender
+//     lane (groupextenders.go).
 //   - Pods with ResourceClaims get their devices from the plugin of package dynamicresources (devices.go).
 //
-// It never touches a pod that names another scheduler. It writes only: bindings; the status of pods that do not fit; what preemption
-// needs (the victims' status and deletion); what plugins need (volumes and their claims, allocations and reservations of
-// ResourceClaims); the status of PodGroups and SchedulingPolicies; events; and its lease.
+// It never touches a pod that names another scheduler. It writes only: bindings; the status of pods that do not fit;
+// what preemption needs (the victims' status and deletion); what plugins need (volumes and their claims, allocations
+// and reservations of ResourceClaims); the status of PodGroups and SchedulingPolicies; events; and its lease.
 package scheduler

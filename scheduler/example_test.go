@@ -48,7 +48,9 @@ func NewRacks(args any, _ *framework.Handle) (framework.Plugin, error) {
 func (*Racks) Name() string { return "Racks" }
 
 // PreFilter returns nil where there is nothing to say: that costs nothing.
-func (p *Racks) PreFilter(*framework.CycleState, *state.PodInfo, *state.Snapshot) (framework.NodeFilter, *framework.Status) {
+func (p *Racks) PreFilter(
+	*framework.CycleState, *state.PodInfo, *state.Snapshot,
+) (framework.NodeFilter, *framework.Status) {
 	if len(p.Closed) == 0 {
 		return nil, nil
 	}
@@ -66,7 +68,9 @@ func (p *Racks) Filter(n *state.NodeInfo) *framework.Status {
 }
 
 // PreScore is asked when several nodes fit.
-func (p *Racks) PreScore(*framework.CycleState, *state.PodInfo, *state.Snapshot, []*state.NodeInfo) framework.NodeScorer {
+func (p *Racks) PreScore(
+	*framework.CycleState, *state.PodInfo, *state.Snapshot, []*state.NodeInfo,
+) framework.NodeScorer {
 	return p
 }
 
@@ -78,9 +82,12 @@ func (*Racks) Normalize(scores []int64) { framework.NormalizeByMax(scores, true)
 
 // EventsToRegister says what may let in a pod that Racks refused.
 func (p *Racks) EventsToRegister() []framework.ClusterEventWithHint {
-	return []framework.ClusterEventWithHint{{Kinds: framework.NodeAdd | framework.NodeLabels, QueueingHintFn: func(_ *state.PodInfo, e *framework.Event) bool {
-		return !slices.Contains(p.Closed, e.NewNode.Labels["rack"])
-	}}}
+	return []framework.ClusterEventWithHint{{
+		Kinds: framework.NodeAdd | framework.NodeLabels,
+		QueueingHintFn: func(_ *state.PodInfo, e *framework.Event) bool {
+			return !slices.Contains(p.Closed, e.NewNode.Labels["rack"])
+		},
+	}}
 }
 
 // run schedules for the cluster of a kubeconfig, by a KubeSchedulerConfiguration that may name Racks, until Ctrl-C.
@@ -101,7 +108,11 @@ func run(kubeconfig, file string) error {
 	if err != nil {
 		return err
 	}
-	s, err := scheduler.New(scheduler.Config{Client: c, Configuration: how, Plugins: framework.Registry{"Racks": NewRacks}})
+	s, err := scheduler.New(scheduler.Config{
+		Client:        c,
+		Configuration: how,
+		Plugins:       framework.Registry{"Racks": NewRacks},
+	})
 	if err != nil {
 		return err
 	}
@@ -126,7 +137,8 @@ profiles:
 
 // A plugin of one's own, named in the configuration, decides where a pod goes.
 func Example() {
-	server := clienttest.New(schedtest.Node("node-1", schedtest.Labels("rack", "r1")), schedtest.Node("node-2", schedtest.Labels("rack", "r2")),
+	server := clienttest.New(schedtest.Node("node-1", schedtest.Labels("rack", "r1")),
+		schedtest.Node("node-2", schedtest.Labels("rack", "r2")),
 		schedtest.Pod("a", func(p *corev1.Pod) { p.Spec.SchedulerName = "racks" }))
 	bound := make(chan string, 1)
 	server.PrependReactor("create", "pods", func(a k8stesting.Action) (bool, runtime.Object, error) {
@@ -143,7 +155,11 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	s, err := scheduler.New(scheduler.Config{Client: &client.Client{Interface: server}, Configuration: how, Plugins: framework.Registry{"Racks": NewRacks}})
+	s, err := scheduler.New(scheduler.Config{
+		Client:        &client.Client{Interface: server},
+		Configuration: how,
+		Plugins:       framework.Registry{"Racks": NewRacks},
+	})
 	if err != nil {
 		fmt.Println(err)
 		return

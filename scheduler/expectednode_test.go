@@ -40,8 +40,8 @@ func (b slowBinder) PreBind(ctx context.Context, _ *framework.CycleState, p *sta
 	}
 }
 
-// TestExpectedNode: the status of a pod whose binding takes long names its node, until the pod is bound, refused, or the binding fails. That
-// of others never does.
+// TestExpectedNode: the status of a pod whose binding takes long names its node, until the pod is bound, refused, or
+// the binding fails. That of others never does.
 func TestExpectedNode(t *testing.T) {
 	for _, tt := range []struct {
 		what   string
@@ -50,13 +50,20 @@ func TestExpectedNode(t *testing.T) {
 	}{
 		{what: "bound"},
 		{"fails", errors.New("no such disk"), corev1.PodReasonSchedulerError},
-		{"refused", framework.NewStatus("SlowBinder", framework.Unschedulable, "no room"), corev1.PodReasonUnschedulable},
+		{
+			"refused", framework.NewStatus("SlowBinder", framework.Unschedulable, "no room"),
+			corev1.PodReasonUnschedulable,
+		},
 	} {
 		t.Run(tt.what, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				b := slowBinder{make(chan error)}
-				c := startWith(t, with(framework.Registry{"SlowBinder": func(any, *framework.Handle) (framework.Plugin, error) { return b, nil }}),
-					schedtest.Node("a"), schedtest.Pod("slow", schedtest.Labelled("slow", "yes")), schedtest.Pod("quick"))
+				c := startWith(t,
+					with(framework.Registry{"SlowBinder": func(any, *framework.Handle) (framework.Plugin, error) {
+						return b, nil
+					}}),
+					schedtest.Node("a"), schedtest.Pod("slow", schedtest.Labelled("slow", "yes")), schedtest.Pod(
+						"quick"))
 				synctest.Wait()
 				get := func(name string) *corev1.Pod {
 					p, err := c.CoreV1().Pods("default").Get(t.Context(), name, metav1.GetOptions{})
@@ -82,7 +89,8 @@ func TestExpectedNode(t *testing.T) {
 				}
 				cond := scheduledCondition(p)
 				if cond == nil || cond.Reason != tt.reason || p.Status.NominatedNodeName != "" || bound(p) {
-					t.Errorf("afterwards: condition %+v, nominated to %q, on %q", cond, p.Status.NominatedNodeName, p.Spec.NodeName)
+					t.Errorf("afterwards: condition %+v, nominated to %q, on %q", cond, p.Status.NominatedNodeName,
+						p.Spec.NodeName)
 				}
 			})
 		})

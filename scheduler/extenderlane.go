@@ -12,8 +12,9 @@ import (
 	"keelson/scheduler/queue"
 )
 
-// The extender lane is a second scheduling loop, for pods that HTTP extenders are interested in, because an extender may take seconds to
-// respond. The mutex s.cycleLock serializes the attempts of both loops. This loop releases it (withoutCycleLock) while it waits for extenders.
+// The extender lane is a second scheduling loop, for pods that HTTP extenders are interested in, because an extender
+// may take seconds to respond. The mutex s.cycleLock serializes the attempts of both loops. This loop releases it
+// (withoutCycleLock) while it waits for extenders.
 
 // extenderLoop makes one attempt after another for pods of the extender lane.
 func (s *Scheduler) extenderLoop(ctx context.Context) {
@@ -35,15 +36,16 @@ func (s *Scheduler) inExtenderLane(try func()) {
 	try()
 }
 
-// maxExtenderRounds is the maximum number of rounds of extender calls in one attempt. Another round is needed if no node that the extenders
-// allowed is still feasible when they respond.
+// maxExtenderRounds is the maximum number of rounds of extender calls in one attempt. Another round is needed if no
+// node that the extenders allowed is still feasible when they respond.
 const maxExtenderRounds = 3
 
-// scheduleOneWithExtenders makes one attempt for a pod of the extender lane, in three steps: FindFeasible finds feasible nodes; the extenders
-// are called with these nodes, while the other loop schedules; DecideWith chooses with a new snapshot and their results. The caller holds
-// s.cycleLock.
+// scheduleOneWithExtenders makes one attempt for a pod of the extender lane, in three steps: FindFeasible finds
+// feasible nodes; the extenders are called with these nodes, while the other loop schedules; DecideWith chooses with a
+// new snapshot and their results. The caller holds s.cycleLock.
 func (s *Scheduler) scheduleOneWithExtenders(ctx context.Context, it *queue.Item) {
-	begin, pod := time.Now(), it.Pod
+	begin := time.Now()
+	pod := it.Pod
 	p := s.profile(pod.Pod)
 	for range maxExtenderRounds {
 		if node, _ := s.cache.Where(pod.Pod.UID); node != "" || pod.Pod.DeletionTimestamp != nil || !s.known(pod) {
@@ -87,10 +89,11 @@ func (s *Scheduler) scheduleOneWithExtenders(ctx context.Context, it *queue.Item
 }
 
 // errResultsOutdated is the status of a pod for which the extenders' results were outdated in every round.
-var errResultsOutdated = framework.NewStatus("extenders", framework.Failed, "the nodes that they allow are full when they respond")
+var errResultsOutdated = framework.NewStatus("extenders", framework.Failed,
+	"the nodes that they allow are full when they respond")
 
-// callExtenders calls the extenders with the nodes that FindFeasible found, while the other loop schedules. It sets a.Failed if a call fails and the
-// extender is not ignorable.
+// callExtenders calls the extenders with the nodes that FindFeasible found, while the other loop schedules. It sets
+// a.Failed if a call fails and the extender is not ignorable.
 func (s *Scheduler) callExtenders(ctx context.Context, a *framework.Attempt) (results *framework.ExtenderResults) {
 	nodes := make([]*corev1.Node, len(a.Feasible))
 	for i, n := range a.Feasible {
@@ -102,14 +105,17 @@ func (s *Scheduler) callExtenders(ctx context.Context, a *framework.Attempt) (re
 		a.FilterTook += time.Since(begin)
 	}
 	if results != nil {
-		results.RefusedByPlugins, results.EvaluatedNodes = append(results.RefusedByPlugins, a.Refused...), a.EvaluatedNodes
+		results.RefusedByPlugins = append(results.RefusedByPlugins, a.Refused...)
+		results.EvaluatedNodes = a.EvaluatedNodes
 	}
 	return results
 }
 
-// preemptWithExtenders calls the extenders to choose among the candidates of preemption. If the pod was deleted during the calls, no pod is
-// evicted for it.
-func (s *Scheduler) preemptWithExtenders(ctx context.Context, a *framework.Attempt, candidates []*framework.Preemption) ([]*framework.Preemption, error) {
+// preemptWithExtenders calls the extenders to choose among the candidates of preemption. If the pod was deleted during
+// the calls, no pod is evicted for it.
+func (s *Scheduler) preemptWithExtenders(
+	ctx context.Context, a *framework.Attempt, candidates []*framework.Preemption,
+) ([]*framework.Preemption, error) {
 	candidates, err := s.extenders.ProcessPreemption(ctx, a, candidates)
 	if err == nil && !s.known(a.Pod) {
 		err = errDeleted
@@ -117,7 +123,8 @@ func (s *Scheduler) preemptWithExtenders(ctx context.Context, a *framework.Attem
 	return candidates, err
 }
 
-// withoutCycleLock releases s.cycleLock while f runs, so that the other loop can schedule. Afterwards the cluster's state may have changed.
+// withoutCycleLock releases s.cycleLock while f runs, so that the other loop can schedule. Afterwards the cluster's
+// state may have changed.
 func (s *Scheduler) withoutCycleLock(f func()) {
 	s.cycleLock.Unlock()
 	defer s.cycleLock.Lock()

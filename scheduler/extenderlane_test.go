@@ -79,7 +79,8 @@ func (c *cluster) decisions(pod string) (out []mark.Mark) {
 	return out
 }
 
-// TestExtenderFiltersAndScores: an extender's refusals and scores count like those of plugins, and are part of the Decision.
+// TestExtenderFiltersAndScores: an extender's refusals and scores count like those of plugins, and are part of the
+// Decision.
 func TestExtenderFiltersAndScores(t *testing.T) {
 	url := extenderAt(t, map[string]func(context.Context, *json.Decoder) any{
 		"filter": refuseNodes(map[string]string{"node-1": "too hot", "node-4": "not asked about"}),
@@ -87,8 +88,11 @@ func TestExtenderFiltersAndScores(t *testing.T) {
 			return extenderv1.HostPriorityList{{Host: "node-3", Score: 10}, {Host: "node-2", Score: 1}}
 		},
 	})
-	c := startWith(t, with(nil, fmt.Sprintf("extenders: [{urlPrefix: '%s', filterVerb: filter, prioritizeVerb: score, weight: 5}]", url)),
-		schedtest.Node("node-1"), schedtest.Node("node-2"), schedtest.Node("node-3", schedtest.Allocatable(corev1.ResourceCPU, "2")), schedtest.Node("node-4", schedtest.Cordoned()),
+	c := startWith(t,
+		with(nil, fmt.Sprintf("extenders: [{urlPrefix: '%s', filterVerb: filter, prioritizeVerb: score, weight: 5}]",
+			url)),
+		schedtest.Node("node-1"), schedtest.Node("node-2"), schedtest.Node("node-3",
+			schedtest.Allocatable(corev1.ResourceCPU, "2")), schedtest.Node("node-4", schedtest.Cordoned()),
 		schedtest.Pod("a", schedtest.Requests("1", "")))
 	if got := c.eventually("a", bound).Spec.NodeName; got != "node-3" {
 		t.Errorf("node = %q, want the one that the extender scores best", got)
@@ -104,23 +108,27 @@ func TestExtenderFiltersAndScores(t *testing.T) {
 	if p := best[len(best)-1]; p.Plugin != "extender "+url || p.Raw != 10 || p.Score != 100 || p.Weight != 5 {
 		t.Errorf("the score: %+v", p)
 	}
-	if _, err := c.CoreV1().Pods("default").Create(t.Context(), schedtest.Pod("big", schedtest.Requests("3", "")), metav1.CreateOptions{}); err != nil {
+	if _, err := c.CoreV1().Pods("default").Create(t.Context(), schedtest.Pod("big", schedtest.Requests("3", "")),
+		metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	c.eventually("big", bound) // node-2
-	if _, err := c.CoreV1().Pods("default").Create(t.Context(), schedtest.Pod("more", schedtest.Requests("3", "")), metav1.CreateOptions{}); err != nil {
+	if _, err := c.CoreV1().Pods("default").Create(t.Context(), schedtest.Pod("more", schedtest.Requests("3", "")),
+		metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	p := c.eventually("more", func(p *corev1.Pod) bool { return scheduledCondition(p) != nil })
 	want := "0/4 nodes are available: 1 node(s) were unschedulable, 1 too hot, 2 Insufficient cpu."
-	if got := scheduledCondition(p); got.Reason != corev1.PodReasonUnschedulable || !strings.HasPrefix(got.Message, want) {
+	if got := scheduledCondition(p); got.Reason != corev1.PodReasonUnschedulable ||
+		!strings.HasPrefix(got.Message, want) {
 		t.Errorf("condition %+v, want %s", got, want)
 	}
 }
 
 // TestExtenderDelaysOnlyItsPods: during the call of an extender other pods are bound, and nodes are not overcommitted.
 func TestExtenderDelaysOnlyItsPods(t *testing.T) {
-	asked, release := make(chan struct{}), make(chan struct{})
+	asked := make(chan struct{})
+	release := make(chan struct{})
 	url := extenderAt(t, map[string]func(context.Context, *json.Decoder) any{
 		"filter": func(ctx context.Context, d *json.Decoder) any {
 			answer := refuseNodes(nil)(ctx, d)
@@ -129,10 +137,14 @@ func TestExtenderDelaysOnlyItsPods(t *testing.T) {
 			return answer
 		},
 	})
-	c := startWith(t, with(nil, fmt.Sprintf("extenders: [{urlPrefix: '%s', filterVerb: filter, httpTimeout: 1m, managedResources: [{name: x.io/gpu, ignoredByScheduler: true}]}]", url)),
-		schedtest.Node("node-1"), schedtest.Pod("thought-about", schedtest.Requests("2", ""), requestsResource("x.io/gpu")))
+	c := startWith(t,
+		with(nil, fmt.Sprintf("extenders: [{urlPrefix: '%s', filterVerb: filter, httpTimeout: 1m, managedResources: "+
+			"[{name: x.io/gpu, ignoredByScheduler: true}]}]", url)),
+		schedtest.Node("node-1"), schedtest.Pod("thought-about", schedtest.Requests("2", ""),
+			requestsResource("x.io/gpu")))
 	<-asked
-	if _, err := c.CoreV1().Pods("default").Create(t.Context(), schedtest.Pod("plain", schedtest.Requests("3", "")), metav1.CreateOptions{}); err != nil {
+	if _, err := c.CoreV1().Pods("default").Create(t.Context(), schedtest.Pod("plain", schedtest.Requests("3", "")),
+		metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	c.eventually("plain", bound)
@@ -148,7 +160,8 @@ func TestExtenderDelaysOnlyItsPods(t *testing.T) {
 	c.eventually("thought-about", bound)
 }
 
-// TestExtenderIsCalledAgain: the only node that the extender accepts is full when it responds; it is called again with the other nodes.
+// TestExtenderIsCalledAgain: the only node that the extender accepts is full when it responds; it is called again with
+// the other nodes.
 func TestExtenderIsCalledAgain(t *testing.T) {
 	var c *cluster
 	var asked []string
@@ -165,7 +178,9 @@ func TestExtenderIsCalledAgain(t *testing.T) {
 			if len(asked) > 1 {
 				return extenderv1.ExtenderFilterResult{NodeNames: &names}
 			}
-			plain := schedtest.Pod("plain", schedtest.Requests("3", ""), schedtest.With(func(s *corev1.PodSpec) { s.NodeSelector = map[string]string{corev1.LabelHostname: "node-1"} }))
+			plain := schedtest.Pod("plain", schedtest.Requests("3", ""), schedtest.With(func(s *corev1.PodSpec) {
+				s.NodeSelector = map[string]string{corev1.LabelHostname: "node-1"}
+			}))
 			if _, err := c.CoreV1().Pods("default").Create(t.Context(), plain, metav1.CreateOptions{}); err != nil {
 				t.Error(err)
 			}
@@ -173,8 +188,11 @@ func TestExtenderIsCalledAgain(t *testing.T) {
 			return extenderv1.ExtenderFilterResult{NodeNames: &[]string{"node-1"}}
 		},
 	})
-	c = startWith(t, with(nil, fmt.Sprintf("extenders: [{urlPrefix: '%s', filterVerb: filter, httpTimeout: 2m, nodeCacheCapable: true, managedResources: [{name: x.io/gpu, ignoredByScheduler: true}]}]", url)),
-		schedtest.Node("node-1"), schedtest.Node("node-2"), schedtest.Pod("a", schedtest.Requests("2", ""), requestsResource("x.io/gpu")))
+	c = startWith(t,
+		with(nil, fmt.Sprintf("extenders: [{urlPrefix: '%s', filterVerb: filter, httpTimeout: 2m, nodeCacheCapable: "+
+			"true, managedResources: [{name: x.io/gpu, ignoredByScheduler: true}]}]", url)),
+		schedtest.Node("node-1"), schedtest.Node("node-2"), schedtest.Pod("a", schedtest.Requests("2", ""),
+			requestsResource("x.io/gpu")))
 	close(begun)
 	if got := c.eventually("a", bound).Spec.NodeName; got != "node-2" {
 		t.Errorf("node = %q, want node-2", got)
@@ -187,17 +205,22 @@ func TestExtenderIsCalledAgain(t *testing.T) {
 	}
 }
 
-// TestExtenderRefuses: a pod that an extender refused waits for any change, for nobody knows what its extender looks at.
+// TestExtenderRefuses: a pod that an extender refused waits for any change, for nobody knows what its extender looks
+// at.
 func TestExtenderRefuses(t *testing.T) {
-	url := extenderAt(t, map[string]func(context.Context, *json.Decoder) any{"filter": refuseNodes(map[string]string{"node-1": "no license"})})
-	c := startWith(t, with(nil, fmt.Sprintf("extenders: [{urlPrefix: '%s', filterVerb: filter}]", url)), schedtest.Node("node-1"), schedtest.Pod("a"))
+	url := extenderAt(t, map[string]func(context.Context, *json.Decoder) any{
+		"filter": refuseNodes(map[string]string{"node-1": "no license"}),
+	})
+	c := startWith(t, with(nil, fmt.Sprintf("extenders: [{urlPrefix: '%s', filterVerb: filter}]", url)),
+		schedtest.Node("node-1"), schedtest.Pod("a"))
 	c.eventually("a", func(p *corev1.Pod) bool { return scheduledCondition(p) != nil })
 	if got, want := c.decisions("a")[0].Detail.(*mark.Decision).Waits, "anything in the cluster changes"; got != want {
 		t.Errorf("it waits until %s, want %s", got, want)
 	}
 }
 
-// TestExtenderFails: a pod whose extender lies has the failure in its condition and is tried again; one that may be ignored leaves an event.
+// TestExtenderFails: a pod whose extender lies has the failure in its condition and is tried again; one that may be
+// ignored leaves an event.
 func TestExtenderFails(t *testing.T) {
 	const took = 20 * time.Millisecond
 	var lies atomic.Bool
@@ -208,12 +231,16 @@ func TestExtenderFails(t *testing.T) {
 				for begin := time.Now(); time.Since(begin) < took; {
 					runtime.Gosched()
 				}
-				return map[string]any{"Nodes": map[string]any{"items": []any{map[string]any{"metadata": map[string]any{"name": "node-x"}}}}}
+				return map[string]any{"Nodes": map[string]any{
+					"items": []any{map[string]any{"metadata": map[string]any{"name": "node-x"}}},
+				}}
 			}
 			return refuseNodes(nil)(ctx, d)
 		},
 	})
-	c := startWith(t, with(nil, fmt.Sprintf("extenders: [{urlPrefix: '%s', filterVerb: filter}, {urlPrefix: '%s', filterVerb: absent, ignorable: true}]", url, url)),
+	c := startWith(t,
+		with(nil, fmt.Sprintf("extenders: [{urlPrefix: '%s', filterVerb: filter}, {urlPrefix: '%s', filterVerb: "+
+			"absent, ignorable: true}]", url, url)),
 		schedtest.Node("node-1"), schedtest.Pod("a"))
 	p := c.eventually("a", func(p *corev1.Pod) bool { return scheduledCondition(p) != nil })
 	want := `extender ` + url + `: filter: the answer has node "node-x", which was not sent`
@@ -262,7 +289,9 @@ func TestExtenderPreemptsAndBinds(t *testing.T) {
 			if err := d.Decode(&args); err != nil || len(args.NodeNameToMetaVictims) != 2 {
 				t.Errorf("asked for %v: %v", args, err)
 			}
-			return extenderv1.ExtenderPreemptionResult{NodeNameToMetaVictims: map[string]*extenderv1.MetaVictims{"node-2": args.NodeNameToMetaVictims["node-2"]}}
+			return extenderv1.ExtenderPreemptionResult{NodeNameToMetaVictims: map[string]*extenderv1.MetaVictims{
+				"node-2": args.NodeNameToMetaVictims["node-2"],
+			}}
 		},
 		"bind": func(ctx context.Context, d *json.Decoder) any {
 			<-ready
@@ -271,16 +300,23 @@ func TestExtenderPreemptsAndBinds(t *testing.T) {
 				t.Error(err)
 			}
 			binds.Add(1)
-			b := &corev1.Binding{ObjectMeta: metav1.ObjectMeta{Namespace: args.PodNamespace, Name: args.PodName, UID: args.PodUID}, Target: corev1.ObjectReference{Kind: "Node", Name: args.Node}}
+			b := &corev1.Binding{
+				ObjectMeta: metav1.ObjectMeta{Namespace: args.PodNamespace, Name: args.PodName, UID: args.PodUID},
+				Target:     corev1.ObjectReference{Kind: "Node", Name: args.Node},
+			}
 			if err := c.CoreV1().Pods(args.PodNamespace).Bind(ctx, b, metav1.CreateOptions{}); err != nil {
 				return extenderv1.ExtenderBindingResult{Error: err.Error()}
 			}
 			return extenderv1.ExtenderBindingResult{}
 		},
 	})
-	c = startWith(t, with(nil, fmt.Sprintf("extenders: [{urlPrefix: '%s', preemptVerb: preempt, bindVerb: bind, nodeCacheCapable: true}]", url)),
-		schedtest.Node("node-1"), schedtest.Node("node-2"), schedtest.Pod("cheap", schedtest.On("node-1"), schedtest.Requests("4", "")),
-		schedtest.Pod("dear", schedtest.On("node-2"), schedtest.Requests("4", ""), schedtest.Priority(10)), schedtest.Pod("high", schedtest.Requests("2", ""), schedtest.Priority(1000)))
+	c = startWith(t,
+		with(nil, fmt.Sprintf("extenders: [{urlPrefix: '%s', preemptVerb: preempt, bindVerb: bind, nodeCacheCapable: "+
+			"true}]", url)),
+		schedtest.Node("node-1"), schedtest.Node("node-2"), schedtest.Pod("cheap", schedtest.On("node-1"),
+			schedtest.Requests("4", "")),
+		schedtest.Pod("dear", schedtest.On("node-2"), schedtest.Requests("4", ""), schedtest.Priority(10)),
+		schedtest.Pod("high", schedtest.Requests("2", ""), schedtest.Priority(1000)))
 	close(ready)
 	if got := c.eventually("high", bound).Spec.NodeName; got != "node-2" {
 		t.Errorf("node = %q, want the extender's choice", got)
@@ -293,7 +329,8 @@ func TestExtenderPreemptsAndBinds(t *testing.T) {
 	}
 }
 
-// TestDeletedWhileVictimsAreChosen: a pod that goes while an extender chooses whom it may preempt drives nobody away, and keeps no room.
+// TestDeletedWhileVictimsAreChosen: a pod that goes while an extender chooses whom it may preempt drives nobody away,
+// and keeps no room.
 func TestDeletedWhileVictimsAreChosen(t *testing.T) {
 	var c *cluster
 	ready := make(chan struct{})
@@ -310,11 +347,15 @@ func TestDeletedWhileVictimsAreChosen(t *testing.T) {
 			return extenderv1.ExtenderPreemptionResult{NodeNameToMetaVictims: args.NodeNameToMetaVictims}
 		},
 	})
-	c = startWith(t, with(nil, fmt.Sprintf("extenders: [{urlPrefix: '%s', preemptVerb: preempt, nodeCacheCapable: true, httpTimeout: 1m, managedResources: [{name: x.io/gpu, ignoredByScheduler: true}]}]", url)),
-		schedtest.Node("node-1"), schedtest.Pod("low", schedtest.On("node-1"), schedtest.Requests("3", "")), schedtest.Pod("high", schedtest.Requests("2", ""), requestsResource("x.io/gpu"), schedtest.Priority(1000)))
+	c = startWith(t,
+		with(nil, fmt.Sprintf("extenders: [{urlPrefix: '%s', preemptVerb: preempt, nodeCacheCapable: true, "+
+			"httpTimeout: 1m, managedResources: [{name: x.io/gpu, ignoredByScheduler: true}]}]", url)),
+		schedtest.Node("node-1"), schedtest.Pod("low", schedtest.On("node-1"), schedtest.Requests("3", "")),
+		schedtest.Pod("high", schedtest.Requests("2", ""), requestsResource("x.io/gpu"), schedtest.Priority(1000)))
 	close(ready)
 	c.eventually("probe", bound)
-	c.add(schedtest.Pod("later", schedtest.Requests("", ""), requestsResource("x.io/gpu"))) // its turn comes after the attempt for the other
+	// its turn comes after the attempt for the other
+	c.add(schedtest.Pod("later", schedtest.Requests("", ""), requestsResource("x.io/gpu")))
 	c.eventually("later", bound)
 	c.remove("probe")
 	c.add(schedtest.Pod("plain", schedtest.Requests("1", "")))
@@ -329,7 +370,9 @@ type undecidedPlugin struct{ times atomic.Int32 }
 
 func (*undecidedPlugin) Name() string { return "Unsure" }
 
-func (u *undecidedPlugin) PreFilter(*framework.CycleState, *state.PodInfo, *state.Snapshot) (framework.NodeFilter, *framework.Status) {
+func (u *undecidedPlugin) PreFilter(
+	*framework.CycleState, *state.PodInfo, *state.Snapshot,
+) (framework.NodeFilter, *framework.Status) {
 	if u.times.Add(1) == 1 {
 		return nil, framework.NewStatus("Unsure", framework.Failed, "no answer at first")
 	}
@@ -347,13 +390,18 @@ func (u *undecidedPlugin) Filter(*state.NodeInfo) *framework.Status {
 func TestUndecided(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		u := &undecidedPlugin{}
-		c := startWith(t, with(framework.Registry{"Unsure": made(u)}), schedtest.Node("node-1"), schedtest.Node("node-2"), schedtest.Pod("a"))
+		c := startWith(t, with(framework.Registry{"Unsure": made(u)}), schedtest.Node("node-1"),
+			schedtest.Node("node-2"), schedtest.Pod("a"))
 		for i, want := range []string{"Unsure: no answer at first", "Unsure: no answer again"} {
-			p := c.eventually("a", func(p *corev1.Pod) bool { cond := scheduledCondition(p); return cond != nil && cond.Message == want })
+			p := c.eventually("a", func(p *corev1.Pod) bool {
+				cond := scheduledCondition(p)
+				return cond != nil && cond.Message == want
+			})
 			if got := scheduledCondition(p).Reason; got != corev1.PodReasonSchedulerError {
 				t.Errorf("reason %s", got)
 			}
-			if d := c.decisions("a"); len(d) != i+1 || d[i].Err != want || len(d[i].Detail.(*mark.Decision).Rejected) > 0 {
+			if d := c.decisions("a"); len(d) != i+1 || d[i].Err != want ||
+				len(d[i].Detail.(*mark.Decision).Rejected) > 0 {
 				t.Errorf("marks %+v", d)
 			}
 		}

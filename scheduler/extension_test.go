@@ -37,7 +37,9 @@ func with(add framework.Registry, profiles ...string) func(*scheduler.Config) {
 			body += "]}}\n"
 		}
 		var err error
-		c.Configuration, err = config.Read("test", []byte("apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"+body), slices.Collect(maps.Keys(add)))
+		c.Configuration, err = config.Read("test",
+			[]byte("apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"+body),
+			slices.Collect(maps.Keys(add)))
 		if err != nil {
 			panic(err)
 		}
@@ -49,9 +51,11 @@ func made(p framework.Plugin) framework.Factory {
 }
 
 // everywhereFirst has the plugin asked first where only one is listened to.
-const everywhereFirst = "profiles: [{plugins: {multiPoint: {enabled: [{name: Everywhere}]}, postFilter: {enabled: [{name: Everywhere}]}, bind: {enabled: [{name: Everywhere}]}}}]"
+const everywhereFirst = "profiles: [{plugins: {multiPoint: {enabled: [{name: Everywhere}]}, postFilter: {enabled: " +
+	"[{name: Everywhere}]}, bind: {enabled: [{name: Everywhere}]}}}]"
 
-// everywhere is a plugin at each extension point. It notes in the attempt's state where it has been, and tells once the pod is bound.
+// everywhere is a plugin at each extension point. It notes in the attempt's state where it has been, and tells once the
+// pod is bound.
 type everywhere struct {
 	mu    sync.Mutex
 	tells []string
@@ -68,12 +72,16 @@ func (*everywhere) Name() string { return "Everywhere" }
 
 func (*everywhere) PreEnqueue(*state.PodInfo) *framework.Status { return nil }
 
-func (*everywhere) PreFilter(c *framework.CycleState, _ *state.PodInfo, _ *state.Snapshot) (framework.NodeFilter, *framework.Status) {
+func (*everywhere) PreFilter(
+	c *framework.CycleState, _ *state.PodInfo, _ *state.Snapshot,
+) (framework.NodeFilter, *framework.Status) {
 	visit(c, "PreFilter")
 	return everywhereNode{c}, nil
 }
 
-func (*everywhere) PreScore(c *framework.CycleState, _ *state.PodInfo, _ *state.Snapshot, _ []*state.NodeInfo) framework.NodeScorer {
+func (*everywhere) PreScore(
+	c *framework.CycleState, _ *state.PodInfo, _ *state.Snapshot, _ []*state.NodeInfo,
+) framework.NodeScorer {
 	visit(c, "PreScore")
 	return everywhereNode{c}
 }
@@ -88,8 +96,11 @@ func (n everywhereNode) Filter(on *state.NodeInfo) *framework.Status {
 	return framework.NewStatus("Everywhere", framework.Unschedulable, "not this one")
 }
 
-func (n everywhereNode) Score(*state.NodeInfo) int64 { visit(n.c, "Score"); return 1 }
-func (n everywhereNode) Normalize([]int64)           { visit(n.c, "Normalize") }
+func (n everywhereNode) Score(*state.NodeInfo) int64 {
+	visit(n.c, "Score")
+	return 1
+}
+func (n everywhereNode) Normalize([]int64) { visit(n.c, "Normalize") }
 
 func (*everywhere) Reserve(_ context.Context, c *framework.CycleState, _ *state.PodInfo, _ *state.NodeInfo) error {
 	visit(c, "Reserve")
@@ -101,7 +112,9 @@ func (e *everywhere) Unreserve(_ context.Context, c *framework.CycleState, _ *st
 	e.tell(c)
 }
 
-func (*everywhere) Permit(_ context.Context, c *framework.CycleState, _ *state.PodInfo, _ string) (*framework.Status, time.Duration) {
+func (*everywhere) Permit(
+	_ context.Context, c *framework.CycleState, _ *state.PodInfo, _ string,
+) (*framework.Status, time.Duration) {
 	visit(c, "Permit")
 	return nil, 0
 }
@@ -136,14 +149,18 @@ func (e *everywhere) tell(c *framework.CycleState) {
 	e.tells = append(e.tells, strings.Join(path, " "))
 }
 
-// TestExtensionPoints: a plugin is called at each extension point, in order, and has its state of the attempt at all of them.
+// TestExtensionPoints: a plugin is called at each extension point, in order, and has its state of the attempt at all of
+// them.
 func TestExtensionPoints(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &everywhere{}
-		c := startWith(t, with(framework.Registry{"Everywhere": made(p)}, everywhereFirst), schedtest.Node("node-1"), schedtest.Node("node-2"), schedtest.Pod("a", schedtest.Requests("1", "")))
+		c := startWith(t, with(framework.Registry{"Everywhere": made(p)}, everywhereFirst), schedtest.Node("node-1"),
+			schedtest.Node("node-2"), schedtest.Pod("a", schedtest.Requests("1", "")))
 		synctest.Wait()
 		c.refuse.Store(true)
-		for _, pod := range []*corev1.Pod{schedtest.Pod("unlucky", schedtest.Requests("3", "")), schedtest.Pod("big", schedtest.Requests("4", ""))} {
+		for _, pod := range []*corev1.Pod{
+			schedtest.Pod("unlucky", schedtest.Requests("3", "")), schedtest.Pod("big", schedtest.Requests("4", "")),
+		} {
 			if err := c.Tracker().Add(pod); err != nil {
 				t.Fatal(err)
 			}
@@ -171,7 +188,9 @@ type holds struct {
 
 func (*holds) Name() string { return "Holds" }
 
-func (h *holds) Permit(_ context.Context, _ *framework.CycleState, p *state.PodInfo, _ string) (*framework.Status, time.Duration) {
+func (h *holds) Permit(
+	_ context.Context, _ *framework.CycleState, p *state.PodInfo, _ string,
+) (*framework.Status, time.Duration) {
 	switch {
 	case p.Pod.Labels["hold"] == "":
 		return nil, 0
@@ -194,9 +213,14 @@ func TestWaitingPodsHoldNobodyUp(t *testing.T) {
 			objs = append(objs, schedtest.Node(fmt.Sprint("node-", i)))
 		}
 		for i := range 120 {
-			objs = append(objs, schedtest.Pod(fmt.Sprint("waits-", i), schedtest.Requests("10m", ""), schedtest.Labelled("hold", "yes")))
+			objs = append(objs, schedtest.Pod(fmt.Sprint("waits-", i), schedtest.Requests("10m", ""),
+				schedtest.Labelled("hold", "yes")))
 		}
-		c := startWith(t, with(framework.Registry{"Holds": func(_ any, handle *framework.Handle) (framework.Plugin, error) { h.Handle = handle; return h, nil }}), objs...)
+		c := startWith(t,
+			with(framework.Registry{"Holds": func(_ any, handle *framework.Handle) (framework.Plugin, error) {
+				h.Handle = handle
+				return h, nil
+			}}), objs...)
 		synctest.Wait()
 		if got := len(h.Waiting.All()); got != 120 {
 			t.Fatalf("%d pods wait, want 120", got)
@@ -223,13 +247,17 @@ func TestWaitingPodsHoldNobodyUp(t *testing.T) {
 	})
 }
 
-// TestPermitRefuses: what a plugin says against a pod is a verdict with its reason, and so is that it has waited in vain. An event that
-// the plugin waits for brings the pod back, also one that came while it waited.
+// TestPermitRefuses: what a plugin says against a pod is a verdict with its reason, and so is that it has waited in
+// vain. An event that the plugin waits for brings the pod back, also one that came while it waited.
 func TestPermitRefuses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := &holds{}
 		pod := schedtest.Pod("a", schedtest.Labelled("hold", "yes"))
-		c := startWith(t, with(framework.Registry{"Holds": func(_ any, handle *framework.Handle) (framework.Plugin, error) { h.Handle = handle; return h, nil }}), schedtest.Node("node-1"), pod)
+		c := startWith(t,
+			with(framework.Registry{"Holds": func(_ any, handle *framework.Handle) (framework.Plugin, error) {
+				h.Handle = handle
+				return h, nil
+			}}), schedtest.Node("node-1"), pod)
 		said := func(want string) {
 			t.Helper()
 			synctest.Wait()
@@ -282,7 +310,9 @@ type wants struct{ exists func() bool }
 
 func (wants) Name() string { return "Wants" }
 
-func (w wants) PreFilter(*framework.CycleState, *state.PodInfo, *state.Snapshot) (framework.NodeFilter, *framework.Status) {
+func (w wants) PreFilter(
+	*framework.CycleState, *state.PodInfo, *state.Snapshot,
+) (framework.NodeFilter, *framework.Status) {
 	if w.exists() {
 		return nil, nil
 	}
@@ -291,7 +321,8 @@ func (w wants) PreFilter(*framework.CycleState, *state.PodInfo, *state.Snapshot)
 
 func (wants) EventsToRegister() []framework.ClusterEventWithHint {
 	return []framework.ClusterEventWithHint{{
-		Kinds: framework.Objects, Resource: corev1.SchemeGroupVersion.WithResource("configmaps"),
+		Kinds:    framework.Objects,
+		Resource: corev1.SchemeGroupVersion.WithResource("configmaps"),
 		QueueingHintFn: func(_ *state.PodInfo, e *framework.Event) bool {
 			m, ok := e.NewObject.(*corev1.ConfigMap)
 			return ok && m.Name == "licence"
@@ -299,13 +330,17 @@ func (wants) EventsToRegister() []framework.ClusterEventWithHint {
 	}}
 }
 
-// TestEventsOfAnyKind: a plugin sees objects of a kind that the scheduler knows nothing of, and their changes bring pods back.
+// TestEventsOfAnyKind: a plugin sees objects of a kind that the scheduler knows nothing of, and their changes bring
+// pods back.
 func TestEventsOfAnyKind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startWith(t, with(framework.Registry{"Wants": func(_ any, h *framework.Handle) (framework.Plugin, error) {
 			cms := h.Informers.Core().V1().ConfigMaps()
 			_ = cms.Informer()
-			return wants{func() bool { _, err := cms.Lister().ConfigMaps("default").Get("licence"); return err == nil }}, nil
+			return wants{func() bool {
+				_, err := cms.Lister().ConfigMaps("default").Get("licence")
+				return err == nil
+			}}, nil
 		}}), schedtest.Node("node-1"), schedtest.Pod("a"))
 		decisions := func() (n int) {
 			synctest.Wait()
@@ -323,7 +358,8 @@ func TestEventsOfAnyKind(t *testing.T) {
 		}
 		time.Sleep(10 * time.Second)
 		for i, name := range []string{"other", "licence"} {
-			if err := c.Tracker().Add(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}}); err != nil {
+			if err := c.Tracker().Add(
+				&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}}); err != nil {
 				t.Fatal(err)
 			}
 			if n := decisions(); n != 1+i {
@@ -340,7 +376,9 @@ func TestProfiles(t *testing.T) {
 		second := func(s *corev1.PodSpec) { s.SchedulerName = "second" }
 		third := func(s *corev1.PodSpec) { s.SchedulerName = "third" }
 		c := startWith(t, with(framework.Registry{"Everywhere": made(&everywhere{})},
-			"profiles: [{schedulerName: default-scheduler}, {schedulerName: second, plugins: {multiPoint: {enabled: [{name: Everywhere}]}}}]"), schedtest.Node("node-2"), schedtest.Pod("a"), schedtest.Pod("b", schedtest.With(second)), schedtest.Pod("c", schedtest.With(third)))
+			"profiles: [{schedulerName: default-scheduler}, {schedulerName: second, plugins: {multiPoint: {enabled: "+
+				"[{name: Everywhere}]}}}]"), schedtest.Node("node-2"), schedtest.Pod("a"), schedtest.Pod("b",
+			schedtest.With(second)), schedtest.Pod("c", schedtest.With(third)))
 		synctest.Wait()
 		c.eventually("a", bound)
 		b := c.eventually("b", func(p *corev1.Pod) bool { return scheduledCondition(p) != nil })
@@ -364,7 +402,8 @@ func (byName) Less(a, b *framework.QueuedPod) bool { return a.Pod.Pod.Name < b.P
 func TestQueueSort(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startWith(t, with(framework.Registry{"ByName": made(byName{})},
-			"podMaxBackoffSeconds: 10\nprofiles: [{plugins: {queueSort: {enabled: [{name: ByName}], disabled: [{name: '*'}]}}}]"))
+			"podMaxBackoffSeconds: 10\nprofiles: [{plugins: {queueSort: {enabled: [{name: ByName}], disabled: "+
+				"[{name: '*'}]}}}]"))
 		for _, name := range []string{"c", "a", "b"} {
 			if err := c.Tracker().Add(schedtest.Pod(name)); err != nil {
 				t.Fatal(err)

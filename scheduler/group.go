@@ -11,9 +11,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"keelson/lib/mark"
@@ -24,8 +23,9 @@ import (
 	"keelson/scheduler/state"
 )
 
-// groupAttempt is one attempt to schedule the pods of a pod group together. During the attempt the placed pods count on their nodes. They
-// are removed again if the group as a whole does not get enough nodes. No pod is bound before that is decided.
+// groupAttempt is one attempt to schedule the pods of a pod group together. During the attempt the placed pods count on
+// their nodes. They are removed again if the group as a whole does not get enough nodes. No pod is bound before that is
+// decided.
 type groupAttempt struct {
 	*profile
 	s          *Scheduler
@@ -47,7 +47,8 @@ type groupAttempt struct {
 	// nominated are the nominated nodes, by pod.
 	nominated map[types.UID]string
 	message   string // of preemption
-	// extenderResults are those of the dry run, by pod. outdated: the nodes that they allow are full, so the extenders must be called again.
+	// extenderResults are those of the dry run, by pod. outdated: the nodes that they allow are full, so the extenders
+	// must be called again.
 	extenderResults map[types.UID]*framework.ExtenderResults
 	outdated        bool
 }
@@ -66,7 +67,8 @@ type member struct {
 	refusedBy  []string
 }
 
-// scheduleGroup makes one attempt for a pod group: its pods are placed one after another, and bound if enough of them have nodes.
+// scheduleGroup makes one attempt for a pod group: its pods are placed one after another, and bound if enough of them
+// have nodes.
 func (s *Scheduler) scheduleGroup(ctx context.Context, head *queue.Item) {
 	if a := s.newGroupAttempt(head); !a.finishIfEmpty() {
 		a.laneEngine = a.engine
@@ -112,11 +114,17 @@ func (a *groupAttempt) try(ctx context.Context) bool {
 }
 
 func (s *Scheduler) newGroupAttempt(head *queue.Item) *groupAttempt {
-	a := &groupAttempt{s: s, head: head, start: time.Now(), dryRunFunc: (*groupDryRun).decide}
+	a := &groupAttempt{
+		s:          s,
+		head:       head,
+		start:      time.Now(),
+		dryRunFunc: (*groupDryRun).decide,
+	}
 	a.decideFunc = a.decide
 	for _, it := range head.Members() {
 		pod := it.Pod.Pod
-		if node, _ := s.cache.Where(pod.UID); node != "" || pod.DeletionTimestamp != nil || s.profile(pod) == nil || !s.known(it.Pod) {
+		if node, _ := s.cache.Where(pod.UID); node != "" || pod.DeletionTimestamp != nil || s.profile(pod) == nil ||
+			!s.known(it.Pod) {
 			s.queue.Done(it)
 			continue
 		}
@@ -128,7 +136,8 @@ func (s *Scheduler) newGroupAttempt(head *queue.Item) *groupAttempt {
 		a.key, _ = state.GroupOf(pod)
 		a.group = s.groups.Get(a.key)
 	}
-	a.scheduled, a.remaining = a.group.Scheduled, len(a.members)
+	a.scheduled = a.group.Scheduled
+	a.remaining = len(a.members)
 	return a
 }
 
@@ -146,13 +155,16 @@ func (a *groupAttempt) check() error {
 	for _, t := range a.members {
 		p := t.it.Pod
 		if p.Pod.Spec.SchedulerName != first.Spec.SchedulerName {
-			return fmt.Errorf("all pods in a single pod group should have the same .spec.schedulerName set, got: %q and %q", p.Pod.Spec.SchedulerName, first.Spec.SchedulerName)
+			return fmt.Errorf("all pods in a single pod group should have the same .spec.schedulerName set, got: %q "+
+				"and %q", p.Pod.Spec.SchedulerName, first.Spec.SchedulerName)
 		}
 		if want := a.group.Priority(); p.Priority != want {
-			return fmt.Errorf("all pods in a single pod group should have the same priority as the pod group's priority, got %d and %d", p.Priority, want)
+			return fmt.Errorf("all pods in a single pod group should have the same priority as the pod group's "+
+				"priority, got %d and %d", p.Priority, want)
 		}
 		if is, want := preemptionPolicy(p.Pod), preemptionPolicy(first); is != want {
-			return fmt.Errorf("all pods in a single pod group should have the same preemption policy, got %v and %v", is, want)
+			return fmt.Errorf("all pods in a single pod group should have the same preemption policy, got %v and %v",
+				is, want)
 		}
 	}
 	return nil
@@ -203,7 +215,8 @@ func (a *groupAttempt) place(ctx context.Context) {
 
 // placeOne finds a node for one pod and counts the pod there.
 func (a *groupAttempt) placeOne(ctx context.Context, t *member) error {
-	s, pod := a.s, t.it.Pod
+	s := a.s
+	pod := t.it.Pod
 	t.start = time.Now()
 	at := a.decideFunc(pod)
 	if a.outdated {
@@ -215,7 +228,8 @@ func (a *groupAttempt) placeOne(ctx context.Context, t *member) error {
 		return errors.New(at.Message())
 	}
 	if at.Chosen == nil {
-		t.message, t.refusedBy = at.Message(), at.RefusedBy()
+		t.message = at.Message()
+		t.refusedBy = at.RefusedBy()
 	}
 	if s.cfg.Marks != nil {
 		t.decision = explain.Decision(at, t.it.Attempts, t.start.Sub(t.it.Since))
@@ -223,20 +237,29 @@ func (a *groupAttempt) placeOne(ctx context.Context, t *member) error {
 	if at.Chosen == nil {
 		return nil
 	}
-	c := &bindingCycle{profile: a.profile, it: t.it, pod: pod, state: at.Cycle, node: at.Chosen.Name, start: a.start}
+	c := &bindingCycle{
+		profile: a.profile,
+		it:      t.it,
+		pod:     pod,
+		state:   at.Cycle,
+		node:    at.Chosen.Name,
+		start:   a.start,
+	}
 	s.cache.AssumeTentatively(pod.Pod.UID)
 	switch err := s.runReserve(ctx, c, at.Chosen); {
 	case err == nil:
 		t.binding = c
 	case rejection(err) != nil:
-		t.message, t.refusedBy = err.Error(), []string{rejection(err).Plugin}
+		t.message = err.Error()
+		t.refusedBy = []string{rejection(err).Plugin}
 	default:
 		return fmt.Errorf("failed to schedule other pod from a pod group: %w", err)
 	}
 	return nil
 }
 
-// isMember reports whether a pod belongs to the group. Nominations of its own pods reserve nothing, since they are being placed.
+// isMember reports whether a pod belongs to the group. Nominations of its own pods reserve nothing, since they are
+// being placed.
 func (a *groupAttempt) isMember(p *state.PodInfo) bool {
 	key, ok := state.GroupOf(p.Pod)
 	return ok && key == a.key
@@ -268,7 +291,8 @@ func (a *groupAttempt) permit(ctx context.Context) {
 			continue
 		}
 		a.s.unreserve(ctx, t.binding)
-		t.message, t.binding = err.Error(), nil
+		t.message = err.Error()
+		t.binding = nil
 		if st := rejection(err); st != nil {
 			t.refusedBy = []string{st.Plugin}
 		} else {
@@ -287,12 +311,15 @@ func (a *groupAttempt) recount() {
 		a.status = errGroupGone
 		return
 	}
-	if a.feasible(); a.status == nil && !slices.ContainsFunc(a.members, func(t *member) bool { return t.binding != nil }) {
+	if a.feasible(); a.status == nil && !slices.ContainsFunc(a.members, func(t *member) bool {
+		return t.binding != nil
+	}) {
 		a.status = errGroup
 	}
 }
 
-// errGroup is the status of a group of which no pod could be placed, errGroupGone that of a group that was deleted during the attempt.
+// errGroup is the status of a group of which no pod could be placed, errGroupGone that of a group that was deleted
+// during the attempt.
 var (
 	errGroup     = framework.NewStatus(plugins.GangName, framework.Unschedulable, "pod group is unschedulable")
 	errGroupGone = framework.NewStatus(plugins.GangName, framework.Unschedulable, "the pod group is gone")
@@ -306,7 +333,8 @@ func (a *groupAttempt) bind(ctx context.Context) {
 	for _, t := range a.members {
 		if t.binding == nil {
 			_ = a.emitMark(t) // no binding depends on it
-			requeue, refused = append(requeue, t.it), union(refused, t.refusedBy)
+			requeue = append(requeue, t.it)
+			refused = union(refused, t.refusedBy)
 			a.report(ctx, t, reasonUnschedulable, t.message)
 			continue
 		}
@@ -328,14 +356,17 @@ func (a *groupAttempt) bind(ctx context.Context) {
 	s.queue.FinishGroup(a.head, requeue, union(refused, []string{plugins.GangName}), false)
 }
 
-// handleFailure undoes the placements, runs preemption if the group is unschedulable, and returns the group to the queue.
+// handleFailure undoes the placements, runs preemption if the group is unschedulable, and returns the group to the
+// queue.
 func (a *groupAttempt) handleFailure(ctx context.Context) {
 	s := a.s
 	a.unreserveAll(ctx)
 	s.cache.EndTentative() // before other attempts
-	reason, condition := reasonUnschedulable, schedulingv1beta1.PodGroupReasonUnschedulable
+	reason := reasonUnschedulable
+	condition := schedulingv1beta1.PodGroupReasonUnschedulable
 	if a.err != nil {
-		reason, condition = reasonError, schedulingv1beta1.PodGroupReasonSchedulerError
+		reason = reasonError
+		condition = schedulingv1beta1.PodGroupReasonSchedulerError
 		s.log.Warn("scheduling attempt failed", "podgroup", a.key, "attempt", a.head.Attempts, "err", a.err)
 	} else {
 		a.runPostFilter(ctx)
@@ -398,15 +429,23 @@ func (a *groupAttempt) emitMark(t *member) error {
 	}
 	d := t.decision
 	if d == nil { // it was not tried: the group was refused before
-		d, t.start = &mark.Decision{Attempt: t.it.Attempts, QueueWait: a.start.Sub(t.it.Since), Message: t.reported}, a.start
+		d = &mark.Decision{Attempt: t.it.Attempts, QueueWait: a.start.Sub(t.it.Since), Message: t.reported}
+		t.start = a.start
 	}
 	d.PodGroup = a.summary(t)
 	if t.binding == nil {
-		d.Chosen, d.Scores, d.Tied = "", nil, 0
+		d.Chosen = ""
+		d.Scores = nil
+		d.Tied = 0
 		d.Waits = waitsFor(a.s.queue.WaitsFor(t.it.Pod.Pod, union(t.refusedBy, []string{plugins.GangName})), false)
 	}
 	return a.s.cfg.Marks.Reach(mark.Mark{
-		Step: mark.StepDecision, Component: "scheduler", At: t.start, Took: t.took, Subject: subject(t.it.Pod.Pod), Detail: d,
+		Step:      mark.StepDecision,
+		Component: "scheduler",
+		At:        t.start,
+		Took:      t.took,
+		Subject:   subject(t.it.Pod.Pod),
+		Detail:    d,
 	})
 }
 

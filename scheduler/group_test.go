@@ -31,26 +31,37 @@ import (
 func groups(c *scheduler.Config) {
 	c.Gates = gates.All()
 	c.Client.Interface.(*fake.Clientset).Resources = []*metav1.APIResourceList{{
-		GroupVersion: schedulingv1beta1.SchemeGroupVersion.String(), APIResources: []metav1.APIResource{{Name: "podgroups", Namespaced: true, Kind: "PodGroup"}},
-	}, {GroupVersion: "policy/v1", APIResources: []metav1.APIResource{{Name: "poddisruptionbudgets", Namespaced: true, Kind: "PodDisruptionBudget"}}}}
+		GroupVersion: schedulingv1beta1.SchemeGroupVersion.String(),
+		APIResources: []metav1.APIResource{{Name: "podgroups", Namespaced: true, Kind: "PodGroup"}},
+	}, {
+		GroupVersion: "policy/v1",
+		APIResources: []metav1.APIResource{
+			{Name: "poddisruptionbudgets", Namespaced: true, Kind: "PodDisruptionBudget"},
+		},
+	}}
 }
 
 func gang(name string, least int32) *schedulingv1beta1.PodGroup {
 	return &schedulingv1beta1.PodGroup{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID("group-" + name)},
-		Spec:       schedulingv1beta1.PodGroupSpec{SchedulingPolicy: schedulingv1beta1.PodGroupSchedulingPolicy{Gang: &schedulingv1beta1.GangSchedulingPolicy{MinCount: least}}},
+		Spec: schedulingv1beta1.PodGroupSpec{SchedulingPolicy: schedulingv1beta1.PodGroupSchedulingPolicy{
+			Gang: &schedulingv1beta1.GangSchedulingPolicy{MinCount: least},
+		}},
 	}
 }
 
 func inGroup(group string) schedtest.PodOption {
-	return schedtest.With(func(s *corev1.PodSpec) { s.SchedulingGroup = &corev1.PodSchedulingGroup{PodGroupName: &group} })
+	return schedtest.With(func(s *corev1.PodSpec) {
+		s.SchedulingGroup = &corev1.PodSchedulingGroup{PodGroupName: &group}
+	})
 }
 
 // members makes n pods of a group: group-0 and so on.
 func members(group string, n int, cpu string, o ...schedtest.PodOption) []runtime.Object {
 	var out []runtime.Object
 	for i := range n {
-		out = append(out, schedtest.Pod(fmt.Sprintf("%s-%d", group, i), append(o, inGroup(group), schedtest.Requests(cpu, ""))...))
+		out = append(out,
+			schedtest.Pod(fmt.Sprintf("%s-%d", group, i), append(o, inGroup(group), schedtest.Requests(cpu, ""))...))
 	}
 	return out
 }
@@ -139,7 +150,8 @@ func TestGangAllOrNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startGroups(t, append(members("g", 3, "1500m"), gang("g", 3), schedtest.Node("n1"))...)
 		settle()
-		const short = "minCount (3) cannot be satisfied: 2 scheduled, 0 remaining, pod group preemption: No preemption victims found for incoming preemptor"
+		const short = "minCount (3) cannot be satisfied: 2 scheduled, 0 remaining, pod group preemption: No " +
+			"preemption victims found for incoming preemptor"
 		if n, s := c.countBound("g"), c.groupCondition("g"); n != 0 || s != "False Unschedulable: "+short {
 			t.Errorf("%d bound, group %q", n, s)
 		}
@@ -151,7 +163,8 @@ func TestGangAllOrNothing(t *testing.T) {
 			}
 			said[cond.Message]++
 		}
-		if said["pod group is unschedulable, "+short] != 2 || said["0/1 nodes are available: 1 Insufficient cpu."] != 1 {
+		if said["pod group is unschedulable, "+short] != 2 ||
+			said["0/1 nodes are available: 1 Insufficient cpu."] != 1 {
 			t.Errorf("pods say %v", said)
 		}
 		told := map[string]int{}
@@ -160,7 +173,8 @@ func TestGangAllOrNothing(t *testing.T) {
 		}
 		const fits = "|g: 2 of 3 pods fit, 3 must; this one would go to n1; nearest of the others: g-"
 		for said, n := range told {
-			if said != "|g: 2 of 3 pods fit, 3 must" && (!strings.HasPrefix(said, fits) || !strings.HasSuffix(said, " fits on n1 if cpu request <= 1")) {
+			if said != "|g: 2 of 3 pods fit, 3 must" &&
+				(!strings.HasPrefix(said, fits) || !strings.HasSuffix(said, " fits on n1 if cpu request <= 1")) {
 				t.Errorf("%d decisions say %q", n, said)
 			}
 		}
@@ -181,17 +195,20 @@ func TestGangAllOrNothing(t *testing.T) {
 	})
 }
 
-// TestTwoGangs: each needs more than half of the cluster; one gets all it needs, and the other goes on when that one has ended.
+// TestTwoGangs: each needs more than half of the cluster; one gets all it needs, and the other goes on when that one
+// has ended.
 func TestTwoGangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		objs := []runtime.Object{schedtest.Node("n1"), schedtest.Node("n2"), gang("a", 6), gang("b", 6)}
-		a, b := members("a", 6, "1"), members("b", 6, "1")
+		a := members("a", 6, "1")
+		b := members("b", 6, "1")
 		for i := range a {
 			objs = append(objs, a[i], b[i])
 		}
 		c := startGroups(t, objs...)
 		settle()
-		first, second := "a-", "b-"
+		first := "a-"
+		second := "b-"
 		if c.countBound("b-") > 0 {
 			first, second = second, first
 		}
@@ -221,7 +238,8 @@ func TestGangComesLate(t *testing.T) {
 		if n, s := c.countBound("g"), c.groupCondition("g"); n != 0 || s != "" {
 			t.Fatalf("%d bound of 3, 5 wanted; group %q", n, s)
 		}
-		if _, err := c.SchedulingV1beta1().PodGroups("default").Update(t.Context(), gang("g", 4), metav1.UpdateOptions{}); err != nil {
+		if _, err := c.SchedulingV1beta1().PodGroups("default").Update(t.Context(), gang("g", 4),
+			metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		c.add(schedtest.Pod("g-3", inGroup("g"), schedtest.Requests("1", "")))
@@ -232,7 +250,9 @@ func TestGangComesLate(t *testing.T) {
 		// What comes later goes by itself, and waits if there is no room.
 		c.add(schedtest.Pod("g-4", inGroup("g"), schedtest.Requests("1", "")))
 		settle()
-		if cond := scheduledCondition(c.pod("g-4")); cond == nil || cond.Message != "0/1 nodes are available: 1 Insufficient cpu." || c.groupCondition("g") != "True Scheduled" {
+		if cond := scheduledCondition(c.pod("g-4")); cond == nil ||
+			cond.Message != "0/1 nodes are available: 1 Insufficient cpu." ||
+			c.groupCondition("g") != "True Scheduled" {
 			t.Errorf("condition %+v, group %q", cond, c.groupCondition("g"))
 		}
 		c.remove("g-0")
@@ -251,7 +271,8 @@ func TestLowerMinCount(t *testing.T) {
 		if n := c.countBound("g"); n != 0 {
 			t.Fatalf("%d bound", n)
 		}
-		if _, err := c.SchedulingV1beta1().PodGroups("default").Update(t.Context(), gang("g", 4), metav1.UpdateOptions{}); err != nil {
+		if _, err := c.SchedulingV1beta1().PodGroups("default").Update(t.Context(), gang("g", 4),
+			metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		settle()
@@ -261,11 +282,13 @@ func TestLowerMinCount(t *testing.T) {
 	})
 }
 
-// TestImpossiblePod: one pod that fits nowhere keeps the whole gang from nodes if it is needed, and only itself if it is not.
+// TestImpossiblePod: one pod that fits nowhere keeps the whole gang from nodes if it is needed, and only itself if it
+// is not.
 func TestImpossiblePod(t *testing.T) {
 	for least, want := range map[int32]int{4: 0, 3: 3} {
 		synctest.Test(t, func(t *testing.T) {
-			objs := append(members("g", 3, "1"), gang("g", least), schedtest.Node("n1"), schedtest.Pod("g-big", inGroup("g"), schedtest.Requests("64", "")))
+			objs := append(members("g", 3, "1"), gang("g", least), schedtest.Node("n1"),
+				schedtest.Pod("g-big", inGroup("g"), schedtest.Requests("64", "")))
 			c := startGroups(t, objs...)
 			settle()
 			if n := c.countBound("g"); n != want {
@@ -278,13 +301,16 @@ func TestImpossiblePod(t *testing.T) {
 // TestUnlikePods: what decides for the whole group must be the same for all of it.
 func TestUnlikePods(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := startGroups(t, schedtest.Node("n1"), gang("g", 2), schedtest.Pod("g-0", inGroup("g")), schedtest.Pod("g-1", inGroup("g"), schedtest.Priority(5)))
+		c := startGroups(t, schedtest.Node("n1"), gang("g", 2), schedtest.Pod("g-0", inGroup("g")),
+			schedtest.Pod("g-1", inGroup("g"), schedtest.Priority(5)))
 		settle()
-		const want = "all pods in a single pod group should have the same priority as the pod group's priority, got 5 and 0"
+		const want = "all pods in a single pod group should have the same priority as the pod group's priority, got " +
+			"5 and 0"
 		if n, s := c.countBound("g"), c.groupCondition("g"); n != 0 || s != "False SchedulerError: "+want {
 			t.Errorf("%d bound, group %q", n, s)
 		}
-		if cond := scheduledCondition(c.pod("g-0")); cond == nil || cond.Reason != corev1.PodReasonSchedulerError || cond.Message != want {
+		if cond := scheduledCondition(c.pod("g-0")); cond == nil || cond.Reason != corev1.PodReasonSchedulerError ||
+			cond.Message != want {
 			t.Errorf("condition %+v", cond)
 		}
 		c.remove("g-1")
@@ -316,7 +342,8 @@ func (d *deletes) Reserve(_ context.Context, _ *framework.CycleState, pod *state
 
 func (*deletes) Unreserve(context.Context, *framework.CycleState, *state.PodInfo, string) {}
 
-// TestDeletedMidCycle: a pod that is deleted while its gang is being placed counts no more, whether it was placed already or not.
+// TestDeletedMidCycle: a pod that is deleted while its gang is being placed counts no more, whether it was placed
+// already or not.
 func TestDeletedMidCycle(t *testing.T) {
 	for _, gone := range []string{"g-0", "g-2"} {
 		synctest.Test(t, func(t *testing.T) {
@@ -354,7 +381,8 @@ func TestBindingOfGangFails(t *testing.T) {
 	})
 }
 
-// TestKilledBetweenBindings: a scheduler that starts finds a part of a gang bound, and binds the rest though it is less than minCount.
+// TestKilledBetweenBindings: a scheduler that starts finds a part of a gang bound, and binds the rest though it is less
+// than minCount.
 func TestKilledBetweenBindings(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		objs := append(members("g", 4, "1"), gang("g", 4), schedtest.Node("n1"))
@@ -367,7 +395,8 @@ func TestKilledBetweenBindings(t *testing.T) {
 	})
 }
 
-// TestLargeGangStarvesNobody: a gang of a thousand that cannot fit is tried again and again, and plain pods get their nodes.
+// TestLargeGangStarvesNobody: a gang of a thousand that cannot fit is tried again and again, and plain pods get their
+// nodes.
 func TestLargeGangStarvesNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		objs := append(members("huge", 1000, "1"), gang("huge", 400))
@@ -397,7 +426,8 @@ func TestRandomGangs(t *testing.T) {
 				name := fmt.Sprintf("g%d", i)
 				n := 1 + r.IntN(9)
 				least[name] = 1 + r.IntN(n)
-				objs = append(append(objs, gang(name, int32(least[name]))), members(name, n, []string{"500m", "1", "1500m", "3"}[r.IntN(4)])...)
+				objs = append(append(objs, gang(name, int32(least[name]))),
+					members(name, n, []string{"500m", "1", "1500m", "3"}[r.IntN(4)])...)
 			}
 			for i := range 1 + r.IntN(6) {
 				objs = append(objs, schedtest.Node(fmt.Sprint("n", i)))

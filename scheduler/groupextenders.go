@@ -17,9 +17,10 @@ import (
 	"keelson/scheduler/state"
 )
 
-// Pod groups in the extender lane. The scheduling loop hands a group over that has pods in which extenders are interested. While extenders are
-// called, no pod of the group may occupy a node. So the group is first placed in a copy of the cluster (a dry run), with calls of the
-// extenders for one pod after the other. Then it is placed in the cluster, without a pause and with the extenders' results.
+// Pod groups in the extender lane. The scheduling loop hands a group over that has pods in which extenders are
+// interested. While extenders are called, no pod of the group may occupy a node. So the group is first placed in a copy
+// of the cluster (a dry run), with calls of the extenders for one pod after the other. Then it is placed in the
+// cluster, without a pause and with the extenders' results.
 
 // groupQueue holds the groups that wait for the extender lane, first in first out.
 type groupQueue struct {
@@ -81,8 +82,8 @@ func (s *Scheduler) extenderGroupLoop(ctx context.Context) {
 	}
 }
 
-// scheduleGroupWithExtenders makes one attempt for a pod group of the extender lane. The caller holds s.cycleLock; it is released during the
-// calls of extenders.
+// scheduleGroupWithExtenders makes one attempt for a pod group of the extender lane. The caller holds s.cycleLock; it
+// is released during the calls of extenders.
 func (s *Scheduler) scheduleGroupWithExtenders(ctx context.Context, head *queue.Item) {
 	start := time.Now()
 	for range maxExtenderRounds {
@@ -106,7 +107,9 @@ func (s *Scheduler) scheduleGroupWithExtenders(ctx context.Context, head *queue.
 		if a = s.newGroupAttempt(head); a.finishIfEmpty() { // its pods may have been deleted
 			return
 		}
-		a.laneEngine, a.err, a.start = a.extenderEngine, err, start
+		a.laneEngine = a.extenderEngine
+		a.err = err
+		a.start = start
 		if dryRun != nil {
 			a.extenderResults = dryRun.extenderResults
 		}
@@ -115,7 +118,8 @@ func (s *Scheduler) scheduleGroupWithExtenders(ctx context.Context, head *queue.
 		}
 	}
 	if a := s.newGroupAttempt(head); !a.finishIfEmpty() {
-		a.err, a.start = errResultsOutdated, start
+		a.err = errResultsOutdated
+		a.start = start
 		a.handleFailure(ctx)
 	}
 }
@@ -147,16 +151,21 @@ func (a *groupAttempt) unreserveAll(ctx context.Context) {
 	for _, t := range slices.Backward(a.members) {
 		if t.binding != nil {
 			a.s.unreserve(ctx, t.binding)
-			t.chosenNode, t.binding = t.binding.node, nil
+			t.chosenNode = t.binding.node
+			t.binding = nil
 		}
 	}
 }
 
-// errPodsDeleted means that pods of the group, or the group, were deleted during the calls of extenders: no pod may be preempted for them.
-var errPodsDeleted = framework.NewStatus("extenders", framework.Failed, "pods of the group were deleted during the calls of extenders")
+// errPodsDeleted means that pods of the group, or the group, were deleted during the calls of extenders: no pod may be
+// preempted for them.
+var errPodsDeleted = framework.NewStatus("extenders", framework.Failed,
+	"pods of the group were deleted during the calls of extenders")
 
 func (a *groupAttempt) anyDeleted() bool {
-	return a.s.groups.Get(a.key).Object == nil || slices.ContainsFunc(a.members, func(m *member) bool { return !a.s.known(m.it.Pod) })
+	return a.s.groups.Get(a.key).Object == nil || slices.ContainsFunc(a.members, func(m *member) bool {
+		return !a.s.known(m.it.Pod)
+	})
 }
 
 // decide makes the attempt for one pod of the group in the copy. It releases s.cycleLock during the calls of extenders.

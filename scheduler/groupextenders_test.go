@@ -24,10 +24,13 @@ import (
 const gpu8 = "x.io/gpu"
 
 // withGroupExtender configures the gate GenericWorkload and an extender that is interested in pods with GPUs.
-func withGroupExtender(t *testing.T, verbs map[string]func(context.Context, *json.Decoder) any, more string) func(*scheduler.Config) {
+func withGroupExtender(t *testing.T, verbs map[string]func(context.Context, *json.Decoder) any, more string) func(
+	*scheduler.Config,
+) {
 	t.Helper()
 	url := extenderAt(t, verbs)
-	asked := with(nil, fmt.Sprintf("extenders: [{urlPrefix: '%s', managedResources: [{name: %s, ignoredByScheduler: true}], httpTimeout: 1m, %s}]", url, gpu8, more))
+	asked := with(nil, fmt.Sprintf("extenders: [{urlPrefix: '%s', managedResources: [{name: %s, ignoredByScheduler: "+
+		"true}], httpTimeout: 1m, %s}]", url, gpu8, more))
 	return func(c *scheduler.Config) {
 		asked(c)
 		groups(c)
@@ -70,7 +73,9 @@ func (c *cluster) waitForEventOnPod(pod, reason, text string) {
 }
 
 // decodeFilterArgs decodes the request of a filter verb. answer accepts all nodes.
-func decodeFilterArgs(t *testing.T, d *json.Decoder) (pod string, nodes []string, answer extenderv1.ExtenderFilterResult) {
+func decodeFilterArgs(
+	t *testing.T, d *json.Decoder,
+) (pod string, nodes []string, answer extenderv1.ExtenderFilterResult) {
 	t.Helper()
 	var args extenderv1.ExtenderArgs
 	if err := d.Decode(&args); err != nil {
@@ -80,10 +85,14 @@ func decodeFilterArgs(t *testing.T, d *json.Decoder) (pod string, nodes []string
 		nodes = append(nodes, n.Name)
 	}
 	slices.Sort(nodes)
-	return args.Pod.Name, nodes, extenderv1.ExtenderFilterResult{Nodes: args.Nodes, FailedNodes: extenderv1.FailedNodesMap{}}
+	return args.Pod.Name, nodes, extenderv1.ExtenderFilterResult{
+		Nodes:       args.Nodes,
+		FailedNodes: extenderv1.FailedNodesMap{},
+	}
 }
 
-// TestExtenderOfGroup: an extender is called for each pod of a group, as if the previous pods had their nodes, and binds them.
+// TestExtenderOfGroup: an extender is called for each pod of a group, as if the previous pods had their nodes, and
+// binds them.
 func TestExtenderOfGroup(t *testing.T) {
 	var c *cluster
 	var mu sync.Mutex
@@ -96,24 +105,31 @@ func TestExtenderOfGroup(t *testing.T) {
 			asked = append(asked, pod+": "+strings.Join(nodes, " "))
 			mu.Unlock()
 			if i := slices.IndexFunc(answer.Nodes.Items, func(n corev1.Node) bool { return n.Name == "n1" }); i >= 0 {
-				answer.Nodes.Items, answer.FailedNodes["n1"] = slices.Delete(answer.Nodes.Items, i, i+1), "too hot"
+				answer.Nodes.Items = slices.Delete(answer.Nodes.Items, i, i+1)
+				answer.FailedNodes["n1"] = "too hot"
 			}
 			return answer
 		},
-		"score": func(context.Context, *json.Decoder) any { return extenderv1.HostPriorityList{{Host: "n3", Score: 10}} },
+		"score": func(context.Context, *json.Decoder) any {
+			return extenderv1.HostPriorityList{{Host: "n3", Score: 10}}
+		},
 		"bind": func(ctx context.Context, d *json.Decoder) any {
 			<-ready
 			var args extenderv1.ExtenderBindingArgs
 			if err := d.Decode(&args); err != nil {
 				t.Error(err)
 			}
-			b := &corev1.Binding{ObjectMeta: metav1.ObjectMeta{Namespace: args.PodNamespace, Name: args.PodName, UID: args.PodUID}, Target: corev1.ObjectReference{Kind: "Node", Name: args.Node}}
+			b := &corev1.Binding{
+				ObjectMeta: metav1.ObjectMeta{Namespace: args.PodNamespace, Name: args.PodName, UID: args.PodUID},
+				Target:     corev1.ObjectReference{Kind: "Node", Name: args.Node},
+			}
 			if err := c.CoreV1().Pods(args.PodNamespace).Bind(ctx, b, metav1.CreateOptions{}); err != nil {
 				return extenderv1.ExtenderBindingResult{Error: err.Error()}
 			}
 			return extenderv1.ExtenderBindingResult{}
 		},
-	}, "filterVerb: filter, prioritizeVerb: score, weight: 9, bindVerb: bind"), append(members("g", 2, "3", requestsResource(gpu8)), gang("g", 2), schedtest.Node("n1"), schedtest.Node("n2"), schedtest.Node("n3"))...)
+	}, "filterVerb: filter, prioritizeVerb: score, weight: 9, bindVerb: bind"), append(members("g", 2, "3",
+		requestsResource(gpu8)), gang("g", 2), schedtest.Node("n1"), schedtest.Node("n2"), schedtest.Node("n3"))...)
 	close(ready)
 	on := map[string]string{} // pods, by node
 	for _, name := range []string{"g-0", "g-1"} {
@@ -131,10 +147,11 @@ func TestExtenderOfGroup(t *testing.T) {
 	}
 }
 
-// TestOtherPodsAreScheduledDuringGroupCall: during the calls for a group other pods are scheduled, as if no pod of the group had a node. Nodes are
-// not overcommitted.
+// TestOtherPodsAreScheduledDuringGroupCall: during the calls for a group other pods are scheduled, as if no pod of the
+// group had a node. Nodes are not overcommitted.
 func TestOtherPodsAreScheduledDuringGroupCall(t *testing.T) {
-	thinks, goOn := make(chan string, 100), make(chan struct{})
+	thinks := make(chan string, 100)
+	goOn := make(chan struct{})
 	c := startWith(t, withGroupExtender(t, map[string]func(context.Context, *json.Decoder) any{
 		"filter": func(_ context.Context, d *json.Decoder) any {
 			pod, _, answer := decodeFilterArgs(t, d)
@@ -142,7 +159,8 @@ func TestOtherPodsAreScheduledDuringGroupCall(t *testing.T) {
 			<-goOn
 			return answer
 		},
-	}, "filterVerb: filter"), append(members("g", 2, "3", requestsResource(gpu8)), gang("g", 2), schedtest.Node("n1"), schedtest.Node("n2"))...)
+	}, "filterVerb: filter"), append(members("g", 2, "3", requestsResource(gpu8)), gang("g", 2), schedtest.Node("n1"),
+		schedtest.Node("n2"))...)
 	first := <-thinks
 	goOn <- struct{}{}
 	if second := <-thinks; first == second { // the first has a node of its own by now, but nobody sees that
@@ -166,18 +184,23 @@ func TestOtherPodsAreScheduledDuringGroupCall(t *testing.T) {
 	c.eventually("g-1", bound)
 }
 
-// TestExtenderRefusesGroup: no pod is evicted for a group that an extender refuses; if it accepts the group, only as many pods as needed are evicted.
+// TestExtenderRefusesGroup: no pod is evicted for a group that an extender refuses; if it accepts the group, only as
+// many pods as needed are evicted.
 func TestExtenderRefusesGroup(t *testing.T) {
 	for refuses, want := range map[bool]string{true: "high low", false: "high"} {
 		c := startWith(t, withGroupExtender(t, map[string]func(context.Context, *json.Decoder) any{
 			"filter": func(_ context.Context, d *json.Decoder) any {
 				_, _, answer := decodeFilterArgs(t, d)
-				if i := slices.IndexFunc(answer.Nodes.Items, func(n corev1.Node) bool { return n.Name == "n1" }); refuses && i >= 0 {
-					answer.Nodes.Items, answer.FailedNodes["n1"] = slices.Delete(answer.Nodes.Items, i, i+1), "too hot"
+				if i := slices.IndexFunc(answer.Nodes.Items, func(n corev1.Node) bool {
+					return n.Name == "n1"
+				}); refuses && i >= 0 {
+					answer.Nodes.Items = slices.Delete(answer.Nodes.Items, i, i+1)
+					answer.FailedNodes["n1"] = "too hot"
 				}
 				return answer
 			},
-		}, "filterVerb: filter"), append(members("g", 2, "3", requestsResource(gpu8), schedtest.Priority(100)), important(gang("g", 2), 100), schedtest.Node("n1"), schedtest.Node("n2"),
+		}, "filterVerb: filter"), append(members("g", 2, "3", requestsResource(gpu8), schedtest.Priority(100)),
+			important(gang("g", 2), 100), schedtest.Node("n1"), schedtest.Node("n2"),
 			low("low", "n1", "3"), low("high", "n2", "1", schedtest.Priority(200)))...)
 		if refuses {
 			c.waitForGroupCondition("g", "False Unschedulable")
@@ -195,11 +218,13 @@ func TestExtenderRefusesGroup(t *testing.T) {
 	}
 }
 
-// TestExtenderFailsForGroup: the error is in the condition of the group, which is tried again. Groups in which no extender is interested do not wait.
+// TestExtenderFailsForGroup: the error is in the condition of the group, which is tried again. Groups in which no
+// extender is interested do not wait.
 func TestExtenderFailsForGroup(t *testing.T) {
 	var fails atomic.Bool
 	fails.Store(true)
-	thinks, goOn := make(chan struct{}, 100), make(chan struct{})
+	thinks := make(chan struct{}, 100)
+	goOn := make(chan struct{})
 	c := startWith(t, withGroupExtender(t, map[string]func(context.Context, *json.Decoder) any{
 		"filter": func(_ context.Context, d *json.Decoder) any {
 			_, _, answer := decodeFilterArgs(t, d)
@@ -210,7 +235,8 @@ func TestExtenderFailsForGroup(t *testing.T) {
 			}
 			return answer
 		},
-	}, "filterVerb: filter"), append(members("g", 2, "1", requestsResource(gpu8)), gang("g", 2), schedtest.Node("n1"), gang("h", 2))...)
+	}, "filterVerb: filter"), append(members("g", 2, "1", requestsResource(gpu8)), gang("g", 2), schedtest.Node("n1"),
+		gang("h", 2))...)
 	<-thinks
 	c.add(members("h", 2, "1")...)
 	c.eventually("h-0", bound)
@@ -221,16 +247,16 @@ func TestExtenderFailsForGroup(t *testing.T) {
 	c.eventually("g-1", bound)
 }
 
-// removeAndWait deletes a pod, and returns when the scheduler knows it: events about pods arrive in their order, so it learns of a pod that was
-// created later only after that.
+// removeAndWait deletes a pod, and returns when the scheduler knows it: events about pods arrive in their order, so it
+// learns of a pod that was created later only after that.
 func (c *cluster) removeAndWait(name string) {
 	c.remove(name)
 	c.add(schedtest.Pod("later", schedtest.Requests("", "")))
 	c.eventually("later", bound)
 }
 
-// TestPodOfGroupDeletedDuringCall: a pod of a group is deleted while an extender is called about another one. The others are placed in the same
-// attempt, and the deleted pod takes no room.
+// TestPodOfGroupDeletedDuringCall: a pod of a group is deleted while an extender is called about another one. The
+// others are placed in the same attempt, and the deleted pod takes no room.
 func TestPodOfGroupDeletedDuringCall(t *testing.T) {
 	var c *cluster
 	var once sync.Once
@@ -249,7 +275,8 @@ func TestPodOfGroupDeletedDuringCall(t *testing.T) {
 			})
 			return answer
 		},
-	}, "filterVerb: filter"), append(members("g", 3, "3", requestsResource(gpu8)), gang("g", 2), schedtest.Node("n1"), schedtest.Node("n2"))...)
+	}, "filterVerb: filter"), append(members("g", 3, "3", requestsResource(gpu8)), gang("g", 2), schedtest.Node("n1"),
+		schedtest.Node("n2"))...)
 	close(ready)
 	c.eventually("g-2", bound)
 	c.waitForGroupCondition("g", "True Scheduled")
@@ -264,7 +291,8 @@ func TestPodOfGroupDeletedDuringCall(t *testing.T) {
 	}
 }
 
-// TestNoPreemptionForDeletedPods: a pod of a group is deleted while an extender is called for the preemption by the group. No pod is evicted.
+// TestNoPreemptionForDeletedPods: a pod of a group is deleted while an extender is called for the preemption by the
+// group. No pod is evicted.
 func TestNoPreemptionForDeletedPods(t *testing.T) {
 	var c *cluster
 	var once sync.Once
@@ -284,11 +312,13 @@ func TestNoPreemptionForDeletedPods(t *testing.T) {
 			}
 			return answer
 		},
-	}, "filterVerb: filter"), append(members("g", 2, "3", requestsResource(gpu8), schedtest.Priority(100)), important(gang("g", 2), 100), schedtest.Node("n1"), schedtest.Node("n2"),
+	}, "filterVerb: filter"), append(members("g", 2, "3", requestsResource(gpu8), schedtest.Priority(100)),
+		important(gang("g", 2), 100), schedtest.Node("n1"), schedtest.Node("n2"),
 		low("low", "n1", "3"))...)
 	close(ready)
 	c.waitForGroupCondition("g", "False Unschedulable")
-	if s := c.groupCondition("g"); !strings.Contains(s, "deleted during the calls of extenders") || strings.Contains(s, "preempting") {
+	if s := c.groupCondition("g"); !strings.Contains(s, "deleted during the calls of extenders") ||
+		strings.Contains(s, "preempting") {
 		t.Errorf("the group's condition is %q", s)
 	}
 	if got := c.remainingPods(); got != "later low" {

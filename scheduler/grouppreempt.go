@@ -26,7 +26,8 @@ func (a *groupAttempt) runPostFilter(ctx context.Context) {
 				a.metrics.preemptions.Inc()
 			}
 			nominated, message := p.PodGroupPostFilter(ctx, at)
-			a.nominated, a.message = nominated, message
+			a.nominated = nominated
+			a.message = message
 			if len(nominated) > 0 {
 				return nil
 			}
@@ -38,7 +39,9 @@ func (a *groupAttempt) runPostFilter(ctx context.Context) {
 // postFilterInput returns the attempt for the PostFilter plugins.
 func (a *groupAttempt) postFilterInput(ctx context.Context) *framework.GroupAttempt {
 	at := &framework.GroupAttempt{
-		Group: a.group, NominatedBefore: a.s.cache.Nominated, Nodes: a.s.cache.Refresh().Nodes,
+		Group:           a.group,
+		NominatedBefore: a.s.cache.Nominated,
+		Nodes:           a.s.cache.Refresh().Nodes,
 		DryRunWithout: func(gone func(*state.PodInfo) bool) (framework.GroupDryRun, *framework.Status) {
 			return a.dryRunWithout(ctx, gone)
 		},
@@ -53,7 +56,8 @@ func (a *groupAttempt) postFilterInput(ctx context.Context) *framework.GroupAtte
 	return at
 }
 
-// maxReprieveChecks is the maximum number of times that the filters run for a pod to find out which victims can be reprieved.
+// maxReprieveChecks is the maximum number of times that the filters run for a pod to find out which victims can be
+// reprieved.
 const maxReprieveChecks = 20_000
 
 // groupDryRun is a copy of the cluster's state in which the group is placed.
@@ -64,16 +68,23 @@ type groupDryRun struct {
 	pods            []*state.PodInfo
 	nodes           map[types.UID]string
 	extenderResults map[types.UID]*framework.ExtenderResults // by pod
-	crossNode       bool                                     // the scheduling of a pod of the group depends on pods on other nodes
-	checksLeft      int
+	// the scheduling of a pod of the group depends on pods on other nodes
+	crossNode  bool
+	checksLeft int
 }
 
-// dryRunWithout places the group in a copy of the cluster without the pods for which removed returns true. It calls the extenders as for the group
-// itself: otherwise pods would be evicted for a group that the extenders refuse.
-func (a *groupAttempt) dryRunWithout(ctx context.Context, gone func(*state.PodInfo) bool) (framework.GroupDryRun, *framework.Status) {
+// dryRunWithout places the group in a copy of the cluster without the pods for which removed returns true. It calls the
+// extenders as for the group itself: otherwise pods would be evicted for a group that the extenders refuse.
+func (a *groupAttempt) dryRunWithout(
+	ctx context.Context, gone func(*state.PodInfo) bool,
+) (framework.GroupDryRun, *framework.Status) {
 	t := a.newDryRun(gone)
-	scheduled, status := a.scheduled, a.status
-	defer func() { a.scheduled, a.status = scheduled, status }()
+	scheduled := a.scheduled
+	status := a.status
+	defer func() {
+		a.scheduled = scheduled
+		a.status = status
+	}()
 	if err := t.place(ctx); err != nil {
 		return nil, framework.NewStatus(preempt.Name, framework.Failed, err.Error())
 	}
@@ -86,13 +97,18 @@ func (a *groupAttempt) dryRunWithout(ctx context.Context, gone func(*state.PodIn
 	return t, nil
 }
 
-// newDryRun returns a copy of the cluster without the pods for which removed returns true. The group is not placed in it yet.
+// newDryRun returns a copy of the cluster without the pods for which removed returns true. The group is not placed in
+// it yet.
 func (a *groupAttempt) newDryRun(gone func(*state.PodInfo) bool) *groupDryRun {
 	t := &groupDryRun{
-		a: a, engine: framework.NewEngine(a.Profile, a.s.cfg.Parallelism, uint64(a.start.UnixNano())), //nolint:gosec // any seed will do
-		cache: a.s.cache.Clone(gone), nodes: map[types.UID]string{}, checksLeft: maxReprieveChecks,
+		a:          a,
+		engine:     framework.NewEngine(a.Profile, a.s.cfg.Parallelism, uint64(a.start.UnixNano())), // any seed will do
+		cache:      a.s.cache.Clone(gone),
+		nodes:      map[types.UID]string{},
+		checksLeft: maxReprieveChecks,
 	}
-	a.s.cache.EachNominated(func(p *state.PodInfo, node string) { // the resources for which other pods are nominated are not free
+	// the resources for which other pods are nominated are not free
+	a.s.cache.EachNominated(func(p *state.PodInfo, node string) {
 		if p.Priority >= a.group.Priority() && !a.isMember(p) {
 			_ = t.cache.Assume(p, node) // an error means that it is on a node already
 		}
@@ -100,10 +116,12 @@ func (a *groupAttempt) newDryRun(gone func(*state.PodInfo) bool) *groupDryRun {
 	return t
 }
 
-// place gives nodes of the copy to as many pods of the group as it can. The attempt's status says whether they are enough.
+// place gives nodes of the copy to as many pods of the group as it can. The attempt's status says whether they are
+// enough.
 func (t *groupDryRun) place(ctx context.Context) error {
 	a := t.a
-	a.scheduled, a.remaining = a.group.Scheduled, len(a.members)
+	a.scheduled = a.group.Scheduled
+	a.remaining = len(a.members)
 	proceed := a.feasible()
 	for _, m := range a.members {
 		if !proceed {
@@ -122,7 +140,8 @@ func (t *groupDryRun) place(ctx context.Context) error {
 				return err
 			}
 			a.scheduled++
-			t.pods, t.nodes[pod.Pod.UID] = append(t.pods, pod), at.Chosen.Name
+			t.pods = append(t.pods, pod)
+			t.nodes[pod.Pod.UID] = at.Chosen.Name
 			t.crossNode = t.crossNode || dependsOnOtherNodes(pod)
 		}
 		proceed = a.feasible()
@@ -132,7 +151,8 @@ func (t *groupDryRun) place(ctx context.Context) error {
 
 // dependsOnOtherNodes reports whether pods on other nodes may influence the scheduling of a pod.
 func dependsOnOtherNodes(p *state.PodInfo) bool {
-	return len(p.Affinity)+len(p.AntiAffinity)+len(p.Pod.Spec.TopologySpreadConstraints)+len(p.Pod.Spec.ResourceClaims)+len(p.Pod.Spec.Volumes) > 0
+	return len(p.Affinity)+len(p.AntiAffinity)+len(p.Pod.Spec.TopologySpreadConstraints)+len(p.Pod.Spec.ResourceClaims)+
+		len(p.Pod.Spec.Volumes) > 0
 }
 
 // Nodes implements framework.GroupTrial.

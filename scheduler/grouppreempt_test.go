@@ -52,12 +52,16 @@ func (c *cluster) remainingPods() string {
 	return strings.Join(names, " ")
 }
 
-// TestGangPreempts: as few and as unimportant pods go as the whole gang needs, none if that is not enough, and groups that say so go whole.
+// TestGangPreempts: as few and as unimportant pods go as the whole gang needs, none if that is not enough, and groups
+// that say so go whole.
 func TestGangPreempts(t *testing.T) {
 	high := schedtest.Priority(100)
 	budget := &policyv1.PodDisruptionBudget{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "b"},
-		Spec:       policyv1.PodDisruptionBudgetSpec{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "kept"}}, MinAvailable: new(intstr.FromInt32(1))},
+		Spec: policyv1.PodDisruptionBudgetSpec{
+			Selector:     &metav1.LabelSelector{MatchLabels: map[string]string{"app": "kept"}},
+			MinAvailable: new(intstr.FromInt32(1)),
+		},
 	}
 	for name, tt := range map[string]struct {
 		least   int32
@@ -68,32 +72,49 @@ func TestGangPreempts(t *testing.T) {
 		stands  string
 	}{
 		"spares who may stay": {
-			2, members("g", 2, "3", high), []runtime.Object{low("a", "n1", "3"), low("b", "n1", "1"), low("c", "n2", "1"), low("d", "n2", "3")}, 2, "b c", "True Scheduled",
+			2, members("g", 2, "3", high), []runtime.Object{low("a", "n1", "3"), low("b", "n1", "1"), low("c", "n2",
+				"1"), low("d", "n2", "3")}, 2, "b c", "True Scheduled",
 		},
 		"spares the more important": {
-			1, members("g", 1, "4", high), []runtime.Object{low("a", "n1", "4", schedtest.Priority(7)), low("b", "n2", "4", schedtest.Priority(3))}, 1, "a|b", "True Scheduled",
+			1, members("g", 1, "4", high), []runtime.Object{low("a", "n1", "4", schedtest.Priority(7)), low("b", "n2",
+				"4", schedtest.Priority(3))}, 1, "a|b", "True Scheduled",
 		},
 		"in vain": {
-			3, members("g", 3, "3", high), []runtime.Object{low("a", "n1", "3"), low("d", "n2", "3")}, 0, "a d",
-			"False Unschedulable: minCount (3) cannot be satisfied: 0 scheduled, 2 remaining, pod group preemption: minCount (3) cannot be satisfied: 2 scheduled, 0 remaining",
+			3, members("g", 3, "3", high),
+			[]runtime.Object{low("a", "n1", "3"), low("d", "n2", "3")},
+			0, "a d",
+			"False Unschedulable: minCount (3) cannot be satisfied: 0 scheduled, 2 remaining, pod group preemption: " +
+				"minCount (3) cannot be satisfied: 2 scheduled, 0 remaining",
 		},
 		"nobody is less important": {
-			2, members("g", 2, "3", high), []runtime.Object{low("a", "n1", "3", high), low("d", "n2", "3", high)}, 0, "a d",
-			"False Unschedulable: minCount (2) cannot be satisfied: 0 scheduled, 1 remaining, pod group preemption: No preemption victims found for incoming preemptor",
+			2, members("g", 2, "3", high),
+			[]runtime.Object{low("a", "n1", "3", high), low("d", "n2", "3", high)},
+			0,
+			"a d",
+			"False Unschedulable: minCount (2) cannot be satisfied: 0 scheduled, 1 remaining, pod group preemption: " +
+				"No preemption victims found for incoming preemptor",
 		},
 		"never": {
-			2, members("g", 2, "3", high, schedtest.With(func(s *corev1.PodSpec) { s.PreemptionPolicy = new(corev1.PreemptNever) })), []runtime.Object{low("a", "n1", "3"), low("d", "n2", "3")}, 0, "a d",
-			"False Unschedulable: minCount (2) cannot be satisfied: 0 scheduled, 1 remaining, pod group preemption: not eligible due to preemptionPolicy=Never.",
+			2, members("g", 2, "3", high, schedtest.With(func(s *corev1.PodSpec) {
+				s.PreemptionPolicy = new(corev1.PreemptNever)
+			})),
+			[]runtime.Object{low("a", "n1", "3"), low("d", "n2", "3")},
+			0, "a d",
+			"False Unschedulable: minCount (2) cannot be satisfied: 0 scheduled, 1 remaining, pod group preemption: " +
+				"not eligible due to preemptionPolicy=Never.",
 		},
 		"a group goes whole": {
-			2, members("g", 2, "3", high), []runtime.Object{whole(gang("w", 1)), low("a", "n1", "3", inGroup("w")), low("b", "n1", "1", inGroup("w")), low("c", "n2", "1"), low("d", "n2", "3")}, 2, "c", "True Scheduled",
+			2, members("g", 2, "3", high), []runtime.Object{whole(gang("w", 1)), low("a", "n1", "3", inGroup("w")), low(
+				"b", "n1", "1", inGroup("w")), low("c", "n2", "1"), low("d", "n2", "3")}, 2, "c", "True Scheduled",
 		},
 		"a group of single pods": {
-			2, members("g", 2, "3", high), []runtime.Object{gang("w", 1), low("a", "n1", "3", inGroup("w")), low("b", "n1", "1", inGroup("w")), low("c", "n2", "1"), low("d", "n2", "3")}, 2, "b c", "True Scheduled",
+			2, members("g", 2, "3", high), []runtime.Object{gang("w", 1), low("a", "n1", "3", inGroup("w")), low("b",
+				"n1", "1", inGroup("w")), low("c", "n2", "1"), low("d", "n2", "3")}, 2, "b c", "True Scheduled",
 		},
 		"budget": {
 			2, members("g", 2, "2", high), []runtime.Object{
-				budget, low("a", "n1", "2", schedtest.Labelled("app", "kept")), low("b", "n1", "2", schedtest.Priority(9)), low("c", "n2", "4"),
+				budget, low("a", "n1", "2", schedtest.Labelled("app", "kept")),
+				low("b", "n1", "2", schedtest.Priority(9)), low("c", "n2", "4"),
 			}, 2, "a", "True Scheduled",
 		},
 	} {
@@ -103,7 +124,8 @@ func TestGangPreempts(t *testing.T) {
 				settle() // the fake server loses what happens between an informer's list and its watch
 				c.add(append(tt.gang, important(gang("g", tt.least), 100))...)
 				settle()
-				if n, left, s := c.countBound("g-"), c.remainingPods(), c.groupCondition("g"); n != tt.bound || !slices.Contains(strings.Split(tt.left, "|"), left) || s != tt.stands {
+				if n, left, s := c.countBound("g-"), c.remainingPods(), c.groupCondition("g"); n != tt.bound ||
+					!slices.Contains(strings.Split(tt.left, "|"), left) || s != tt.stands {
 					t.Errorf("%d bound, left %q, group %q; want %d, %q, %q", n, left, s, tt.bound, tt.left, tt.stands)
 				}
 			})
@@ -117,7 +139,9 @@ func TestGangWaitsForVictims(t *testing.T) {
 		var objs []runtime.Object
 		for i := range 4 {
 			n := fmt.Sprint("n", i)
-			objs = append(objs, low("a"+n, n, "3", func(p *corev1.Pod) { p.Finalizers = []string{"example.com/slow"} }), schedtest.Node(n))
+			objs = append(objs, low("a"+n, n, "3", func(p *corev1.Pod) {
+				p.Finalizers = []string{"example.com/slow"}
+			}), schedtest.Node(n))
 		}
 		c := startGroups(t)
 		c.keepFinalizers()

@@ -23,37 +23,48 @@ import (
 	"keelson/scheduler/state"
 )
 
-// writeCondition writes the result of the attempt to the group's status. Once a group has been scheduled, the condition stays True.
+// writeCondition writes the result of the attempt to the group's status. Once a group has been scheduled, the condition
+// stays True.
 func (a *groupAttempt) writeCondition(ctx context.Context, status metav1.ConditionStatus, reason, message string) {
 	g := a.group.Object
 	if g == nil {
 		return
 	}
 	old := apimeta.FindStatusCondition(g.Status.Conditions, schedulingv1beta1.PodGroupInitiallyScheduled)
-	scheduledBefore := old != nil && old.Status == metav1.ConditionTrue || a.s.conditions.wasScheduled(a.key, g.UID, status == metav1.ConditionTrue)
+	scheduledBefore := old != nil && old.Status == metav1.ConditionTrue || a.s.conditions.wasScheduled(a.key, g.UID,
+		status == metav1.ConditionTrue)
 	if scheduledBefore && status != metav1.ConditionTrue {
 		return
 	}
 	next := g.DeepCopy()
 	if !apimeta.SetStatusCondition(&next.Status.Conditions, metav1.Condition{
-		Type: schedulingv1beta1.PodGroupInitiallyScheduled, Status: status, Reason: reason, Message: message, ObservedGeneration: g.Generation,
+		Type:               schedulingv1beta1.PodGroupInitiallyScheduled,
+		Status:             status,
+		Reason:             reason,
+		Message:            message,
+		ObservedGeneration: g.Generation,
 	}) {
 		return
 	}
 	now := apimeta.FindStatusCondition(next.Status.Conditions, schedulingv1beta1.PodGroupInitiallyScheduled)
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": g.UID}, "status": map[string]any{"conditions": []metav1.Condition{*now}}})
+	patch, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"uid": g.UID},
+		"status":   map[string]any{"conditions": []metav1.Condition{*now}},
+	})
 	if err != nil {
 		return // no value here can fail to encode
 	}
 	a.s.conditions.write(ctx, a.s.enqueueWrite, a.key, func(ctx context.Context) {
-		_, err := a.s.client.SchedulingV1beta1().PodGroups(g.Namespace).Patch(ctx, g.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
+		_, err := a.s.client.SchedulingV1beta1().PodGroups(g.Namespace).Patch(ctx, g.Name,
+			types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
 		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) && ctx.Err() == nil {
 			a.s.log.Warn("cannot write the condition of a pod group", "podgroup", a.key, "err", err)
 		}
 	})
 }
 
-// groupWrites writes the newest condition of each group, one at a time, so that an older one never overwrites it. The zero value is empty.
+// groupWrites writes the newest condition of each group, one at a time, so that an older one never overwrites it. The
+// zero value is empty.
 type groupWrites struct {
 	mu      sync.Mutex
 	pending map[state.GroupKey]func(context.Context) // nil: a write is running, and no other is pending
@@ -80,7 +91,10 @@ func (w *groupWrites) forget(key state.GroupKey) {
 	delete(w.done, key)
 }
 
-func (w *groupWrites) write(ctx context.Context, later func(context.Context, func(context.Context)), key state.GroupKey, job func(context.Context)) {
+func (w *groupWrites) write(ctx context.Context, later func(context.Context, func(
+	context.Context,
+)), key state.GroupKey, job func(context.Context),
+) {
 	w.mu.Lock()
 	_, busy := w.pending[key]
 	if w.pending == nil {
@@ -108,7 +122,8 @@ func (w *groupWrites) next(key state.GroupKey) func(context.Context) {
 	return job
 }
 
-var errNoGroups = errors.New("the server has no podgroups.scheduling.k8s.io/v1beta1: it needs the feature gate GenericWorkload, and the API server of Kubernetes also --runtime-config=scheduling.k8s.io/v1beta1=true")
+var errNoGroups = errors.New("the server has no podgroups.scheduling.k8s.io/v1beta1: it needs the feature gate " +
+	"GenericWorkload, and the API server of Kubernetes also --runtime-config=scheduling.k8s.io/v1beta1=true")
 
 // watchGroups watches pod groups, where the gate is on.
 func (s *Scheduler) watchGroups(f informers.SharedInformerFactory) ([]cache.DoneChecker, error) {
@@ -131,7 +146,9 @@ func (s *Scheduler) watchGroups(f informers.SharedInformerFactory) ([]cache.Done
 	}
 	inf := f.Scheduling().V1beta1().PodGroups().Informer()
 	reg, err := inf.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: func(o any) { s.setGroup(nil, o) }, UpdateFunc: s.setGroup, DeleteFunc: s.dropGroup,
+		AddFunc:    func(o any) { s.setGroup(nil, o) },
+		UpdateFunc: s.setGroup,
+		DeleteFunc: s.dropGroup,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("watch pod groups: %w", err)

@@ -10,9 +10,10 @@ import (
 	"keelson/scheduler/queue"
 )
 
-// lanes are the scheduler's two queues, each with a loop of its own. The embedded one is for most pods. The extender lane is for pods in
-// which an HTTP extender is interested, so that other pods do not wait for the extender. A pod stays in its lane until it leaves the queue.
-// Pods of a group wait in the first queue; a group with pods for an extender is handed over when it is popped (groupextenders.go).
+// lanes are the scheduler's two queues, each with a loop of its own. The embedded one is for most pods. The extender
+// lane is for pods in which an HTTP extender is interested, so that other pods do not wait for the extender. A pod
+// stays in its lane until it leaves the queue. Pods of a group wait in the first queue; a group with pods for an
+// extender is handed over when it is popped (groupextenders.go).
 type lanes struct {
 	*queue.Queue
 	extenderLane *queue.Queue           // nil: there are no extenders

@@ -42,48 +42,71 @@ func newMetrics() *metrics {
 	return &metrics{
 		attempts: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "scheduler_schedule_attempts_total",
-			Help: "Number of attempts to schedule pods, by the result. 'unschedulable' means a pod could not be scheduled, while 'error' means an internal scheduler problem.",
+			Help: "Number of attempts to schedule pods, by the result. 'unschedulable' means a pod could not be " +
+				"scheduled, while 'error' means an internal scheduler problem.",
 		}, []string{"result", "profile"}),
 		incoming: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "scheduler_queue_incoming_pods_total", Help: "Number of pods added to scheduling queues by event and queue type.",
+			Name: "scheduler_queue_incoming_pods_total",
+			Help: "Number of pods added to scheduling queues by event and queue type.",
 		}, []string{"event", "queue"}),
 		attemptDuration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "scheduler_scheduling_attempt_duration_seconds", Help: "Scheduling attempt latency in seconds (scheduling algorithm + binding)", Buckets: durations,
+			Name:    "scheduler_scheduling_attempt_duration_seconds",
+			Help:    "Scheduling attempt latency in seconds (scheduling algorithm + binding)",
+			Buckets: durations,
 		}, []string{"result", "profile"}),
 		extensionPointDuration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "scheduler_framework_extension_point_duration_seconds", Help: "Latency for running all plugins of a specific extension point.",
+			Name:    "scheduler_framework_extension_point_duration_seconds",
+			Help:    "Latency for running all plugins of a specific extension point.",
 			Buckets: prometheus.ExponentialBuckets(0.0001, 2, 12),
 		}, []string{"extension_point", "status", "profile"}),
 		pluginDuration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "scheduler_plugin_execution_duration_seconds", Help: "Duration for running a plugin at a specific extension point.",
+			Name:    "scheduler_plugin_execution_duration_seconds",
+			Help:    "Duration for running a plugin at a specific extension point.",
 			Buckets: prometheus.ExponentialBuckets(0.00001, 1.5, 20),
 		}, []string{"plugin", "extension_point", "status"}),
 		permitWait: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "scheduler_permit_wait_duration_seconds", Help: "Duration of waiting on permit.", Buckets: durations,
+			Name:    "scheduler_permit_wait_duration_seconds",
+			Help:    "Duration of waiting on permit.",
+			Buckets: durations,
 		}, []string{"result"}),
 		schedulingSLI: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "scheduler_pod_scheduling_sli_duration_seconds", Help: "E2e latency for a pod being scheduled, from the time the pod enters the scheduling queue and might involve multiple scheduling attempts.",
+			Name: "scheduler_pod_scheduling_sli_duration_seconds",
+			Help: "E2e latency for a pod being scheduled, from the time the pod enters the scheduling queue and " +
+				"might involve multiple scheduling attempts.",
 			Buckets: prometheus.ExponentialBuckets(0.01, 2, 20),
 		}, []string{"attempts"}),
 		algorithmDuration: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "scheduler_scheduling_algorithm_duration_seconds", Help: "Scheduling algorithm latency in seconds", Buckets: durations,
+			Name:    "scheduler_scheduling_algorithm_duration_seconds",
+			Help:    "Scheduling algorithm latency in seconds",
+			Buckets: durations,
 		}),
 		attemptsPerPod: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "scheduler_pod_scheduling_attempts", Help: "Number of attempts to successfully schedule a pod.", Buckets: prometheus.ExponentialBuckets(1, 2, 5),
+			Name:    "scheduler_pod_scheduling_attempts",
+			Help:    "Number of attempts to successfully schedule a pod.",
+			Buckets: prometheus.ExponentialBuckets(1, 2, 5),
 		}),
 		preemptionVictims: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "scheduler_preemption_victims", Help: "Number of selected preemption victims", Buckets: prometheus.ExponentialBuckets(1, 2, 7),
+			Name:    "scheduler_preemption_victims",
+			Help:    "Number of selected preemption victims",
+			Buckets: prometheus.ExponentialBuckets(1, 2, 7),
 		}),
 		preemptions: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "scheduler_preemption_attempts_total", Help: "Total preemption attempts in the cluster till now",
+			Name: "scheduler_preemption_attempts_total",
+			Help: "Total preemption attempts in the cluster till now",
 		}),
 		pendingDesc: prometheus.NewDesc("scheduler_pending_pods", "Number of pending pods, by the queue type. "+
-			"'active' means number of pods in activeQ; 'backoff' means number of pods in backoffQ; 'unschedulable' means number of pods in unschedulableEntities "+
-			"that the scheduler attempted to schedule and failed; 'gated' is the number of unschedulable pods that the scheduler never attempted to schedule because they are gated.",
+			"'active' means number of pods in activeQ; 'backoff' means number of pods in backoffQ; 'unschedulable' "+
+			"means number of pods in unschedulableEntities "+
+			"that the scheduler attempted to schedule and failed; 'gated' is the number of unschedulable pods that "+
+			"the scheduler never attempted to schedule because they are gated.",
 			[]string{"queue"}, nil),
-		cacheDesc: prometheus.NewDesc("scheduler_scheduler_cache_size", "Number of nodes, pods, and assumed (bound) pods in the scheduler cache.", []string{"type"}, nil),
-		unschedulableDesc: prometheus.NewDesc("scheduler_unschedulable_pods", "The number of unschedulable pods broken down by plugin name. "+
-			"A pod will increment the gauge for all plugins that caused it to not schedule and so this metric have meaning only when broken down by plugin.",
+		cacheDesc: prometheus.NewDesc("scheduler_scheduler_cache_size",
+			"Number of nodes, pods, and assumed (bound) pods in the scheduler cache.", []string{"type"}, nil),
+		unschedulableDesc: prometheus.NewDesc("scheduler_unschedulable_pods",
+			"The number of unschedulable pods broken down by plugin name. "+
+				"A pod will increment the gauge for all plugins that caused it to not schedule and so this metric "+
+				"have "+
+				"meaning only when broken down by plugin.",
 			[]string{"plugin", "profile"}, nil),
 		running: map[*Scheduler]struct{}{},
 	}
@@ -100,7 +123,10 @@ func (s *Scheduler) useOwnMetrics() {
 // Collectors returns the metrics of all schedulers of this process.
 func Collectors() []prometheus.Collector {
 	m := processMetrics()
-	return []prometheus.Collector{m.attempts, m.incoming, m.attemptDuration, m.extensionPointDuration, m.pluginDuration, m.permitWait, m.schedulingSLI, m.algorithmDuration, m.attemptsPerPod, m.preemptionVictims, m.preemptions, m}
+	return []prometheus.Collector{
+		m.attempts, m.incoming, m.attemptDuration, m.extensionPointDuration, m.pluginDuration, m.permitWait,
+		m.schedulingSLI, m.algorithmDuration, m.attemptsPerPod, m.preemptionVictims, m.preemptions, m,
+	}
 }
 
 // add includes the pods and nodes of s in the gauges until remove is called.
@@ -124,7 +150,12 @@ func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
 
 // Collect sums up the gauges of all running schedulers.
 func (m *metrics) Collect(ch chan<- prometheus.Metric) {
-	pending := map[queue.Place]int{queue.Active: 0, queue.Backoff: 0, queue.Unschedulable: 0, queue.Gated: 0}
+	pending := map[queue.Place]int{
+		queue.Active:        0,
+		queue.Backoff:       0,
+		queue.Unschedulable: 0,
+		queue.Gated:         0,
+	}
 	unschedulablePods := map[[2]string]int{}
 	cached := map[string]int{"nodes": 0, "pods": 0, "assumed_pods": 0}
 	m.mu.Lock()

@@ -17,7 +17,8 @@ import (
 	"keelson/scheduler/schedtest"
 )
 
-// counted are the values of all series with the least of labels that tells them apart; of histograms, how often something was observed.
+// counted are the values of all series with the least of labels that tells them apart; of histograms, how often
+// something was observed.
 func counted(t *testing.T) map[string]float64 {
 	t.Helper()
 	r := prometheus.NewRegistry()
@@ -35,7 +36,8 @@ func counted(t *testing.T) map[string]float64 {
 					labels = append(labels, l.GetValue())
 				}
 			}
-			out[strings.TrimPrefix(f.GetName(), "scheduler_")+fmt.Sprint(labels)] += m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
+			out[strings.TrimPrefix(f.GetName(), "scheduler_")+fmt.Sprint(labels)] += m.GetCounter().GetValue() +
+				m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
 		}
 	}
 	return out
@@ -48,7 +50,8 @@ func TestMetrics(t *testing.T) {
 		gated := schedtest.Pod("gated")
 		gated.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "example.com/later"}}
 		before := counted(t)
-		c := start(t, schedtest.Node("node-1"), schedtest.Pod("fits"), schedtest.Pod("big", schedtest.Requests("1", "64Gi")), gated)
+		c := start(t, schedtest.Node("node-1"), schedtest.Pod("fits"),
+			schedtest.Pod("big", schedtest.Requests("1", "64Gi")), gated)
 		time.Sleep(time.Second)
 		c.refuse.Store(true)
 		if err := c.Tracker().Add(schedtest.Pod("unlucky")); err != nil {
@@ -57,17 +60,33 @@ func TestMetrics(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		after := counted(t)
 		for series, want := range map[string]float64{
-			"schedule_attempts_total[scheduled]": 2, "schedule_attempts_total[unschedulable]": 1, "schedule_attempts_total[error]": 1,
-			"scheduling_attempt_duration_seconds[scheduled]": 2, "scheduling_algorithm_duration_seconds[]": 4,
-			"pod_scheduling_attempts[]": 2, "pod_scheduling_sli_duration_seconds[1]": 1, "pod_scheduling_sli_duration_seconds[2]": 1,
-			"pending_pods[unschedulable]": 1, "pending_pods[gated]": 1, "pending_pods[active]": 0, "pending_pods[backoff]": 0,
-			"unschedulable_pods[NodeResourcesFit]": 1, "unschedulable_pods[SchedulingGates]": 1,
-			"scheduler_cache_size[nodes]": 1, "scheduler_cache_size[pods]": 2, "scheduler_cache_size[assumed_pods]": 0,
-			"queue_incoming_pods_total[PodAdd active]": 3, "queue_incoming_pods_total[PodAdd gated]": 1,
-			"queue_incoming_pods_total[ScheduleAttemptFailure unschedulable]": 1, "queue_incoming_pods_total[ScheduleAttemptFailure backoff]": 1,
-			"framework_extension_point_duration_seconds[Bind Success]": 2, "framework_extension_point_duration_seconds[Bind Error]": 1,
-			"framework_extension_point_duration_seconds[Filter Unschedulable]": 1, "framework_extension_point_duration_seconds[PostFilter Unschedulable]": 1,
-			"preemption_attempts_total[]": 1, "preemption_victims[]": 0,
+			"schedule_attempts_total[scheduled]":                                   2,
+			"schedule_attempts_total[unschedulable]":                               1,
+			"schedule_attempts_total[error]":                                       1,
+			"scheduling_attempt_duration_seconds[scheduled]":                       2,
+			"scheduling_algorithm_duration_seconds[]":                              4,
+			"pod_scheduling_attempts[]":                                            2,
+			"pod_scheduling_sli_duration_seconds[1]":                               1,
+			"pod_scheduling_sli_duration_seconds[2]":                               1,
+			"pending_pods[unschedulable]":                                          1,
+			"pending_pods[gated]":                                                  1,
+			"pending_pods[active]":                                                 0,
+			"pending_pods[backoff]":                                                0,
+			"unschedulable_pods[NodeResourcesFit]":                                 1,
+			"unschedulable_pods[SchedulingGates]":                                  1,
+			"scheduler_cache_size[nodes]":                                          1,
+			"scheduler_cache_size[pods]":                                           2,
+			"scheduler_cache_size[assumed_pods]":                                   0,
+			"queue_incoming_pods_total[PodAdd active]":                             3,
+			"queue_incoming_pods_total[PodAdd gated]":                              1,
+			"queue_incoming_pods_total[ScheduleAttemptFailure unschedulable]":      1,
+			"queue_incoming_pods_total[ScheduleAttemptFailure backoff]":            1,
+			"framework_extension_point_duration_seconds[Bind Success]":             2,
+			"framework_extension_point_duration_seconds[Bind Error]":               1,
+			"framework_extension_point_duration_seconds[Filter Unschedulable]":     1,
+			"framework_extension_point_duration_seconds[PostFilter Unschedulable]": 1,
+			"preemption_attempts_total[]":                                          1,
+			"preemption_victims[]":                                                 0,
 		} {
 			if got := after[series] - before[series]; got != want {
 				t.Errorf("%s: %v, want %v", series, got, want)
@@ -76,12 +95,17 @@ func TestMetrics(t *testing.T) {
 	})
 }
 
-// TestPluginDurations: the plugins of one in ten attempts are measured, at each extension point; and how long a pod waits on Permit.
+// TestPluginDurations: the plugins of one in ten attempts are measured, at each extension point; and how long a pod
+// waits on Permit.
 func TestPluginDurations(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		before := counted(t)
 		h := &holds{}
-		c := startWith(t, with(framework.Registry{"Holds": func(_ any, handle *framework.Handle) (framework.Plugin, error) { h.Handle = handle; return h, nil }}), schedtest.Node("a"))
+		c := startWith(t,
+			with(framework.Registry{"Holds": func(_ any, handle *framework.Handle) (framework.Plugin, error) {
+				h.Handle = handle
+				return h, nil
+			}}), schedtest.Node("a"))
 		c.bring(schedtest.Pod("fits", schedtest.Labelled("hold", "yes")))
 		for _, w := range h.Waiting.All() {
 			w.Allow("Holds")
@@ -93,11 +117,21 @@ func TestPluginDurations(t *testing.T) {
 		c.bring(schedtest.Pod("big", schedtest.Requests("64", "")))
 		after := counted(t)
 		for series, want := range map[string]float64{
-			"PreFilter NodePorts Skip": 2, "PreFilter NodeResourcesFit Success": 2, "Filter NodeResourcesFit Success": 1, "Filter NodeResourcesFit UnschedulableAndUnresolvable": 1,
-			"PreScore NodeResourcesFit Success": 1, "PreScore NodeAffinity Skip": 1, "Score NodeResourcesFit Success": 1, "Reserve VolumeBinding Success": 1, "Permit Holds Success": 1,
-			"PreBind VolumeBinding Success": 1, "Bind DefaultBinder Success": 1, "PostFilter DefaultPreemption Unschedulable": 1,
+			"PreFilter NodePorts Skip":                             2,
+			"PreFilter NodeResourcesFit Success":                   2,
+			"Filter NodeResourcesFit Success":                      1,
+			"Filter NodeResourcesFit UnschedulableAndUnresolvable": 1,
+			"PreScore NodeResourcesFit Success":                    1,
+			"PreScore NodeAffinity Skip":                           1,
+			"Score NodeResourcesFit Success":                       1,
+			"Reserve VolumeBinding Success":                        1,
+			"Permit Holds Success":                                 1,
+			"PreBind VolumeBinding Success":                        1,
+			"Bind DefaultBinder Success":                           1,
+			"PostFilter DefaultPreemption Unschedulable":           1,
 		} {
-			if got := after["plugin_execution_duration_seconds["+series+"]"] - before["plugin_execution_duration_seconds["+series+"]"]; got != want {
+			if got := after["plugin_execution_duration_seconds["+series+
+				"]"] - before["plugin_execution_duration_seconds["+series+"]"]; got != want {
 				t.Errorf("%s: %v, want %v", series, got, want)
 			}
 		}

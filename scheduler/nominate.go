@@ -33,7 +33,8 @@ func (s *Scheduler) nominate(pod *state.PodInfo, node string) {
 	}
 }
 
-// clearNomination removes a pod's nomination. Unless the pod is on that node, other pods can use the resources that were kept for it.
+// clearNomination removes a pod's nomination. Unless the pod is on that node, other pods can use the resources that
+// were kept for it.
 func (s *Scheduler) clearNomination(pod *corev1.Pod) {
 	node := s.cache.Unnominate(pod.UID)
 	if node == "" {
@@ -60,8 +61,8 @@ func (s *Scheduler) resourcesFreed(pod *corev1.Pod, node string) {
 	}
 }
 
-// activateIfVictimsGone makes the queue try a nominated pod again when the last of its victims is gone, even if another pod has taken the
-// resources: then the pod needs another node.
+// activateIfVictimsGone makes the queue try a nominated pod again when the last of its victims is gone, even if another
+// pod has taken the resources: then the pod needs another node.
 func (s *Scheduler) activateIfVictimsGone(p *state.PodInfo, view *state.NodeView) {
 	left := func(o *state.PodInfo) bool { return o.Priority < p.Priority && o.Pod.DeletionTimestamp != nil }
 	if !s.evictions.Pending(p.Pod.UID) && !slices.ContainsFunc(view.Node.Pods, left) {
@@ -86,21 +87,26 @@ func (s *Scheduler) evictionsDone(pod *corev1.Pod, err error) {
 	}
 }
 
-// writeExpectedNode writes the node of a pod whose binding may take long to status.nominatedNodeName, as kube-scheduler does: for other
-// programs, and for a scheduler that takes over meanwhile. The API server clears it with the binding.
+// writeExpectedNode writes the node of a pod whose binding may take long to status.nominatedNodeName, as kube-scheduler
+// does: for other programs, and for a scheduler that takes over meanwhile. The API server clears it with the binding.
 func (s *Scheduler) writeExpectedNode(ctx context.Context, c *bindingCycle) {
 	pod := c.pod.Pod
 	if pod.Status.NominatedNodeName == c.node {
 		return
 	}
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": pod.UID}, "status": map[string]any{"nominatedNodeName": c.node}})
+	patch, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"uid": pod.UID},
+		"status":   map[string]any{"nominatedNodeName": c.node},
+	})
 	if err != nil {
 		return // no value here can fail to encode
 	}
-	now, err := s.client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
+	now, err := s.client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, patch,
+		metav1.PatchOptions{}, "status")
 	if err != nil {
 		if !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) && ctx.Err() == nil {
-			s.log.Warn("cannot write the expected node of a pod", "pod", pod.Namespace+"/"+pod.Name, "node", c.node, "err", err)
+			s.log.Warn("cannot write the expected node of a pod", "pod", pod.Namespace+"/"+pod.Name, "node", c.node,
+				"err", err)
 		}
 		return
 	}

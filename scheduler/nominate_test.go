@@ -80,7 +80,8 @@ func TestWaitsForItsLastVictim(t *testing.T) {
 		c.leaveSlowly()
 		for _, name := range []string{"a", "b", "c", "d"} {
 			c.bring(schedtest.Pod(name, schedtest.On("node-1"), schedtest.Requests("1", "")))
-			c.bring(schedtest.Pod("other-"+name, schedtest.On("node-2"), schedtest.Requests("1", ""), schedtest.Priority(5)))
+			c.bring(schedtest.Pod("other-"+name, schedtest.On("node-2"), schedtest.Requests("1", ""),
+				schedtest.Priority(5)))
 		}
 		c.bring(schedtest.Pod("high", schedtest.Requests("4", ""), schedtest.Priority(10)))
 		if got := c.pod("high").Status.NominatedNodeName; got != "node-1" {
@@ -102,7 +103,8 @@ func TestWaitsForItsLastVictim(t *testing.T) {
 // TestRoomIsAnothers: a pod whose victims are gone looks elsewhere when something more important has taken their room.
 func TestRoomIsAnothers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := start(t, schedtest.Node("node-1"), schedtest.Node("node-2"), schedtest.Pod("low", schedtest.On("node-1"), schedtest.Requests("4", "")),
+		c := start(t, schedtest.Node("node-1"), schedtest.Node("node-2"),
+			schedtest.Pod("low", schedtest.On("node-1"), schedtest.Requests("4", "")),
 			schedtest.Pod("other", schedtest.On("node-2"), schedtest.Requests("4", ""), schedtest.Priority(5)))
 		c.leaveSlowly()
 		c.bring(schedtest.Pod("high", schedtest.Requests("4", ""), schedtest.Priority(10)))
@@ -137,7 +139,8 @@ func TestRoomIsGivenUp(t *testing.T) {
 // TestEvictionFails: a pod whose victim cannot be deleted is tried again.
 func TestEvictionFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := start(t, schedtest.Node("node-1"), schedtest.Pod("low", schedtest.On("node-1"), schedtest.Requests("4", "")))
+		c := start(t, schedtest.Node("node-1"),
+			schedtest.Pod("low", schedtest.On("node-1"), schedtest.Requests("4", "")))
 		var failed atomic.Bool
 		c.PrependReactor("delete", "pods", func(k8stesting.Action) (bool, runtime.Object, error) {
 			return failed.CompareAndSwap(false, true), nil, errors.New("the server is in a bad mood")
@@ -165,12 +168,16 @@ func (a *amidst) Reserve(_ context.Context, _ *framework.CycleState, p *state.Po
 
 func (*amidst) Unreserve(context.Context, *framework.CycleState, *state.PodInfo, string) {}
 
-// TestRoomOfATriedGroup: a pod leaves while a pod group that cannot be placed has the room beside it. Who needs both is told, and nobody else.
+// TestRoomOfATriedGroup: a pod leaves while a pod group that cannot be placed has the room beside it. Who needs both is
+// told, and nobody else.
 func TestRoomOfATriedGroup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		during := &amidst{pod: "g-0"}
 		plugin := with(framework.Registry{"Amidst": made(during)})
-		c := startWith(t, func(cfg *scheduler.Config) { groups(cfg); plugin(cfg) }, schedtest.Node("node-1"),
+		c := startWith(t, func(cfg *scheduler.Config) {
+			groups(cfg)
+			plugin(cfg)
+		}, schedtest.Node("node-1"),
 			schedtest.Pod("old", schedtest.On("node-1"), schedtest.Requests("2", "")))
 		c.bring(schedtest.Pod("waits", schedtest.Requests("3", "")))
 		c.bring(schedtest.Pod("large", schedtest.Requests("5", "")))

@@ -14,14 +14,21 @@ import (
 	"keelson/scheduler/policy/objects"
 )
 
-// newPolicies returns the Follower of SchedulingPolicy objects; nil: no profile uses policies, or there is no client for them.
+// newPolicies returns the Follower of SchedulingPolicy objects; nil: no profile uses policies, or there is no client
+// for them.
 func (s *Scheduler) newPolicies() *objects.Follower {
 	if s.cfg.Client.Dynamic == nil {
 		return nil
 	}
 	for _, p := range s.profiles {
 		if slices.ContainsFunc(p.Plugins, func(w framework.Weighted) bool { return w.Plugin.Name() == policy.Plugin }) {
-			return objects.New(objects.Config{Client: s.cfg.Client.Dynamic, Set: &s.activePolicies, OnChange: s.policyChanged, OnInvalid: s.policyInvalid, Log: s.log})
+			return objects.New(objects.Config{
+				Client:    s.cfg.Client.Dynamic,
+				Set:       &s.activePolicies,
+				OnChange:  s.policyChanged,
+				OnInvalid: s.policyInvalid,
+				Log:       s.log,
+			})
 		}
 	}
 	return nil
@@ -49,7 +56,8 @@ func (s *Scheduler) policyInvalid(obj *unstructured.Unstructured, message string
 	s.log.Warn("scheduling policy cannot be compiled", "policy", obj.GetName(), "error", message)
 	for _, p := range s.profiles {
 		if p.events != nil {
-			p.events.Eventf(obj, nil, corev1.EventTypeWarning, "InvalidPolicy", "Compiling", "%s", truncateNote(message))
+			p.events.Eventf(obj, nil, corev1.EventTypeWarning, "InvalidPolicy", "Compiling", "%s",
+				truncateNote(message))
 			return
 		}
 	}

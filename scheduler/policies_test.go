@@ -27,7 +27,9 @@ import (
 // policyObject is a SchedulingPolicy about pods with the label app: web.
 func policyObject(name string, generation int64, expression, message string) *unstructured.Unstructured {
 	return &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": "scheduling.keelson.dev/v1", "kind": "SchedulingPolicy", "metadata": map[string]any{"name": name, "uid": name, "generation": generation},
+		"apiVersion": "scheduling.keelson.dev/v1",
+		"kind":       "SchedulingPolicy",
+		"metadata":   map[string]any{"name": name, "uid": name, "generation": generation},
 		"spec": map[string]any{
 			"podSelector": map[string]any{"matchLabels": map[string]any{"app": "web"}},
 			"filters":     []any{map[string]any{"expression": expression, "message": message}},
@@ -36,14 +38,22 @@ func policyObject(name string, generation int64, expression, message string) *un
 }
 
 func policyServer(objs ...runtime.Object) dynamic.Interface {
-	definitions := schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
+	definitions := schema.GroupVersionResource{
+		Group:    "apiextensions.k8s.io",
+		Version:  "v1",
+		Resource: "customresourcedefinitions",
+	}
 	defined := &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": map[string]any{"name": policy.CRD},
-		"status": map[string]any{"conditions": []any{map[string]any{"type": "Established", "status": "True"}}},
+		"apiVersion": "apiextensions.k8s.io/v1",
+		"kind":       "CustomResourceDefinition",
+		"metadata":   map[string]any{"name": policy.CRD},
+		"status":     map[string]any{"conditions": []any{map[string]any{"type": "Established", "status": "True"}}},
 	}}
-	c := dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{
-		definitions: "CustomResourceDefinitionList", policy.Resource: "SchedulingPolicyList",
-	}, append(objs, defined)...)
+	c := dynamicfake.NewSimpleDynamicClientWithCustomListKinds(
+		runtime.NewScheme(), map[schema.GroupVersionResource]string{
+			definitions:     "CustomResourceDefinitionList",
+			policy.Resource: "SchedulingPolicyList",
+		}, append(objs, defined)...)
 	clienttest.Complete(&c.Fake, c.Tracker())
 	return c
 }
@@ -60,17 +70,23 @@ func (c *cluster) attempts(pod string) (n int) {
 	return n
 }
 
-// TestPolicyChangesWakePods: policies are in effect before the first pod is tried; a change of one wakes the pods that it is about, and no others.
+// TestPolicyChangesWakePods: policies are in effect before the first pod is tried; a change of one wakes the pods that
+// it is about, and no others.
 func TestPolicyChangesWakePods(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		dyn := policyServer(policyObject("ssd", 1, "node.labels['disk'] == 'ssd'", "needs an SSD"), policyObject("other", 1, "true", ""))
-		c := startWith(t, func(cfg *scheduler.Config) { cfg.Client.Dynamic = dyn }, schedtest.Node("node-1", schedtest.Labels("disk", "hdd")),
-			schedtest.Pod("web", schedtest.Labelled("app", "web")), schedtest.Pod("free"), schedtest.Pod("big", schedtest.Requests("1", "64Gi")),
+		dyn := policyServer(policyObject("ssd", 1, "node.labels['disk'] == 'ssd'", "needs an SSD"),
+			policyObject("other", 1, "true", ""))
+		c := startWith(t, func(cfg *scheduler.Config) { cfg.Client.Dynamic = dyn },
+			schedtest.Node("node-1", schedtest.Labels("disk", "hdd")),
+			schedtest.Pod("web", schedtest.Labelled("app", "web")), schedtest.Pod("free"), schedtest.Pod("big",
+				schedtest.Requests("1", "64Gi")),
 			schedtest.Pod("big-web", schedtest.Requests("1", "64Gi"), schedtest.Labelled("app", "web")))
 		synctest.Wait()
 		c.eventually("free", bound)
 		const want = "0/1 nodes are available: 1 node(s) refused by policy ssd: needs an SSD."
-		if cond := scheduledCondition(c.eventually("web", func(p *corev1.Pod) bool { return scheduledCondition(p) != nil })); !strings.HasPrefix(cond.Message, want) {
+		if cond := scheduledCondition(c.eventually("web", func(p *corev1.Pod) bool {
+			return scheduledCondition(p) != nil
+		})); !strings.HasPrefix(cond.Message, want) {
 			t.Errorf("message %q, want %q", cond.Message, want)
 		}
 		time.Sleep(20 * time.Second) // the backoff is over
@@ -106,9 +122,11 @@ func TestPolicyChangesWakePods(t *testing.T) {
 // TestPoliciesHearOfNodes: what a filter reads of a node wakes the pods that it refused; a heartbeat does not.
 func TestPoliciesHearOfNodes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		dyn := policyServer(policyObject("rack", 1, "node.annotations['rack'] == 'r1' && node.status.conditions.exists(c, c.type == 'Quiet')", ""))
+		dyn := policyServer(policyObject("rack", 1,
+			"node.annotations['rack'] == 'r1' && node.status.conditions.exists(c, c.type == 'Quiet')", ""))
 		node := schedtest.Node("node-1")
-		c := startWith(t, func(cfg *scheduler.Config) { cfg.Client.Dynamic = dyn }, node, schedtest.Pod("web", schedtest.Labelled("app", "web")))
+		c := startWith(t, func(cfg *scheduler.Config) { cfg.Client.Dynamic = dyn }, node,
+			schedtest.Pod("web", schedtest.Labelled("app", "web")))
 		synctest.Wait()
 		change := func(f func(*corev1.Node)) int {
 			t.Helper()

@@ -44,11 +44,12 @@ func newProfile(of *framework.Profile, parallelism int, binder *extender.Binder)
 	if err := of.Validate(); err != nil {
 		return nil, err
 	}
-	seed := uint64(time.Now().UnixNano()) //nolint:gosec // any will do
+	seed := uint64(time.Now().UnixNano()) // any will do
 	p := &profile{Profile: of, name: of.SchedulerName}
 	of.Observe = p.observePlugin
 	*p = profile{
-		Profile: of, name: of.SchedulerName,
+		Profile:           of,
+		name:              of.SchedulerName,
 		engine:            framework.NewEngine(of, parallelism, seed),
 		extenderEngine:    framework.NewEngine(of, parallelism, seed+1),
 		postFilter:        framework.PluginsAt[framework.PostFilterer](of, framework.AtPostFilter),
@@ -63,7 +64,8 @@ func newProfile(of *framework.Profile, parallelism int, binder *extender.Binder)
 		enqueueExtensions: framework.AllPlugins[framework.EnqueueExtensions](of),
 	}
 	if binder != nil {
-		p.bind, p.preBind = append([]framework.Binder{binder}, p.bind...), append(p.preBind, binder)
+		p.bind = append([]framework.Binder{binder}, p.bind...)
+		p.preBind = append(p.preBind, binder)
 	}
 	return p, nil
 }
@@ -87,7 +89,8 @@ func (s *Scheduler) makeProfiles() error {
 		if sort == "" {
 			sort = p.queueSort.Name()
 		} else if sort != p.queueSort.Name() {
-			return fmt.Errorf("profile %q: its queueSort plugin is %s, that of another profile is %s: all profiles must have the same", p.name, p.queueSort.Name(), sort)
+			return fmt.Errorf("profile %q: its queueSort plugin is %s, that of another profile is %s: all profiles "+
+				"must have the same", p.name, p.queueSort.Name(), sort)
 		}
 		s.profiles[p.name] = p
 	}
@@ -96,17 +99,30 @@ func (s *Scheduler) makeProfiles() error {
 
 // registry returns the factories of all plugins.
 func (s *Scheduler) registry() framework.Registry {
-	r := plugins.InTree(plugins.Options{Storage: s.storage, Policies: &s.activePolicies, Spread: plugins.PodTopologySpread{DefaultSelector: s.defaultSelector.selector}})
+	r := plugins.InTree(plugins.Options{
+		Storage:  s.storage,
+		Policies: &s.activePolicies,
+		Spread:   plugins.PodTopologySpread{DefaultSelector: s.defaultSelector.selector},
+	})
 	r[preempt.Name] = func(args any, _ *framework.Handle) (framework.Plugin, error) {
 		a, ok := args.(*configv1.DefaultPreemptionArgs)
 		if !ok {
 			return nil, fmt.Errorf("plugin %s: its arguments are a %T", preempt.Name, args)
 		}
 		return preempt.New(preempt.Config{
-			Client: s.client, Later: s.enqueueWrite, Budgets: s.listPDBs, ProcessExtenders: s.preemptWithExtenders, RecordPreempted: s.eventPreempted, Log: s.log,
-			Evictions: s.evictions, EvictionsDone: s.evictionsDone, Groups: s.groups, NodeOf: s.cache.Where,
+			Client:                      s.client,
+			Later:                       s.enqueueWrite,
+			Budgets:                     s.listPDBs,
+			ProcessExtenders:            s.preemptWithExtenders,
+			RecordPreempted:             s.eventPreempted,
+			Log:                         s.log,
+			Evictions:                   s.evictions,
+			EvictionsDone:               s.evictionsDone,
+			Groups:                      s.groups,
+			NodeOf:                      s.cache.Where,
 			ObserveVictims:              func(victims int) { s.metrics.preemptionVictims.Observe(float64(victims)) },
-			MinCandidateNodesPercentage: int(*a.MinCandidateNodesPercentage), MinCandidateNodesAbsolute: int(*a.MinCandidateNodesAbsolute),
+			MinCandidateNodesPercentage: int(*a.MinCandidateNodesPercentage),
+			MinCandidateNodesAbsolute:   int(*a.MinCandidateNodesAbsolute),
 		}), nil
 	}
 	r[dynamicresources.Name] = s.newDynamicResources
@@ -116,10 +132,19 @@ func (s *Scheduler) registry() framework.Registry {
 
 func (s *Scheduler) makePlugins(c *config.Profile, registry framework.Registry) (*framework.Profile, error) {
 	h := &framework.Handle{
-		Profile: c.SchedulerName, Client: s.client, Dynamic: s.cfg.Client.Dynamic, Informers: s.informers, Waiting: &s.waitingPods, Log: s.log,
+		Profile:     c.SchedulerName,
+		Client:      s.client,
+		Dynamic:     s.cfg.Client.Dynamic,
+		Informers:   s.informers,
+		Waiting:     &s.waitingPods,
+		Log:         s.log,
 		DeviceClass: func(name corev1.ResourceName) string { return s.deviceTracker.DeviceClass(name) },
 	}
-	of := &framework.Profile{SchedulerName: c.SchedulerName, Points: map[framework.Point][]framework.Weighted{}, PercentageOfNodesToScore: c.PercentageOfNodesToScore}
+	of := &framework.Profile{
+		SchedulerName:            c.SchedulerName,
+		Points:                   map[framework.Point][]framework.Weighted{},
+		PercentageOfNodesToScore: c.PercentageOfNodesToScore,
+	}
 	made := map[string]framework.Plugin{}
 	for _, name := range c.Plugins() {
 		factory, ok := registry[name]
@@ -155,15 +180,22 @@ func (s *Scheduler) profile(pod *corev1.Pod) *profile { return s.profiles[pod.Sp
 
 func (s *Scheduler) queueConfig() queue.Config {
 	c := queue.Config{
-		Profiles: map[string]queue.Rules{}, Entered: s.entered, Groups: s.groups != nil,
-		InitialBackoff: s.cfg.Configuration.InitialBackoff(), MaxBackoff: s.cfg.Configuration.MaxBackoff(),
+		Profiles:       map[string]queue.Rules{},
+		Entered:        s.entered,
+		Groups:         s.groups != nil,
+		InitialBackoff: s.cfg.Configuration.InitialBackoff(),
+		MaxBackoff:     s.cfg.Configuration.MaxBackoff(),
 	}
 	for name, p := range s.profiles {
-		r := queue.Rules{Gates: framework.PluginsAt[framework.PreEnqueuer](p.Profile, framework.AtPreEnqueue), Hints: map[string][]framework.ClusterEventWithHint{}}
+		r := queue.Rules{
+			Gates: framework.PluginsAt[framework.PreEnqueuer](p.Profile, framework.AtPreEnqueue),
+			Hints: map[string][]framework.ClusterEventWithHint{},
+		}
 		for _, e := range p.enqueueExtensions {
 			r.Hints[e.Name()] = e.EventsToRegister()
 		}
-		c.Profiles[name], c.Less = r, p.queueSort.Less
+		c.Profiles[name] = r
+		c.Less = p.queueSort.Less
 	}
 	return c
 }

@@ -29,8 +29,8 @@ const (
 // maxNoteLength is the maximum length of an event's note.
 const maxNoteLength = 1024
 
-// concurrentEvents is the maximum number of concurrent writes of events, so that bindings are not delayed. With maxPendingEvents waiting,
-// further events are dropped.
+// concurrentEvents is the maximum number of concurrent writes of events, so that bindings are not delayed. With
+// maxPendingEvents waiting, further events are dropped.
 const (
 	concurrentEvents = 1
 	maxPendingEvents = 20000
@@ -40,7 +40,8 @@ const (
 func (s *Scheduler) startEvents(ctx context.Context) (stop func(), err error) {
 	b := events.NewBroadcaster(&limitedSink{
 		inner:   &events.EventSinkImpl{Interface: s.client.EventsV1()},
-		writing: make(chan struct{}, concurrentEvents), pending: make(chan struct{}, maxPendingEvents),
+		writing: make(chan struct{}, concurrentEvents),
+		pending: make(chan struct{}, maxPendingEvents),
 	})
 	for name, p := range s.profiles {
 		p.events = b.NewRecorder(scheme.Scheme, name)
@@ -67,7 +68,10 @@ func (s *limitedSink) acquire(ctx context.Context) (release func(), err error) {
 	}
 	select {
 	case s.writing <- struct{}{}:
-		return func() { <-s.writing; <-s.pending }, nil
+		return func() {
+			<-s.writing
+			<-s.pending
+		}, nil
 	case <-ctx.Done():
 		<-s.pending
 		return nil, ctx.Err()
@@ -102,11 +106,13 @@ func (s *limitedSink) Patch(ctx context.Context, e *eventsv1.Event, data []byte)
 }
 
 func (s *Scheduler) eventScheduled(pod *corev1.Pod, node string) {
-	s.profile(pod).events.Eventf(pod, nil, corev1.EventTypeNormal, "Scheduled", "Binding", "Successfully assigned %s/%s to %s", pod.Namespace, pod.Name, node)
+	s.profile(pod).events.Eventf(pod, nil, corev1.EventTypeNormal, "Scheduled", "Binding",
+		"Successfully assigned %s/%s to %s", pod.Namespace, pod.Name, node)
 }
 
 func (s *Scheduler) eventPreempted(victim, preemptor *corev1.Pod, node string) {
-	s.profile(preemptor).events.Eventf(victim, preemptor, corev1.EventTypeNormal, "Preempted", "Preempting", "Preempted by pod %v on node %v", preemptor.UID, node)
+	s.profile(preemptor).events.Eventf(victim, preemptor, corev1.EventTypeNormal, "Preempted", "Preempting",
+		"Preempted by pod %v on node %v", preemptor.UID, node)
 }
 
 // eventExtender records an error of an extender that was ignored.
@@ -122,10 +128,11 @@ func truncateNote(message string) string {
 	return message
 }
 
-// report records an event that says why a pod has no node. It returns the job that writes the same to the pod's status; nil: the status says
-// it already.
+// report records an event that says why a pod has no node. It returns the job that writes the same to the pod's status;
+// nil: the status says it already.
 func (s *Scheduler) report(pod *corev1.Pod, reason, message, nominated string) func(context.Context) {
-	s.profile(pod).events.Eventf(pod, nil, corev1.EventTypeWarning, "FailedScheduling", "Scheduling", "%s", truncateNote(message))
+	s.profile(pod).events.Eventf(pod, nil, corev1.EventTypeWarning, "FailedScheduling", "Scheduling", "%s",
+		truncateNote(message))
 	patch := statusPatch(pod, reason, message, nominated)
 	if patch == nil {
 		return nil
@@ -136,24 +143,27 @@ func (s *Scheduler) report(pod *corev1.Pod, reason, message, nominated string) f
 			err = s.reportOnLive(ctx, pod, reason, message, nominated)
 		}
 		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) && ctx.Err() == nil {
-			s.log.Warn("cannot write the condition PodScheduled of a pod", "pod", pod.Namespace+"/"+pod.Name, "err", err)
+			s.log.Warn("cannot write the condition PodScheduled of a pod", "pod", pod.Namespace+"/"+pod.Name, "err",
+				err)
 		}
 	}
 }
 
 func (s *Scheduler) patchStatus(ctx context.Context, pod *corev1.Pod, patch []byte) error {
-	_, err := s.client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
+	_, err := s.client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, patch,
+		metav1.PatchOptions{}, "status")
 	return err
 }
 
-// reportOnLive patches the status of the server's current version of pod, unless the report is outdated: the pod has a node, another pod has
-// its name, or a later attempt has written the condition.
+// reportOnLive patches the status of the server's current version of pod, unless the report is outdated: the pod has a
+// node, another pod has its name, or a later attempt has written the condition.
 func (s *Scheduler) reportOnLive(ctx context.Context, pod *corev1.Pod, reason, message, nominated string) error {
 	live, err := s.client.CoreV1().Pods(pod.Namespace).Get(ctx, pod.Name, metav1.GetOptions{})
 	if err != nil {
 		return err
 	}
-	was, is := podkind.Condition(pod, corev1.PodScheduled), podkind.Condition(live, corev1.PodScheduled)
+	was := podkind.Condition(pod, corev1.PodScheduled)
+	is := podkind.Condition(live, corev1.PodScheduled)
 	if live.UID != pod.UID || live.Spec.NodeName != "" || !equality.Semantic.DeepEqual(was, is) {
 		return nil
 	}
@@ -168,8 +178,12 @@ func (s *Scheduler) reportOnLive(ctx context.Context, pod *corev1.Pod, reason, m
 func statusPatch(pod *corev1.Pod, reason, message, nominated string) []byte {
 	now := metav1.NewTime(time.Now())
 	cond := corev1.PodCondition{
-		Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: reason, Message: message,
-		LastTransitionTime: now, ObservedGeneration: pod.Generation,
+		Type:               corev1.PodScheduled,
+		Status:             corev1.ConditionFalse,
+		Reason:             reason,
+		Message:            message,
+		LastTransitionTime: now,
+		ObservedGeneration: pod.Generation,
 	}
 	same := false
 	for _, old := range pod.Status.Conditions {
@@ -194,8 +208,8 @@ func statusPatch(pod *corev1.Pod, reason, message, nominated string) []byte {
 	if len(status) == 0 {
 		return nil
 	}
-	// The patch is for the version of the pod in the attempt: a slow write must not change a pod that was bound since, by a later attempt or
-	// by this one if the response to its binding was lost.
+	// The patch is for the version of the pod in the attempt: a slow write must not change a pod that was bound since,
+	// by a later attempt or by this one if the response to its binding was lost.
 	meta := map[string]any{"uid": pod.UID, "resourceVersion": pod.ResourceVersion}
 	patch, err := json.Marshal(map[string]any{"metadata": meta, "status": status})
 	if err != nil {

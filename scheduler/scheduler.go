@@ -51,9 +51,11 @@ type Config struct {
 	// Marks receives Queued, Decision and Bind marks; nil is fine.
 	Marks *mark.Recorder
 	Log   *slog.Logger
-	// Parallelism is the maximum number of goroutines that filter nodes; 0: as in the Configuration, but at most one per CPU.
+	// Parallelism is the maximum number of goroutines that filter nodes; 0: as in the Configuration, but at most one
+	// per CPU.
 	Parallelism int
-	// LeaderElect makes Run wait for the lease of Election, by default kube-system/kube-scheduler, and end when it is lost.
+	// LeaderElect makes Run wait for the lease of Election, by default kube-system/kube-scheduler, and end when it is
+	// lost.
 	LeaderElect bool
 	Election    client.Election
 }
@@ -107,8 +109,15 @@ func New(cfg Config) (*Scheduler, error) {
 		cfg.Parallelism = min(runtime.GOMAXPROCS(0), int(*cfg.Configuration.Parallelism))
 	}
 	s := &Scheduler{
-		cfg: cfg, client: cfg.Client.Interface, cache: state.NewCache(), evictions: preempt.NewEvictions(), defaultSelector: &defaultSelector{},
-		writeJobs: make(chan func(context.Context), writers), extenderGroups: newGroupQueue(), log: cfg.Log, metrics: processMetrics(),
+		cfg:             cfg,
+		client:          cfg.Client.Interface,
+		cache:           state.NewCache(),
+		evictions:       preempt.NewEvictions(),
+		defaultSelector: &defaultSelector{},
+		writeJobs:       make(chan func(context.Context), writers),
+		extenderGroups:  newGroupQueue(),
+		log:             cfg.Log,
+		metrics:         processMetrics(),
 	}
 	if cfg.Gates.GenericWorkload {
 		s.groups = state.NewGroups()
@@ -131,8 +140,8 @@ func New(cfg Config) (*Scheduler, error) {
 	return s, nil
 }
 
-// Run schedules pods until ctx is done. It calls ready once the cluster's state is known and pods are being scheduled (or,
-// with leader election, once it is on standby).
+// Run schedules pods until ctx is done. It calls ready once the cluster's state is known and pods are being scheduled
+// (or, with leader election, once it is on standby).
 func (s *Scheduler) Run(ctx context.Context, ready func()) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -228,7 +237,9 @@ func (s *Scheduler) runAsLeader(ctx context.Context) error {
 		return fmt.Errorf("name of this machine: %w", err)
 	}
 	e := s.cfg.Election
-	e.Name, e.Identity, e.Component = cmp.Or(e.Name, "kube-scheduler"), host+"_"+uuid.NewString(), s.cfg.Configuration.Profiles[0].SchedulerName
+	e.Name = cmp.Or(e.Name, "kube-scheduler")
+	e.Identity = host + "_" + uuid.NewString()
+	e.Component = s.cfg.Configuration.Profiles[0].SchedulerName
 	return s.cfg.Client.Lead(ctx, e, func(ctx context.Context) error {
 		s.loop(ctx)
 		return nil
@@ -240,9 +251,20 @@ func (s *Scheduler) entered(pod *state.PodInfo, why string, to queue.Place, at t
 	if to != queue.Active {
 		return
 	}
-	s.cfg.Marks.Emit(mark.Mark{Step: mark.StepQueued, Component: "scheduler", At: at, Subject: subject(pod.Pod), Detail: &mark.Queued{Why: why}})
+	s.cfg.Marks.Emit(mark.Mark{
+		Step:      mark.StepQueued,
+		Component: "scheduler",
+		At:        at,
+		Subject:   subject(pod.Pod),
+		Detail:    &mark.Queued{Why: why},
+	})
 }
 
 func subject(p *corev1.Pod) mark.Subject {
-	return mark.Subject{Resource: "pods", Namespace: p.Namespace, Name: p.Name, UID: string(p.UID)}
+	return mark.Subject{
+		Resource:  "pods",
+		Namespace: p.Namespace,
+		Name:      p.Name,
+		UID:       string(p.UID),
+	}
 }

@@ -62,14 +62,19 @@ func startWith(t *testing.T, configure func(*scheduler.Config), objs ...runtime.
 		pod.Spec.NodeName = b.Target.Name
 		return true, b, c.Tracker().Update(corev1.SchemeGroupVersion.WithResource("pods"), pod, b.Namespace)
 	})
-	cfg := scheduler.Config{Client: &client.Client{Interface: c.Clientset}, Marks: mark.NewRecorder(c.listen), Parallelism: 1}
+	cfg := scheduler.Config{
+		Client:      &client.Client{Interface: c.Clientset},
+		Marks:       mark.NewRecorder(c.listen),
+		Parallelism: 1,
+	}
 	configure(&cfg)
 	s, err := scheduler.New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	done, ready := make(chan error, 1), make(chan struct{})
+	done := make(chan error, 1)
+	ready := make(chan struct{})
 	go func() { done <- s.Run(ctx, func() { close(ready) }) }() // ends with ctx
 	t.Cleanup(func() {
 		cancel()
@@ -142,15 +147,18 @@ func TestBindsAndMarks(t *testing.T) {
 }
 
 func TestSaysWhyNotAndTriesAgain(t *testing.T) {
-	c := start(t, schedtest.Node("node-1"), schedtest.Node("node-2", schedtest.Taint("gpu", "true", corev1.TaintEffectNoSchedule)),
+	c := start(t, schedtest.Node("node-1"),
+		schedtest.Node("node-2", schedtest.Taint("gpu", "true", corev1.TaintEffectNoSchedule)),
 		schedtest.Pod("big", schedtest.Requests("1", "64Gi")))
 	p := c.eventually("big", func(p *corev1.Pod) bool { return scheduledCondition(p) != nil })
 	cond := scheduledCondition(p)
 	const want = "0/2 nodes are available: 1 Insufficient memory, 1 node(s) had untolerated taint(s)."
-	if cond.Status != corev1.ConditionFalse || cond.Reason != corev1.PodReasonUnschedulable || !strings.HasPrefix(cond.Message, want) {
+	if cond.Status != corev1.ConditionFalse || cond.Reason != corev1.PodReasonUnschedulable ||
+		!strings.HasPrefix(cond.Message, want) {
 		t.Errorf("condition = %+v, want False Unschedulable %q", cond, want)
 	}
-	if _, err := c.CoreV1().Nodes().Create(t.Context(), schedtest.Node("node-3", schedtest.Allocatable(corev1.ResourceMemory, "128Gi")), metav1.CreateOptions{}); err != nil {
+	if _, err := c.CoreV1().Nodes().Create(t.Context(), schedtest.Node("node-3",
+		schedtest.Allocatable(corev1.ResourceMemory, "128Gi")), metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if got := c.eventually("big", bound).Spec.NodeName; got != "node-3" {
@@ -158,22 +166,35 @@ func TestSaysWhyNotAndTriesAgain(t *testing.T) {
 	}
 }
 
-// TestDeletedWhileItWaitsForItsVolume: the pod's claim never gets a volume; whoever deletes the pod ends the wait, silently.
+// TestDeletedWhileItWaitsForItsVolume: the pod's claim never gets a volume; whoever deletes the pod ends the wait,
+// silently.
 func TestDeletedWhileItWaitsForItsVolume(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		late, class := storagev1.VolumeBindingWaitForFirstConsumer, "late"
+		late := storagev1.VolumeBindingWaitForFirstConsumer
+		class := "late"
 		pod := schedtest.Pod("a", schedtest.Requests("1", "1Gi"), schedtest.With(func(s *corev1.PodSpec) {
-			s.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{
-				PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"},
-			}}}
+			s.Volumes = []corev1.Volume{{
+				Name: "v",
+				VolumeSource: corev1.VolumeSource{
+					PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"},
+				},
+			}}
 		}))
 		c := start(t, schedtest.Node("node-1"), pod,
-			&storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: class}, Provisioner: "example.com/slow", VolumeBindingMode: &late},
+			&storagev1.StorageClass{
+				ObjectMeta: metav1.ObjectMeta{
+					Name: class,
+				},
+				Provisioner:       "example.com/slow",
+				VolumeBindingMode: &late,
+			},
 			&corev1.PersistentVolumeClaim{
-				ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: "data", UID: "data"}, Spec: corev1.PersistentVolumeClaimSpec{StorageClassName: &class},
+				ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: "data", UID: "data"},
+				Spec:       corev1.PersistentVolumeClaimSpec{StorageClassName: &class},
 			})
 		time.Sleep(soon)
-		if p, err := c.CoreV1().PersistentVolumeClaims(pod.Namespace).Get(t.Context(), "data", metav1.GetOptions{}); err != nil || p.Annotations["volume.kubernetes.io/selected-node"] != "node-1" {
+		if p, err := c.CoreV1().PersistentVolumeClaims(pod.Namespace).Get(t.Context(), "data",
+			metav1.GetOptions{}); err != nil || p.Annotations["volume.kubernetes.io/selected-node"] != "node-1" {
 			t.Fatalf("the claim is %+v, %v; want node-1 to be chosen", p, err)
 		}
 		if err := c.CoreV1().Pods(pod.Namespace).Delete(t.Context(), pod.Name, metav1.DeleteOptions{}); err != nil {
@@ -186,7 +207,8 @@ func TestDeletedWhileItWaitsForItsVolume(t *testing.T) {
 		}
 		c.mu.Unlock()
 		// The room is free again, and nothing was said of a failure.
-		if _, err := c.CoreV1().Pods("default").Create(t.Context(), schedtest.Pod("b", schedtest.Requests("4", "1Gi")), metav1.CreateOptions{}); err != nil {
+		if _, err := c.CoreV1().Pods("default").Create(t.Context(), schedtest.Pod("b", schedtest.Requests("4", "1Gi")),
+			metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		c.eventually("b", bound)
@@ -224,7 +246,8 @@ func TestPreemptsAndSaysSo(t *testing.T) {
 	var patched bool
 	for _, a := range c.Actions() {
 		p, ok := a.(k8stesting.PatchAction)
-		patched = patched || ok && p.GetName() == "low" && strings.Contains(string(p.GetPatch()), `"reason":"PreemptionByScheduler"`)
+		patched = patched || ok && p.GetName() == "low" && strings.Contains(string(p.GetPatch()),
+			`"reason":"PreemptionByScheduler"`)
 	}
 	if !patched {
 		t.Error("the victim was not told: no DisruptionTarget condition")
@@ -235,11 +258,13 @@ func TestPreemptsAndSaysSo(t *testing.T) {
 func TestBindingFailsOnce(t *testing.T) {
 	c := start(t, schedtest.Node("node-1"))
 	c.refuse.Store(true)
-	if _, err := c.CoreV1().Pods("default").Create(t.Context(), schedtest.Pod("a", schedtest.Requests("4", "")), metav1.CreateOptions{}); err != nil {
+	if _, err := c.CoreV1().Pods("default").Create(t.Context(), schedtest.Pod("a", schedtest.Requests("4", "")),
+		metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	p := c.eventually("a", func(p *corev1.Pod) bool { return scheduledCondition(p) != nil })
-	if cond := scheduledCondition(p); cond.Reason != corev1.PodReasonSchedulerError || !strings.Contains(cond.Message, "bad mood") {
+	if cond := scheduledCondition(p); cond.Reason != corev1.PodReasonSchedulerError ||
+		!strings.Contains(cond.Message, "bad mood") {
 		t.Errorf("condition = %+v, want SchedulerError with the server's words", cond)
 	}
 	c.eventually("a", bound)

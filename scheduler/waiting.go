@@ -13,8 +13,8 @@ import (
 // errDeleted ends the binding cycle of a pod that is being deleted. It is neither logged nor reported.
 var errDeleted = errors.New("the pod is being deleted")
 
-// waitingBindings are the pods whose binding cycle waits on a goroutine of its own, for Permit or for a slow PreBind (volumes, devices). The
-// zero value is empty.
+// waitingBindings are the pods whose binding cycle waits on a goroutine of its own, for Permit or for a slow PreBind
+// (volumes, devices). The zero value is empty.
 type waitingBindings struct {
 	mu      sync.Mutex
 	cancels map[types.UID]context.CancelCauseFunc

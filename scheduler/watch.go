@@ -30,7 +30,8 @@ import (
 	"keelson/scheduler/state"
 )
 
-// watch starts the informers and waits until the cluster's state is in the cache; wait blocks until they have ended, after ctx is done.
+// watch starts the informers and waits until the cluster's state is in the cache; wait blocks until they have ended,
+// after ctx is done.
 func (s *Scheduler) watch(ctx context.Context) (wait func(), err error) {
 	rest := s.informers
 	pods := s.cfg.Client.Informers(0, client.Scope{Tweak: func(o *metav1.ListOptions) {
@@ -44,17 +45,25 @@ func (s *Scheduler) watch(ctx context.Context) (wait func(), err error) {
 		handler  cache.ResourceEventHandler
 	}{
 		{rest.Core().V1().Namespaces().Informer(), cache.ResourceEventHandlerFuncs{
-			AddFunc: s.setNamespace, UpdateFunc: func(_, o any) { s.setNamespace(o) }, DeleteFunc: s.dropNamespace,
+			AddFunc:    s.setNamespace,
+			UpdateFunc: func(_, o any) { s.setNamespace(o) },
+			DeleteFunc: s.dropNamespace,
 		}},
 		{rest.Core().V1().Nodes().Informer(), cache.ResourceEventHandlerFuncs{
-			AddFunc: func(o any) { s.setNode(nil, o) }, UpdateFunc: s.setNode, DeleteFunc: s.dropNode,
+			AddFunc:    func(o any) { s.setNode(nil, o) },
+			UpdateFunc: s.setNode,
+			DeleteFunc: s.dropNode,
 		}},
 		{coreinformers.New(pods.Scoped()).Pods().Informer(), cache.ResourceEventHandlerFuncs{
-			AddFunc: func(o any) { s.setPod(nil, o) }, UpdateFunc: s.setPod, DeleteFunc: s.dropPod,
+			AddFunc:    func(o any) { s.setPod(nil, o) },
+			UpdateFunc: s.setPod,
+			DeleteFunc: s.dropPod,
 		}},
 	}
 	synced := append(s.defaultSelector.setInformers(rest), s.watchPDBs(rest)...)
-	for _, more := range []func(informers.SharedInformerFactory) ([]cache.DoneChecker, error){s.watchStorage, s.watchGroups, s.watchPluginResources} {
+	for _, more := range []func(informers.SharedInformerFactory) ([]cache.DoneChecker, error){
+		s.watchStorage, s.watchGroups, s.watchPluginResources,
+	} {
 		done, err := more(rest)
 		if err != nil {
 			return nil, err
@@ -70,17 +79,27 @@ func (s *Scheduler) watch(ctx context.Context) (wait func(), err error) {
 	}
 	rest.Start(ctx.Done())
 	pods.Start(ctx.Done())
-	wait = func() { rest.Shutdown(); pods.Shutdown() }
+	wait = func() {
+		rest.Shutdown()
+		pods.Shutdown()
+	}
 	if s.custom != nil {
 		s.custom.Start(ctx.Done())
-		wait = func() { rest.Shutdown(); pods.Shutdown(); s.custom.Shutdown() }
+		wait = func() {
+			rest.Shutdown()
+			pods.Shutdown()
+			s.custom.Shutdown()
+		}
 	}
 	policies, err := s.watchPolicies(ctx)
 	if err != nil {
 		return nil, err
 	}
 	others := wait
-	wait = func() { others(); policies() }
+	wait = func() {
+		others()
+		policies()
+	}
 	if err := s.waitForSync(ctx, rest, synced); err != nil {
 		wait()
 		return nil, err
@@ -97,7 +116,9 @@ func (s *Scheduler) watchStorage(f informers.SharedInformerFactory) ([]cache.Don
 	var synced []cache.DoneChecker
 	for _, inf := range all {
 		reg, err := inf.AddEventHandler(cache.ResourceEventHandlerFuncs{
-			AddFunc: func(o any) { s.storageEvent(nil, o) }, UpdateFunc: s.storageEvent, DeleteFunc: func(o any) {
+			AddFunc:    func(o any) { s.storageEvent(nil, o) },
+			UpdateFunc: s.storageEvent,
+			DeleteFunc: func(o any) {
 				if gone, ok := o.(cache.DeletedFinalStateUnknown); ok {
 					o = gone.Obj
 				}
@@ -112,7 +133,8 @@ func (s *Scheduler) watchStorage(f informers.SharedInformerFactory) ([]cache.Don
 	return synced, nil
 }
 
-// storageEvent reports an event about a storage object to the queue. old is nil for a new object, now for a deleted one.
+// storageEvent reports an event about a storage object to the queue. old is nil for a new object, now for a deleted
+// one.
 func (s *Scheduler) storageEvent(old, now any) {
 	e := framework.Event{Kinds: framework.Storage, OldObject: old, NewObject: now}
 	latest := now
@@ -123,17 +145,21 @@ func (s *Scheduler) storageEvent(old, now any) {
 	case *corev1.PersistentVolumeClaim:
 		e = framework.Event{Kinds: framework.PersistentVolumeClaims, Claim: o}
 	case *storagev1.VolumeAttachment:
-		e.Kinds, e.Resource = framework.Objects, plugins.VolumeAttachments
+		e.Kinds = framework.Objects
+		e.Resource = plugins.VolumeAttachments
 	}
 	s.storage.Changed(latest)
 	s.queue.OnEvent(e)
 }
 
-// watchPluginResources watches the resources that plugins registered with framework.Objects. The sync of custom resources is not waited for,
-// since their definitions may not exist yet.
+// watchPluginResources watches the resources that plugins registered with framework.Objects. The sync of custom
+// resources is not waited for, since their definitions may not exist yet.
 func (s *Scheduler) watchPluginResources(f informers.SharedInformerFactory) ([]cache.DoneChecker, error) {
 	seen := map[schema.GroupVersionResource]bool{ // other functions watch these
-		{}: true, policy.Resource: true, plugins.PodGroups: s.groups != nil, plugins.VolumeAttachments: true,
+		{}:                        true,
+		policy.Resource:           true,
+		plugins.PodGroups:         s.groups != nil,
+		plugins.VolumeAttachments: true,
 	}
 	synced, err := s.watchDevices(f, seen)
 	if err != nil {
@@ -148,13 +174,16 @@ func (s *Scheduler) watchPluginResources(f informers.SharedInformerFactory) ([]c
 				seen[h.Resource] = true
 				inf, custom := s.informerOf(f, h.Resource)
 				if inf == nil {
-					return nil, fmt.Errorf("plugin %s registers events of %s: there is no client for it", e.Name(), h.Resource)
+					return nil, fmt.Errorf("plugin %s registers events of %s: there is no client for it", e.Name(),
+						h.Resource)
 				}
 				reg, err := inf.AddEventHandler(s.resourceEventHandler(h.Resource))
 				if err != nil {
 					return nil, fmt.Errorf("watch %s: %w", h.Resource.Resource, err)
 				}
-				if !custom && !s.absent(h.Resource.GroupVersion(), func(r, _ string) bool { return r == h.Resource.Resource }) {
+				if !custom && !s.absent(h.Resource.GroupVersion(), func(r, _ string) bool {
+					return r == h.Resource.Resource
+				}) {
 					synced = append(synced, reg.HasSyncedChecker())
 				}
 			}
@@ -163,7 +192,9 @@ func (s *Scheduler) watchPluginResources(f informers.SharedInformerFactory) ([]c
 	return synced, nil
 }
 
-func (s *Scheduler) informerOf(f informers.SharedInformerFactory, of schema.GroupVersionResource) (inf cache.SharedIndexInformer, custom bool) {
+func (s *Scheduler) informerOf(
+	f informers.SharedInformerFactory, of schema.GroupVersionResource,
+) (inf cache.SharedIndexInformer, custom bool) {
 	if known, err := f.ForResource(of); err == nil {
 		return known.Informer(), false
 	}
@@ -179,10 +210,17 @@ func (s *Scheduler) informerOf(f informers.SharedInformerFactory, of schema.Grou
 // resourceEventHandler reports events about the objects of a resource to the queue.
 func (s *Scheduler) resourceEventHandler(of schema.GroupVersionResource) cache.ResourceEventHandler {
 	onEvent := func(old, now any) {
-		s.queue.OnEvent(framework.Event{Kinds: framework.Objects, Resource: of, OldObject: old, NewObject: now})
+		s.queue.OnEvent(framework.Event{
+			Kinds:     framework.Objects,
+			Resource:  of,
+			OldObject: old,
+			NewObject: now,
+		})
 	}
 	return cache.ResourceEventHandlerFuncs{
-		AddFunc: func(o any) { onEvent(nil, o) }, UpdateFunc: onEvent, DeleteFunc: func(o any) {
+		AddFunc:    func(o any) { onEvent(nil, o) },
+		UpdateFunc: onEvent,
+		DeleteFunc: func(o any) {
 			if gone, ok := o.(cache.DeletedFinalStateUnknown); ok {
 				o = gone.Obj
 			}
@@ -212,7 +250,8 @@ func (s *Scheduler) setNode(before, after any) {
 	s.cache.SetNode(node)
 	e := framework.Event{Kinds: framework.NodeAdd, NewNode: node}
 	if old, ok := client.Delivered[*corev1.Node](before); ok {
-		e.OldNode, e.Kinds = old, nodeChange(old, node)
+		e.OldNode = old
+		e.Kinds = nodeChange(old, node)
 	}
 	s.queue.OnEvent(e)
 }
@@ -243,14 +282,17 @@ func otherNodeChange(old, node *corev1.Node) bool {
 	if !maps.Equal(old.Annotations, node.Annotations) || !reflect.DeepEqual(&old.Spec, &node.Spec) {
 		return true
 	}
-	a, b := old.Status, node.Status
+	a := old.Status
+	b := node.Status
 	if !slices.EqualFunc(a.Conditions, b.Conditions, func(x, y corev1.NodeCondition) bool {
-		x.LastHeartbeatTime, y.LastHeartbeatTime = metav1.Time{}, metav1.Time{}
+		x.LastHeartbeatTime = metav1.Time{}
+		y.LastHeartbeatTime = metav1.Time{}
 		return reflect.DeepEqual(x, y)
 	}) {
 		return true
 	}
-	a.Conditions, b.Conditions = nil, nil
+	a.Conditions = nil
+	b.Conditions = nil
 	return !reflect.DeepEqual(&a, &b)
 }
 
@@ -317,7 +359,8 @@ func podChange(old, pod *corev1.Pod) framework.EventKinds {
 	if !maps.Equal(old.Labels, pod.Labels) || (old.DeletionTimestamp == nil) != (pod.DeletionTimestamp == nil) {
 		k |= framework.AssignedPodLabels
 	}
-	if old.Generation != pod.Generation || !reflect.DeepEqual(old.Spec.Containers, pod.Spec.Containers) || !state.SameAllocation(old, pod) {
+	if old.Generation != pod.Generation || !reflect.DeepEqual(old.Spec.Containers, pod.Spec.Containers) ||
+		!state.SameAllocation(old, pod) {
 		k |= framework.AssignedPodScaleDown
 	}
 	return k

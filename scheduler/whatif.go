@@ -29,7 +29,8 @@ const MaxWhatIf = 10000
 // Question is what to try on a copy of a cluster's state.
 type Question struct {
 	Manifest Manifest
-	// Drain are nodes to cordon; their pods move, except those of DaemonSets. Remove are nodes to delete with all their pods.
+	// Drain are nodes to cordon; their pods move, except those of DaemonSets. Remove are nodes to delete with all their
+	// pods.
 	Drain, Remove []string
 	Add           []*corev1.Node
 	// Reader wraps the client's transport. May be nil: then a forbidden request is retried until the context ends.
@@ -67,8 +68,8 @@ type Answer struct {
 	Notes []string `json:"notes,omitempty"`
 }
 
-// WhatIf runs the scheduler's plugins on a copy of the cluster state that cfg.Client reads now. It sends only read requests; a Reader
-// enforces that. It calls extenders to filter and score nodes, and for nothing else.
+// WhatIf runs the scheduler's plugins on a copy of the cluster state that cfg.Client reads now. It sends only read
+// requests; a Reader enforces that. It calls extenders to filter and score nodes, and for nothing else.
 func WhatIf(ctx context.Context, cfg Config, q *Question) (*Answer, error) {
 	cfg.Gates.GenericWorkload = serves(cfg.Client, plugins.PodGroups)
 	s, err := New(cfg)
@@ -79,7 +80,8 @@ func WhatIf(ctx context.Context, cfg Config, q *Question) (*Answer, error) {
 	defer s.queue.Close()
 	defer s.extenders.Close()
 	pending, err := s.client.CoreV1().Pods("").List(ctx, metav1.ListOptions{FieldSelector: fields.AndSelectors(
-		fields.OneTermEqualSelector("spec.nodeName", ""), fields.OneTermEqualSelector("status.phase", string(corev1.PodPending))).String()})
+		fields.OneTermEqualSelector("spec.nodeName", ""), fields.OneTermEqualSelector("status.phase",
+			string(corev1.PodPending))).String()})
 	if err != nil {
 		return nil, fmt.Errorf("list pending pods: %w", err)
 	}
@@ -90,7 +92,13 @@ func WhatIf(ctx context.Context, cfg Config, q *Question) (*Answer, error) {
 	if err := s.readOnce(ctx, q.Reader); err != nil {
 		return nil, err
 	}
-	t := &simulation{s: s, answer: &Answer{}, limits: map[string]*namespaceLimits{}, classes: map[string]*int32{}, claimTemplates: map[string]*resourcev1.ResourceClaimTemplate{}}
+	t := &simulation{
+		s:              s,
+		answer:         &Answer{},
+		limits:         map[string]*namespaceLimits{},
+		classes:        map[string]*int32{},
+		claimTemplates: map[string]*resourcev1.ResourceClaimTemplate{},
+	}
 	if q.Reader != nil && q.Reader.policies.Load() {
 		t.note("SchedulingPolicies do not count: they may not be read")
 	}
@@ -124,7 +132,8 @@ func (t *simulation) noteGroups() {
 	if more := len(names) - most; more > 0 {
 		list += fmt.Sprintf(" and %d more", more)
 	}
-	t.note("the pods of pod groups are tried one by one: not considered is that minCount of them get nodes together or none does, nor the preemption by a group as a whole (" + list + ")")
+	t.note("the pods of pod groups are tried one by one: not considered is that minCount of them get nodes together " +
+		"or none does, nor the preemption by a group as a whole (" + list + ")")
 }
 
 // readOnce fills the caches and ends the watches. It returns an error at once if a resource is forbidden.
@@ -192,7 +201,12 @@ type task struct {
 func (t *simulation) add(pod *corev1.Pod, why, of string) {
 	t.created++
 	t.s.groups.AddPod(pod)
-	t.work = append(t.work, task{pod: pod, workload: of, why: why, number: t.created})
+	t.work = append(t.work, task{
+		pod:      pod,
+		workload: of,
+		why:      why,
+		number:   t.created,
+	})
 }
 
 // changeNodes adds, drains and removes nodes.
@@ -244,8 +258,8 @@ const (
 	preempted              // the node stays as it is
 )
 
-// removePods removes pods from their nodes. Pods with a controller are tried again. A DaemonSet's pod stays on a drained node, disappears
-// with a removed node, and is tried again on its node after a preemption.
+// removePods removes pods from their nodes. Pods with a controller are tried again. A DaemonSet's pod stays on a
+// drained node, disappears with a removed node, and is tried again on its node after a preemption.
 func (t *simulation) removePods(pods []*state.PodInfo, why string, by cause) error {
 	for _, p := range pods {
 		owner := metav1.GetControllerOfNoCopy(p.Pod)
@@ -262,9 +276,11 @@ func (t *simulation) removePods(pods []*state.PodInfo, why string, by cause) err
 		switch {
 		case by == removed && (mirror || daemon): // it goes with its node
 		case mirror:
-			t.answer.Lost = append(t.answer.Lost, LostPod{p.Pod.Namespace, p.Pod.Name, why + ", and its kubelet recreates it: it is a static pod"})
+			t.answer.Lost = append(t.answer.Lost,
+				LostPod{p.Pod.Namespace, p.Pod.Name, why + ", and its kubelet recreates it: it is a static pod"})
 		case owner == nil:
-			t.answer.Lost = append(t.answer.Lost, LostPod{p.Pod.Namespace, p.Pod.Name, why + ", and no controller recreates it"})
+			t.answer.Lost = append(t.answer.Lost,
+				LostPod{p.Pod.Namespace, p.Pod.Name, why + ", and no controller recreates it"})
 		default:
 			next := recreated(p.Pod)
 			if err := t.renewClaims(p.Pod, next); err != nil {
@@ -283,7 +299,9 @@ func (t *simulation) removePods(pods []*state.PodInfo, why string, by cause) err
 func recreated(pod *corev1.Pod) *corev1.Pod {
 	c := pod.DeepCopy()
 	c.UID = types.UID("again-" + string(pod.UID))
-	c.Spec.NodeName, c.Status, c.DeletionTimestamp = "", corev1.PodStatus{}, nil
+	c.Spec.NodeName = ""
+	c.Status = corev1.PodStatus{}
+	c.DeletionTimestamp = nil
 	return c
 }
 
@@ -347,7 +365,8 @@ func (t *simulation) try(ctx context.Context, it *task) error {
 	}
 	info := state.NewPodInfo(pod)
 	a := t.decide(ctx, p.engine, t.s.cache, info, nil)
-	if it.daemon && len(a.Refused) == 1 && slices.Contains([]string{"NodeAffinity", "TaintToleration"}, a.Refused[0].Status.Plugin) {
+	if it.daemon && len(a.Refused) == 1 && slices.Contains([]string{"NodeAffinity", "TaintToleration"},
+		a.Refused[0].Status.Plugin) {
 		return nil // the DaemonSet would not create it
 	}
 	if it.daemon {
@@ -365,7 +384,8 @@ func (t *simulation) try(ctx context.Context, it *task) error {
 	out.Decision = t.explain(a)
 	if preemption := a.Preemption; preemption != nil {
 		for _, v := range preemption.Victims {
-			if err := t.removePods([]*state.PodInfo{v}, fmt.Sprintf("preempted on %s by %s/%s", preemption.NodeOf(v), pod.Namespace, pod.Name), preempted); err != nil {
+			if err := t.removePods([]*state.PodInfo{v}, fmt.Sprintf("preempted on %s by %s/%s", preemption.NodeOf(v),
+				pod.Namespace, pod.Name), preempted); err != nil {
 				return err
 			}
 		}
@@ -381,7 +401,8 @@ func (t *simulation) try(ctx context.Context, it *task) error {
 
 // assume assumes a pod on the chosen node and runs Reserve.
 func (t *simulation) assume(ctx context.Context, p *profile, a *framework.Attempt, out Outcome) error {
-	info, pod := a.Pod, a.Pod.Pod
+	info := a.Pod
+	pod := a.Pod.Pod
 	out.Node = a.Chosen.Name
 	if err := t.s.cache.Assume(info, out.Node); err != nil {
 		return fmt.Errorf("place pod %s: %w", info.Key, err)
@@ -389,7 +410,8 @@ func (t *simulation) assume(ctx context.Context, p *profile, a *framework.Attemp
 	t.s.groups.Assume(pod)
 	for _, r := range p.reserve {
 		if err := r.Reserve(ctx, a.Cycle, info, a.Chosen); err != nil {
-			out.Node, out.Reason = "", err.Error()
+			out.Node = ""
+			out.Reason = err.Error()
 			t.s.cache.Forget(pod.UID)
 			t.s.groups.Forget(pod)
 			break
@@ -418,7 +440,8 @@ func (p *profile) wouldPreempt(a *framework.Attempt) (why string) {
 	return ""
 }
 
-// complete sets the fields of a new pod that the API server would set, and its UID. It refuses what the API server would.
+// complete sets the fields of a new pod that the API server would set, and its UID. It refuses what the API server
+// would.
 func (t *simulation) complete(pod *corev1.Pod) error {
 	if err := t.admit(pod); err != nil {
 		return err
@@ -432,7 +455,8 @@ func (t *simulation) complete(pod *corev1.Pod) error {
 	}
 	value, ok := t.classes[pod.Spec.PriorityClassName]
 	if !ok && pod.Spec.PriorityClassName != "" && !strings.HasPrefix(pod.Spec.PriorityClassName, "system-") {
-		return fmt.Errorf("pod %s/%s: there is no priority class %s", pod.Namespace, pod.Name, pod.Spec.PriorityClassName)
+		return fmt.Errorf("pod %s/%s: there is no priority class %s", pod.Namespace, pod.Name,
+			pod.Spec.PriorityClassName)
 	}
 	pod.Spec.Priority = value
 	return nil

@@ -37,7 +37,8 @@ func (t *simulation) readPDBs() {
 	})
 }
 
-// countEviction counts the eviction of a pod in its budgets. Eviction does not ask the budgets of pods that wait or have ended.
+// countEviction counts the eviction of a pod in its budgets. Eviction does not ask the budgets of pods that wait or
+// have ended.
 func (t *simulation) countEviction(pod *corev1.Pod) {
 	if !podkind.Active(pod) || pod.Status.Phase == corev1.PodPending {
 		return
@@ -49,13 +50,15 @@ func (t *simulation) countEviction(pod *corev1.Pod) {
 	}
 }
 
-// mayEvictUnhealthy reports whether a pod may be evicted regardless of the allowed disruptions, because it is not ready.
+// mayEvictUnhealthy reports whether a pod may be evicted regardless of the allowed disruptions, because it is not
+// ready.
 func (b *drainedPDB) mayEvictUnhealthy(pod *corev1.Pod) bool {
 	if podkind.Ready(pod) {
 		return false
 	}
 	policy := b.Spec.UnhealthyPodEvictionPolicy
-	return policy != nil && *policy == policyv1.AlwaysAllow || b.Status.DesiredHealthy > 0 && b.Status.CurrentHealthy >= b.Status.DesiredHealthy
+	return policy != nil && *policy == policyv1.AlwaysAllow ||
+		b.Status.DesiredHealthy > 0 && b.Status.CurrentHealthy >= b.Status.DesiredHealthy
 }
 
 // notePDBs notes the budgets that would hold up the drain.
@@ -70,7 +73,8 @@ func (t *simulation) notePDBs(drained []string) {
 			}
 		}
 		if allowed := max(b.Status.DisruptionsAllowed, 0); all > allowed {
-			t.note(fmt.Sprintf("PodDisruptionBudget %s/%s would hold up the drain: disruptions allowed now: %d, its pods: %s",
+			t.note(fmt.Sprintf("PodDisruptionBudget %s/%s would hold up the drain: disruptions allowed now: %d, its "+
+				"pods: %s",
 				b.Namespace, b.Name, allowed, strings.Join(on, ", ")))
 		}
 	}

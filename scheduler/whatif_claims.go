@@ -29,7 +29,8 @@ func (t *simulation) addClaims(obj kind.Object) error {
 		for i := range min(replicas(o.Spec.Replicas), MaxWhatIf) {
 			for j := range o.Spec.VolumeClaimTemplates {
 				c := o.Spec.VolumeClaimTemplates[j].DeepCopy()
-				c.Name, c.Namespace = fmt.Sprintf("%s-%s-%d", c.Name, o.Name, firstOrdinal(o)+i), o.Namespace
+				c.Name = fmt.Sprintf("%s-%s-%d", c.Name, o.Name, firstOrdinal(o)+i)
+				c.Namespace = o.Namespace
 				if err := t.addClaim(c); err != nil {
 					return err
 				}
@@ -46,7 +47,8 @@ func (t *simulation) addClaim(c *corev1.PersistentVolumeClaim) error {
 		c.Spec.StorageClassName = t.defaultClass()
 	}
 	informer := t.s.informers.Core().V1().PersistentVolumeClaims().Informer()
-	if _, exists, _ := informer.GetStore().GetByKey(c.Namespace + "/" + c.Name); exists { // GetByKey of an informer's store returns no error
+	// GetByKey of an informer's store returns no error
+	if _, exists, _ := informer.GetStore().GetByKey(c.Namespace + "/" + c.Name); exists {
 		return nil
 	}
 	if why := cmp.Or(t.applyLimitRanges(c), t.useQuota(c, "persistentvolumeclaims")); why != "" {
@@ -60,14 +62,16 @@ func (t *simulation) addClaim(c *corev1.PersistentVolumeClaim) error {
 // defaultClass returns the default storage class; nil: there is none.
 func (t *simulation) defaultClass() *string {
 	for _, o := range t.s.informers.Storage().V1().StorageClasses().Informer().GetStore().List() {
-		if c, ok := o.(*storagev1.StorageClass); ok && c.Annotations["storageclass.kubernetes.io/is-default-class"] == "true" {
+		if c, ok := o.(*storagev1.StorageClass); ok &&
+			c.Annotations["storageclass.kubernetes.io/is-default-class"] == "true" {
 			return &c.Name
 		}
 	}
 	return nil
 }
 
-// addGeneratedClaims adds the claims that controllers create for a new pod: of its generic ephemeral volumes and its claim templates.
+// addGeneratedClaims adds the claims that controllers create for a new pod: of its generic ephemeral volumes and its
+// claim templates.
 func (t *simulation) addGeneratedClaims(ctx context.Context, pod *corev1.Pod) error {
 	for i := range pod.Spec.Volumes {
 		v := &pod.Spec.Volumes[i]
@@ -76,7 +80,9 @@ func (t *simulation) addGeneratedClaims(ctx context.Context, pod *corev1.Pod) er
 		}
 		template := v.Ephemeral.VolumeClaimTemplate.DeepCopy()
 		c := &corev1.PersistentVolumeClaim{ObjectMeta: template.ObjectMeta, Spec: template.Spec}
-		c.Name, c.Namespace, c.OwnerReferences = pod.Name+"-"+v.Name, pod.Namespace, ownedBy(pod)
+		c.Name = pod.Name + "-" + v.Name
+		c.Namespace = pod.Namespace
+		c.OwnerReferences = ownedBy(pod)
 		if err := t.addClaim(c); err != nil {
 			return err
 		}
@@ -90,13 +96,21 @@ func (t *simulation) addGeneratedClaims(ctx context.Context, pod *corev1.Pod) er
 		if err != nil || template == nil {
 			return err
 		}
-		c := &resourcev1.ResourceClaim{ObjectMeta: *template.Spec.ObjectMeta.DeepCopy(), Spec: *template.Spec.Spec.DeepCopy()}
-		c.Name, c.Namespace, c.OwnerReferences = pod.Name+"-"+of.Name, pod.Namespace, ownedBy(pod)
+		c := &resourcev1.ResourceClaim{
+			ObjectMeta: *template.Spec.ObjectMeta.DeepCopy(),
+			Spec:       *template.Spec.Spec.DeepCopy(),
+		}
+		c.Name = pod.Name + "-" + of.Name
+		c.Namespace = pod.Namespace
+		c.OwnerReferences = ownedBy(pod)
 		c.UID = types.UID("new-" + c.Namespace + "-" + c.Name)
 		if err := t.addDeviceClaim(c); err != nil {
 			return err
 		}
-		pod.Status.ResourceClaimStatuses = append(pod.Status.ResourceClaimStatuses, corev1.PodResourceClaimStatus{Name: of.Name, ResourceClaimName: &c.Name})
+		pod.Status.ResourceClaimStatuses = append(pod.Status.ResourceClaimStatuses, corev1.PodResourceClaimStatus{
+			Name:              of.Name,
+			ResourceClaimName: &c.Name,
+		})
 	}
 	return nil
 }
@@ -105,8 +119,11 @@ func ownedBy(pod *corev1.Pod) []metav1.OwnerReference {
 	return []metav1.OwnerReference{*metav1.NewControllerRef(pod, corev1.SchemeGroupVersion.WithKind("Pod"))}
 }
 
-// claimTemplate returns a claim template of the manifest or the cluster; nil: there is none, or it may not be read, which a note says.
-func (t *simulation) claimTemplate(ctx context.Context, namespace, name string) (*resourcev1.ResourceClaimTemplate, error) {
+// claimTemplate returns a claim template of the manifest or the cluster; nil: there is none, or it may not be read,
+// which a note says.
+func (t *simulation) claimTemplate(
+	ctx context.Context, namespace, name string,
+) (*resourcev1.ResourceClaimTemplate, error) {
 	key := namespace + "/" + name
 	if template, known := t.claimTemplates[key]; known {
 		return template, nil
@@ -132,7 +149,8 @@ func (t *simulation) addDeviceClaim(c *resourcev1.ResourceClaim) error {
 	return err
 }
 
-// allocateClaims gives the claims of a pod that has a node the devices that Reserve has assumed, as PreBind would write it: other pods may share them.
+// allocateClaims gives the claims of a pod that has a node the devices that Reserve has assumed, as PreBind would write
+// it: other pods may share them.
 func (t *simulation) allocateClaims(pod *corev1.Pod) {
 	store := t.s.informers.Resource().V1().ResourceClaims().Informer().GetStore()
 	for i := range pod.Spec.ResourceClaims {
@@ -148,28 +166,36 @@ func (t *simulation) allocateClaims(pod *corev1.Pod) {
 		if allocation := t.s.deviceTracker.Assumed(c.UID); allocation != nil {
 			c = c.DeepCopy()
 			c.Status.Allocation = allocation
-			c.Status.ReservedFor = append(c.Status.ReservedFor, resourcev1.ResourceClaimConsumerReference{Resource: "pods", Name: pod.Name, UID: pod.UID})
+			c.Status.ReservedFor = append(c.Status.ReservedFor, resourcev1.ResourceClaimConsumerReference{
+				Resource: "pods",
+				Name:     pod.Name,
+				UID:      pod.UID,
+			})
 			t.s.deviceTracker.RecordWritten(c)
 		}
 	}
 }
 
-// renewClaims gives a pod that is created again claims of its own in place of those that were generated for the one before: that end with it.
+// renewClaims gives a pod that is created again claims of its own in place of those that were generated for the one
+// before: that end with it.
 func (t *simulation) renewClaims(old, again *corev1.Pod) error {
 	volumes := t.s.informers.Core().V1().PersistentVolumeClaims().Informer().GetStore()
 	for i := range again.Spec.Volumes {
 		if again.Spec.Volumes[i].Ephemeral == nil {
 			continue
 		}
-		o, _, _ := volumes.GetByKey(again.Namespace + "/" + again.Name + "-" + again.Spec.Volumes[i].Name) // GetByKey of an informer's store returns no error
+		// GetByKey of an informer's store returns no error
+		o, _, _ := volumes.GetByKey(again.Namespace + "/" + again.Name + "-" + again.Spec.Volumes[i].Name)
 		c, ok := o.(*corev1.PersistentVolumeClaim)
 		if !ok || !metav1.IsControlledBy(c, old) {
 			continue
 		}
 		c = c.DeepCopy()
-		c.UID, c.OwnerReferences = "again-"+c.UID, ownedBy(again)
+		c.UID = "again-" + c.UID
+		c.OwnerReferences = ownedBy(again)
 		if t.bindsLate(c) { // else its volume would be found or made by now, without regard to the pod
-			c.Spec.VolumeName, c.Status = "", corev1.PersistentVolumeClaimStatus{}
+			c.Spec.VolumeName = ""
+			c.Status = corev1.PersistentVolumeClaimStatus{}
 			delete(c.Annotations, volume.AnnBindCompleted)
 			delete(c.Annotations, volume.AnnSelectedNode)
 		}
@@ -183,13 +209,18 @@ func (t *simulation) renewClaims(old, again *corev1.Pod) error {
 		if s.ResourceClaimName == nil || t.s.deviceTracker == nil {
 			continue
 		}
-		o, _, _ := devices.GetByKey(again.Namespace + "/" + *s.ResourceClaimName) // GetByKey of an informer's store returns no error
+		// GetByKey of an informer's store returns no error
+		o, _, _ := devices.GetByKey(again.Namespace + "/" + *s.ResourceClaimName)
 		was, ok := o.(*resourcev1.ResourceClaim)
 		if !ok || !metav1.IsControlledBy(was, old) {
 			continue
 		}
-		c := &resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Name: was.Name, Namespace: was.Namespace, Labels: was.Labels}, Spec: was.Spec}
-		c.UID, c.OwnerReferences = "again-"+was.UID, ownedBy(again)
+		c := &resourcev1.ResourceClaim{
+			ObjectMeta: metav1.ObjectMeta{Name: was.Name, Namespace: was.Namespace, Labels: was.Labels},
+			Spec:       was.Spec,
+		}
+		c.UID = "again-" + was.UID
+		c.OwnerReferences = ownedBy(again)
 		if err := devices.Update(c); err != nil {
 			return fmt.Errorf("renew claim %s: %w", c.Name, err)
 		}
@@ -203,7 +234,9 @@ func (t *simulation) bindsLate(c *corev1.PersistentVolumeClaim) bool {
 	if c.Spec.StorageClassName == nil {
 		return false
 	}
-	o, _, _ := t.s.informers.Storage().V1().StorageClasses().Informer().GetStore().GetByKey(*c.Spec.StorageClassName) // it returns no error
+	// it returns no error
+	o, _, _ := t.s.informers.Storage().V1().StorageClasses().Informer().GetStore().GetByKey(*c.Spec.StorageClassName)
 	class, ok := o.(*storagev1.StorageClass)
-	return ok && class.VolumeBindingMode != nil && *class.VolumeBindingMode == storagev1.VolumeBindingWaitForFirstConsumer
+	return ok && class.VolumeBindingMode != nil &&
+		*class.VolumeBindingMode == storagev1.VolumeBindingWaitForFirstConsumer
 }

@@ -8,10 +8,9 @@ import (
 	"slices"
 	"time"
 
-	"k8s.io/apimachinery/pkg/types"
-
 	corev1 "k8s.io/api/core/v1"
 	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"keelson/lib/mark"
 	"keelson/scheduler/explain"
@@ -53,12 +52,14 @@ func (t *simulation) groupNotReady(key state.GroupKey) string {
 	case g.Object == nil:
 		return fmt.Sprintf("it waits for the pod group %s", key.Name)
 	case g.Object.Spec.SchedulingPolicy.Gang != nil && g.Pods < g.MinCount():
-		return fmt.Sprintf("it waits for %d more pods of group %s (%d of %d)", g.MinCount()-g.Pods, key.Name, g.Pods, g.MinCount())
+		return fmt.Sprintf("it waits for %d more pods of group %s (%d of %d)", g.MinCount()-g.Pods, key.Name, g.Pods,
+			g.MinCount())
 	}
 	return ""
 }
 
-// tryGroup tries all pods of a group that wait, of which first is one, as the scheduler does: all that are needed get nodes, or none does.
+// tryGroup tries all pods of a group that wait, of which first is one, as the scheduler does: all that are needed get
+// nodes, or none does.
 func (t *simulation) tryGroup(ctx context.Context, first *task) error {
 	key, _ := state.GroupOf(first.pod)
 	q := &groupSimulation{simulation: t, tasks: []task{*first}, decisions: map[types.UID]*mark.Decision{}}
@@ -84,7 +85,8 @@ func (t *simulation) tryGroup(ctx context.Context, first *task) error {
 	if q.err == nil && q.status != nil {
 		if preemption = q.choosePreemption(ctx); preemption != nil {
 			for _, v := range preemption.Victims {
-				if err := t.removePods([]*state.PodInfo{v}, fmt.Sprintf("preempted on %s by group %s", preemption.NodeOf(v), key), preempted); err != nil {
+				if err := t.removePods([]*state.PodInfo{v},
+					fmt.Sprintf("preempted on %s by group %s", preemption.NodeOf(v), key), preempted); err != nil {
 					return err
 				}
 			}
@@ -97,10 +99,18 @@ func (t *simulation) tryGroup(ctx context.Context, first *task) error {
 
 // newAttempt creates the attempt.
 func (q *groupSimulation) newAttempt(ctx context.Context, key state.GroupKey) {
-	t, p := q.simulation, q.simulation.s.profile(q.tasks[0].pod)
-	q.groupAttempt = &groupAttempt{s: t.s, profile: p, key: key, start: time.Now(), laneEngine: p.engine}
+	t := q.simulation
+	p := q.simulation.s.profile(q.tasks[0].pod)
+	q.groupAttempt = &groupAttempt{
+		s:          t.s,
+		profile:    p,
+		key:        key,
+		start:      time.Now(),
+		laneEngine: p.engine,
+	}
 	for i := range q.tasks {
-		q.members = append(q.members, &member{it: &queue.Item{QueuedPod: framework.QueuedPod{Pod: state.NewPodInfo(q.tasks[i].pod)}}})
+		q.members = append(q.members,
+			&member{it: &queue.Item{QueuedPod: framework.QueuedPod{Pod: state.NewPodInfo(q.tasks[i].pod)}}})
 	}
 	q.group = t.s.groups.Get(key)
 	q.decideFunc = func(pod *state.PodInfo) *framework.Attempt {
@@ -116,10 +126,14 @@ func (q *groupSimulation) newAttempt(ctx context.Context, key state.GroupKey) {
 // placeAll gives nodes to the group's pods. If the group cannot be placed none has one afterwards.
 func (q *groupSimulation) placeAll(ctx context.Context) {
 	for _, m := range q.members { // of an earlier try
-		m.chosenNode, m.message, m.refusedBy = "", "", nil
+		m.chosenNode = ""
+		m.message = ""
+		m.refusedBy = nil
 	}
 	q.group = q.s.groups.Get(q.key)
-	q.scheduled, q.remaining, q.status = q.group.Scheduled, len(q.members), nil
+	q.scheduled = q.group.Scheduled
+	q.remaining = len(q.members)
+	q.status = nil
 	q.place(ctx)
 	if q.err != nil || q.status != nil {
 		q.unreserveAll(ctx)
@@ -146,7 +160,8 @@ func (q *groupSimulation) choosePreemption(ctx context.Context) *framework.Preem
 // addOutcomes adds the outcomes of the pods.
 func (q *groupSimulation) addOutcomes(preemption *framework.Preemption) {
 	for i, m := range q.members {
-		out, d := q.tasks[i].outcome(""), q.decisions[m.it.Pod.Pod.UID]
+		out := q.tasks[i].outcome("")
+		d := q.decisions[m.it.Pod.Pod.UID]
 		if m.binding != nil {
 			out.Node = m.binding.node
 			q.simulation.allocateClaims(m.it.Pod.Pod)
@@ -156,10 +171,13 @@ func (q *groupSimulation) addOutcomes(preemption *framework.Preemption) {
 		if d != nil {
 			d.PodGroup = q.summary(m)
 			if m.binding == nil {
-				d.Chosen, d.Scores, d.Tied = "", nil, 0
+				d.Chosen = ""
+				d.Scores = nil
+				d.Tied = 0
 			}
 			if m.binding != nil && preemption != nil { // only for one pod of the group
-				d.Preemption, preemption = explain.Preemption(preemption), nil
+				d.Preemption = explain.Preemption(preemption)
+				preemption = nil
 			}
 		}
 		out.Decision = d
@@ -169,7 +187,13 @@ func (q *groupSimulation) addOutcomes(preemption *framework.Preemption) {
 
 // outcome returns the outcome of a pod without a node.
 func (it *task) outcome(reason string) Outcome {
-	return Outcome{Namespace: it.pod.Namespace, Name: it.pod.Name, Workload: it.workload, Why: it.why, Reason: reason}
+	return Outcome{
+		Namespace: it.pod.Namespace,
+		Name:      it.pod.Name,
+		Workload:  it.workload,
+		Why:       it.why,
+		Reason:    reason,
+	}
 }
 
 // explain returns the decision of an attempt, without hints to use drained nodes.
@@ -178,8 +202,12 @@ func (t *simulation) explain(a *framework.Attempt) *mark.Decision {
 	return explain.Decision(a, 1, 0)
 }
 
-// decide makes the attempt for one pod. It calls extenders to filter and score nodes, which changes nothing; one that fails is left out.
-func (t *simulation) decide(ctx context.Context, engine *framework.Engine, cache *state.Cache, pod *state.PodInfo, ignoreNominated func(*state.PodInfo) bool) *framework.Attempt {
+// decide makes the attempt for one pod. It calls extenders to filter and score nodes, which changes nothing; one that
+// fails is left out.
+func (t *simulation) decide(
+	ctx context.Context, engine *framework.Engine, cache *state.Cache, pod *state.PodInfo,
+	ignoreNominated func(*state.PodInfo) bool,
+) *framework.Attempt {
 	if !t.s.extendersInterested(pod.Pod) {
 		return engine.Decide(pod, cache.Refresh(), ignoreNominated)
 	}
@@ -202,6 +230,7 @@ func (t *simulation) decide(ctx context.Context, engine *framework.Engine, cache
 	for _, why := range results.IgnoredErrors {
 		t.note("the answer is without " + why)
 	}
-	results.RefusedByPlugins, results.EvaluatedNodes = append(results.RefusedByPlugins, at.Refused...), at.EvaluatedNodes
+	results.RefusedByPlugins = append(results.RefusedByPlugins, at.Refused...)
+	results.EvaluatedNodes = at.EvaluatedNodes
 	return engine.DecideWith(results, pod, cache.Refresh(), ignoreNominated)
 }

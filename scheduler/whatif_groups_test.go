@@ -24,12 +24,17 @@ import (
 	"keelson/scheduler/schedtest"
 )
 
-// whatIf asks a question of a server with pod groups. The answer: "pod: why -> node" of each, sorted, with the reasons of those that have none.
-func whatIf(t *testing.T, q scheduler.Question, manifest string, configure func(*scheduler.Config), objs ...runtime.Object) (outcomes string, answer *scheduler.Answer) {
+// whatIf asks a question of a server with pod groups. The answer: "pod: why -> node" of each, sorted, with the reasons
+// of those that have none.
+func whatIf(t *testing.T, q scheduler.Question, manifest string, configure func(
+	*scheduler.Config,
+), objs ...runtime.Object,
+) (outcomes string, answer *scheduler.Answer) {
 	t.Helper()
 	c := clienttest.New(objs...)
 	c.Resources = []*metav1.APIResourceList{{
-		GroupVersion: schedulingv1beta1.SchemeGroupVersion.String(), APIResources: []metav1.APIResource{{Name: "podgroups", Namespaced: true, Kind: "PodGroup"}},
+		GroupVersion: schedulingv1beta1.SchemeGroupVersion.String(),
+		APIResources: []metav1.APIResource{{Name: "podgroups", Namespaced: true, Kind: "PodGroup"}},
 	}}
 	cfg := scheduler.Config{Client: &client.Client{Interface: c}, Parallelism: 1}
 	if configure != nil {
@@ -62,7 +67,8 @@ func TestWhatIfGroups(t *testing.T) {
 	ofSet := func(p *corev1.Pod) {
 		p.OwnerReferences = []metav1.OwnerReference{{Kind: "ReplicaSet", Name: "cheap", Controller: new(true)}}
 	}
-	n1, n2 := schedtest.Node("n1"), schedtest.Node("n2")
+	n1 := schedtest.Node("n1")
+	n2 := schedtest.Node("n2")
 	for _, tt := range []struct {
 		what     string
 		manifest string
@@ -70,35 +76,55 @@ func TestWhatIfGroups(t *testing.T) {
 		want     string
 		victims  int
 	}{
-		{"a gang that fits", "", append(members("g", 2, "3"), gang("g", 2), n1, n2), "g-0: pending -> n1; g-1: pending -> n2|g-0: pending -> n2; g-1: pending -> n1", 0},
+		{
+			"a gang that fits", "", append(members("g", 2, "3"), gang("g", 2), n1, n2),
+			"g-0: pending -> n1; g-1: pending -> n2|g-0: pending -> n2; g-1: pending -> n1", 0,
+		},
 		{
 			"a gang that does not", "", append(members("g", 2, "3"), gang("g", 2), n1),
-			"g-0: pending -> pod group is unschedulable, minCount (2) cannot be satisfied: 1 scheduled, 0 remaining, pod group preemption: No preemption victims found for incoming preemptor; g-1: pending -> 0/1 nodes are available: 1 Insufficient cpu.", 0,
+			"g-0: pending -> pod group is unschedulable, minCount (2) cannot be satisfied: 1 scheduled, 0 remaining, " +
+				"pod group preemption: No preemption victims found for incoming preemptor; g-1: pending -> 0/1 nodes " +
+				"are available: 1 Insufficient cpu.", 0,
 		},
-		{"too few pods", "", append(members("g", 2, "3"), gang("g", 3), n1, n2), "g-0: pending -> it waits for 1 more pods of group g (2 of 3); g-1: pending -> it waits for 1 more pods of group g (2 of 3)", 0},
+		{
+			"too few pods", "", append(members("g", 2, "3"), gang("g", 3), n1, n2),
+			"g-0: pending -> it waits for 1 more pods of group g (2 of 3); g-1: pending -> it waits for 1 more pods " +
+				"of group g (2 of 3)", 0,
+		},
 		{"no group", "", append(members("g", 1, "3"), n1), "g-0: pending -> it waits for the pod group g", 0},
 		{
 			"pods that are placed already count", "",
-			append(members("g", 2, "3"), gang("g", 2), n1, schedtest.Pod("g-here", schedtest.On("n1"), schedtest.Requests("1", ""), inGroup("g"))),
+			append(members("g", 2, "3"), gang("g", 2), n1,
+				schedtest.Pod("g-here", schedtest.On("n1"), schedtest.Requests("1", ""), inGroup("g"))),
 			"g-0: pending -> n1; g-1: pending -> 0/1 nodes are available: 1 Insufficient cpu.", 0,
 		},
 		{
-			"it makes room", "", append(members("g", 2, "3", high), important(gang("g", 2), 100), n1, n2, low("cheap", "n1", "2", ofSet), low("small", "n2", "1")),
-			"cheap: preempted on n1 by group default/g -> 0/2 nodes are available: 2 Insufficient cpu. preemption: 0/2 nodes are available: 2 No preemption victims found for incoming pod.; g-0: pending -> n1; g-1: pending -> n2", 1,
+			"it makes room", "", append(members("g", 2, "3", high), important(gang("g", 2), 100), n1, n2,
+				low("cheap", "n1", "2", ofSet), low("small", "n2", "1")),
+			"cheap: preempted on n1 by group default/g -> 0/2 nodes are available: 2 Insufficient cpu. preemption: " +
+				"0/2 nodes are available: 2 No preemption victims found for incoming pod.; g-0: pending -> n1; g-1: " +
+				"pending -> n2", 1,
 		},
 		{
-			"it makes room for all or for nobody", "", append(members("g", 3, "3", high), important(gang("g", 3), 100), n1, n2, low("cheap", "n1", "2", ofSet)),
+			"it makes room for all or for nobody", "", append(members("g", 3, "3", high), important(gang("g", 3), 100),
+				n1, n2, low("cheap", "n1", "2", ofSet)),
 			"", 0,
 		},
 		{
-			"a manifest", "apiVersion: scheduling.k8s.io/v1beta1\nkind: PodGroup\nmetadata: {name: train}\nspec: {schedulingPolicy: {gang: {minCount: 2}}}\n---\n" +
-				"apiVersion: batch/v1\nkind: Job\nmetadata: {name: train}\nspec:\n  parallelism: 2\n  template:\n    spec:\n      schedulingGroup: {podGroupName: train}\n" +
-				"      restartPolicy: Never\n      containers: [{name: c, image: i, resources: {requests: {cpu: '3'}}}]\n",
-			[]runtime.Object{n1, n2}, "train-0: new -> n1; train-1: new -> n2|train-0: new -> n2; train-1: new -> n1", 0,
+			"a manifest", "apiVersion: scheduling.k8s.io/v1beta1\nkind: PodGroup\nmetadata: {name: train}\nspec: " +
+				"{schedulingPolicy: {gang: {minCount: 2}}}\n---\n" +
+				"apiVersion: batch/v1\nkind: Job\nmetadata: {name: train}\nspec:\n  parallelism: 2\n  template:\n    " +
+				"spec:\n      schedulingGroup: {podGroupName: train}\n" +
+				"      restartPolicy: Never\n      containers: [{name: c, image: i, resources: {requests: {cpu: " +
+				"'3'}}}]\n",
+			[]runtime.Object{n1, n2},
+			"train-0: new -> n1; train-1: new -> n2|train-0: new -> n2; train-1: new -> n1",
+			0,
 		},
 	} {
 		got, answer := whatIf(t, scheduler.Question{}, tt.manifest, nil, tt.objs...)
-		victims, placed := 0, 0
+		victims := 0
+		placed := 0
 		for _, o := range answer.Outcomes {
 			if o.Node != "" {
 				placed++
@@ -107,7 +133,8 @@ func TestWhatIfGroups(t *testing.T) {
 				victims += o.Decision.Preemption.Count
 			}
 		}
-		if tt.want == "" && (placed > 0 || len(answer.Outcomes) != 3) || tt.want != "" && !slices.Contains(strings.Split(tt.want, "|"), got) {
+		if tt.want == "" && (placed > 0 || len(answer.Outcomes) != 3) ||
+			tt.want != "" && !slices.Contains(strings.Split(tt.want, "|"), got) {
 			t.Errorf("%s: %s\nwant %s", tt.what, got, tt.want)
 		}
 		if victims != tt.victims || len(answer.Notes) > 0 {
@@ -119,7 +146,8 @@ func TestWhatIfGroups(t *testing.T) {
 	}
 }
 
-// TestWhatIfAsksExtenders: extenders refuse and score, and are never asked to bind; one that fails is left out, with a note.
+// TestWhatIfAsksExtenders: extenders refuse and score, and are never asked to bind; one that fails is left out, with a
+// note.
 func TestWhatIfAsksExtenders(t *testing.T) {
 	var mu sync.Mutex
 	asked := map[string]int{}
@@ -132,19 +160,30 @@ func TestWhatIfAsksExtenders(t *testing.T) {
 		}
 	}
 	url := extenderAt(t, map[string]func(context.Context, *json.Decoder) any{
-		"filter":  counting("filter", func(d *json.Decoder) any { return refuseNodes(map[string]string{"n1": "too hot"})(t.Context(), d) }),
-		"score":   counting("score", func(*json.Decoder) any { return extenderv1.HostPriorityList{{Host: "n3", Score: 10}} }),
+		"filter": counting("filter", func(d *json.Decoder) any {
+			return refuseNodes(map[string]string{"n1": "too hot"})(t.Context(), d)
+		}),
+		"score": counting("score", func(*json.Decoder) any {
+			return extenderv1.HostPriorityList{{Host: "n3", Score: 10}}
+		}),
 		"bind":    counting("bind", func(*json.Decoder) any { return extenderv1.ExtenderBindingResult{} }),
 		"preempt": counting("preempt", func(*json.Decoder) any { return extenderv1.ExtenderPreemptionResult{} }),
-		"broken":  counting("broken", func(*json.Decoder) any { return extenderv1.ExtenderFilterResult{Error: "out of order"} }),
+		"broken": counting("broken", func(*json.Decoder) any {
+			return extenderv1.ExtenderFilterResult{Error: "out of order"}
+		}),
 	})
-	objs := []runtime.Object{schedtest.Node("n1"), schedtest.Node("n2"), schedtest.Node("n3"), schedtest.Pod("p", schedtest.Requests("3", ""))}
+	objs := []runtime.Object{schedtest.Node("n1"), schedtest.Node("n2"), schedtest.Node("n3"), schedtest.Pod("p",
+		schedtest.Requests("3", ""))}
 	group := append(members("g", 2, "3"), gang("g", 2))
-	answers := with(nil, fmt.Sprintf("extenders: [{urlPrefix: '%s', filterVerb: filter, prioritizeVerb: score, weight: 9, bindVerb: bind, preemptVerb: preempt}]", url))
+	answers := with(nil,
+		fmt.Sprintf("extenders: [{urlPrefix: '%s', filterVerb: filter, prioritizeVerb: score, weight: 9, bindVerb: "+
+			"bind, preemptVerb: preempt}]", url))
 	if got, a := whatIf(t, scheduler.Question{}, "", answers, objs...); got != "p: pending -> n3" || len(a.Notes) > 0 {
 		t.Errorf("%s, notes %q", got, a.Notes)
 	}
-	if got, _ := whatIf(t, scheduler.Question{}, "", answers, append(group, objs[:3]...)...); got != "g-0: pending -> n2; g-1: pending -> n3" && got != "g-0: pending -> n3; g-1: pending -> n2" {
+	if got, _ := whatIf(t, scheduler.Question{}, "", answers,
+		append(group, objs[:3]...)...); got != "g-0: pending -> n2; g-1: pending -> n3" &&
+		got != "g-0: pending -> n3; g-1: pending -> n2" {
 		t.Errorf("a group: %s", got)
 	}
 	_, a := whatIf(t, scheduler.Question{}, "", answers, objs[0], objs[3])
@@ -157,7 +196,8 @@ func TestWhatIfAsksExtenders(t *testing.T) {
 	}
 	mu.Unlock()
 	fails := with(nil, fmt.Sprintf("extenders: [{urlPrefix: '%s', filterVerb: broken}]", url))
-	got, a := whatIf(t, scheduler.Question{}, "", fails, append(objs[:1:1], objs[3], schedtest.Pod("q", schedtest.Requests("1", "")))...)
+	got, a := whatIf(t, scheduler.Question{}, "", fails,
+		append(objs[:1:1], objs[3], schedtest.Pod("q", schedtest.Requests("1", "")))...)
 	want := "the answer is without extender " + url + ": broken: the extender returned an error: out of order"
 	if got != "p: pending -> n1; q: pending -> n1" || !slices.Equal(a.Notes, []string{want}) {
 		t.Errorf("%s, notes %q, want %q", got, a.Notes, want)

@@ -18,13 +18,15 @@ import (
 	"keelson/api/quota"
 )
 
-// namespaceLimits are the limit ranges and quotas of a namespace. A simulation must not place pods that admission would refuse.
+// namespaceLimits are the limit ranges and quotas of a namespace. A simulation must not place pods that admission would
+// refuse.
 type namespaceLimits struct {
 	ranges []corev1.LimitRange
 	quotas []corev1.ResourceQuota // Status.Used grows with the pods and claims that the simulation adds
 }
 
-// readLimits reads a namespace's limit ranges and quotas. If the user may not read them, none apply, and a note says so.
+// readLimits reads a namespace's limit ranges and quotas. If the user may not read them, none apply, and a note says
+// so.
 func (t *simulation) readLimits(ctx context.Context, namespace string) error {
 	if t.limits[namespace] != nil {
 		return nil
@@ -57,10 +59,11 @@ func (t *simulation) noteForbidden(resource string, err error) error {
 // notCreated returns the reason of an object that admission would refuse.
 func notCreated(err error) string { return "is not created: " + err.Error() }
 
-// applyLimitRanges sets the defaults of the namespace's limit ranges in a pod. It returns why they refuse the pod or claim; empty: they do
-// not.
+// applyLimitRanges sets the defaults of the namespace's limit ranges in a pod. It returns why they refuse the pod or
+// claim; empty: they do not.
 func (t *simulation) applyLimitRanges(obj metav1.Object) string {
-	l, o := t.limits[obj.GetNamespace()], obj.(runtime.Object) //nolint:forcetypeassert // pods and claims are
+	l := t.limits[obj.GetNamespace()]
+	o := obj.(runtime.Object) // pods and claims are
 	if l == nil {
 		return ""
 	}
@@ -79,13 +82,16 @@ func (t *simulation) applyLimitRanges(obj metav1.Object) string {
 	return ""
 }
 
-// useQuota counts a new object in the quotas of its namespace. It returns which quota is exceeded, and then counts nothing; empty: none.
+// useQuota counts a new object in the quotas of its namespace. It returns which quota is exceeded, and then counts
+// nothing; empty: none.
 func (t *simulation) useQuota(obj metav1.Object, resource string) string {
-	l, o := t.limits[obj.GetNamespace()], obj.(runtime.Object) //nolint:forcetypeassert // pods and claims are
+	l := t.limits[obj.GetNamespace()]
+	o := obj.(runtime.Object) // pods and claims are
 	if l == nil {
 		return ""
 	}
-	meter, now := quota.MeterFor(schema.GroupResource{Resource: resource}), time.Now()
+	meter := quota.MeterFor(schema.GroupResource{Resource: resource})
+	now := time.Now()
 	deltas := make([]corev1.ResourceList, len(l.quotas))
 	for i := range l.quotas {
 		q := &l.quotas[i]

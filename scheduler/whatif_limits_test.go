@@ -74,12 +74,19 @@ func cpu(text string) corev1.ResourceList {
 func TestWhatIfLetsIn(t *testing.T) {
 	q := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "few"}}
 	q.Status = corev1.ResourceQuotaStatus{Hard: cpu("3"), Used: cpu("500m")}
-	lr := &corev1.LimitRange{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "one"}, Spec: corev1.LimitRangeSpec{Limits: []corev1.LimitRangeItem{
-		{Type: corev1.LimitTypeContainer, DefaultRequest: corev1.ResourceList{corev1.ResourceCPU: schedtest.Quantity("1")}},
-	}}}
+	lr := &corev1.LimitRange{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "one"},
+		Spec: corev1.LimitRangeSpec{Limits: []corev1.LimitRangeItem{
+			{
+				Type:           corev1.LimitTypeContainer,
+				DefaultRequest: corev1.ResourceList{corev1.ResourceCPU: schedtest.Quantity("1")},
+			},
+		}},
+	}
 	node := schedtest.Node("a", schedtest.Allocatable(corev1.ResourceCPU, "8"))
 	none := func(*scheduler.Config) {}
-	want := "web-0: new -> a\nweb-1: new -> a\nweb-2: new -> is not created: exceeded quota: few, requested: requests.cpu=1, used: requests.cpu=2500m, limited: requests.cpu=3"
+	want := "web-0: new -> a\nweb-1: new -> a\nweb-2: new -> is not created: exceeded quota: few, requested: " +
+		"requests.cpu=1, used: requests.cpu=2500m, limited: requests.cpu=3"
 	if got := asked(t, clienttest.New(node, q, lr), deployment(3, ""), none); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
@@ -93,11 +100,15 @@ func TestWhatIfLetsIn(t *testing.T) {
 		t.Errorf("out of bounds: got\n%s\nwant\n%s", got, want)
 	}
 	// Only where a DaemonSet wants its pods they count.
-	daemon := strings.Replace(strings.Replace(deployment(0, ", nodeSelector: {pool: x}"), "Deployment", "DaemonSet", 1), "  replicas: 0\n", "", 1)
+	daemon := strings.Replace(strings.Replace(deployment(0, ", nodeSelector: {pool: x}"), "Deployment", "DaemonSet",
+		1), "  replicas: 0\n", "", 1)
 	one := q.DeepCopy()
-	one.Status.Hard, one.Status.Used = corev1.ResourceList{corev1.ResourcePods: schedtest.Quantity("1")}, corev1.ResourceList{corev1.ResourcePods: schedtest.Quantity("0")}
-	nodes := []runtime.Object{one, node, schedtest.Node("x", schedtest.Labels("pool", "x")), schedtest.Node("y", schedtest.Labels("pool", "x"))}
-	want = "web-x: new -> x\nweb-y: new -> is not created: exceeded quota: few, requested: pods=1, used: pods=1, limited: pods=1"
+	one.Status.Hard = corev1.ResourceList{corev1.ResourcePods: schedtest.Quantity("1")}
+	one.Status.Used = corev1.ResourceList{corev1.ResourcePods: schedtest.Quantity("0")}
+	nodes := []runtime.Object{one, node, schedtest.Node("x", schedtest.Labels("pool", "x")), schedtest.Node("y",
+		schedtest.Labels("pool", "x"))}
+	want = "web-x: new -> x\nweb-y: new -> is not created: exceeded quota: few, requested: pods=1, used: pods=1, " +
+		"limited: pods=1"
 	if got := asked(t, clienttest.New(nodes...), daemon, none); got != want {
 		t.Errorf("DaemonSet: got\n%s\nwant\n%s", got, want)
 	}
@@ -111,25 +122,32 @@ func TestWhatIfLetsIn(t *testing.T) {
 	}
 }
 
-// TestWhatIfPreempts: a DaemonSet's pod that has to go comes again to its node and no other; a profile without preemption drives nobody away.
+// TestWhatIfPreempts: a DaemonSet's pod that has to go comes again to its node and no other; a profile without
+// preemption drives nobody away.
 func TestWhatIfPreempts(t *testing.T) {
 	daemon := func(p *corev1.Pod) {
 		p.OwnerReferences = []metav1.OwnerReference{{Kind: "DaemonSet", Name: "agent", Controller: new(true)}}
 	}
 	static := func(p *corev1.Pod) { p.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "x"} }
 	objs := []runtime.Object{
-		schedtest.Node("a", schedtest.Labels("pool", "a")), schedtest.Node("b"), schedtest.Pod("agent-a", schedtest.On("a"), schedtest.Requests("2", ""), daemon),
+		schedtest.Node("a", schedtest.Labels("pool", "a")), schedtest.Node("b"),
+		schedtest.Pod("agent-a", schedtest.On("a"), schedtest.Requests("2", ""), daemon),
 		schedtest.Pod("static-a", schedtest.On("a"), schedtest.Requests("1", ""), static),
 	}
 	manifest := deployment(1, ", nodeSelector: {pool: a}, priority: 100")
 	manifest = strings.Replace(manifest, "image: i", "image: i, resources: {requests: {cpu: 4}}", 1)
 	got := asked(t, clienttest.New(objs...), manifest, func(*scheduler.Config) {})
-	want := "agent-a: preempted on a by default/web-0 -> 0/2 nodes are available: 1 Insufficient cpu, 1 node(s) didn't satisfy plugin(s) [NodeAffinity]."
-	if !strings.HasPrefix(got, want) || !strings.Contains(got, "lost static-a: preempted on a by default/web-0, and its kubelet recreates it: it is a static pod\nweb-0: new -> a") {
+	want := "agent-a: preempted on a by default/web-0 -> 0/2 nodes are available: 1 Insufficient cpu, 1 node(s) " +
+		"didn't satisfy plugin(s) [NodeAffinity]."
+	if !strings.HasPrefix(got, want) ||
+		!strings.Contains(got, "lost static-a: preempted on a by default/web-0, and its kubelet recreates it: it is "+
+			"a static pod\nweb-0: new -> a") {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
-	got = asked(t, clienttest.New(objs...), manifest, with(nil, "profiles: [{plugins: {postFilter: {disabled: [{name: '*'}]}}}]"))
-	want = "web-0: new -> 0/2 nodes are available: 1 Insufficient cpu, 1 node(s) didn't match Pod's node affinity/selector."
+	got = asked(t, clienttest.New(objs...), manifest,
+		with(nil, "profiles: [{plugins: {postFilter: {disabled: [{name: '*'}]}}}]"))
+	want = "web-0: new -> 0/2 nodes are available: 1 Insufficient cpu, 1 node(s) didn't match Pod's node " +
+		"affinity/selector."
 	if got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}

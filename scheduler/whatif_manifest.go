@@ -35,8 +35,8 @@ type Manifest struct {
 	skipped map[string]int
 }
 
-// ReadManifest reads YAML or JSON documents. namespace is for objects that name none. It skips custom resources, and built-in kinds that lead
-// to no pods. A manifest that has only such objects is an error.
+// ReadManifest reads YAML or JSON documents. namespace is for objects that name none. It skips custom resources, and
+// built-in kinds that lead to no pods. A manifest that has only such objects is an error.
 func ReadManifest(r io.Reader, namespace string) (Manifest, error) {
 	var w Manifest
 	b, err := io.ReadAll(io.LimitReader(r, maxManifest+1))
@@ -59,7 +59,8 @@ func ReadManifest(r io.Reader, namespace string) (Manifest, error) {
 		switch {
 		case err == nil && string(body) == "null": // only comments
 			continue
-		case err == nil && bytes.HasPrefix(bytes.TrimSpace(doc), []byte("{")): // the decoder would take YAML in braces for JSON
+		case err == nil && bytes.HasPrefix(bytes.TrimSpace(doc), []byte("{")):
+			// the decoder would take YAML in braces for JSON
 			doc = body
 		}
 		if err := w.read(doc, namespace); err != nil {
@@ -116,8 +117,8 @@ func (w *Manifest) addObject(obj runtime.Object, kind, namespace string) {
 	w.objects = append(w.objects, obj)
 }
 
-// customKind returns the kind of a custom resource, which decoding refused with err; nil: the document is none. A kind that a built-in
-// group does not have is a mistake, and no custom resource.
+// customKind returns the kind of a custom resource, which decoding refused with err; nil: the document is none. A kind
+// that a built-in group does not have is a mistake, and no custom resource.
 func customKind(doc []byte, err error) *schema.GroupVersionKind {
 	var t metav1.TypeMeta
 	if !runtime.IsNotRegisteredError(err) || utilyaml.Unmarshal(doc, &t) != nil {
@@ -146,7 +147,8 @@ func (w *Manifest) check() error {
 		of, _ := kindOf(obj)
 		w.skip(schema.GroupVersionKind{Kind: of.Kind})
 	}
-	return fmt.Errorf("the manifest leads to no pods, it has %s: write Pods, Deployments, ReplicaSets, ReplicationControllers, StatefulSets, DaemonSets, Jobs, CronJobs, and their claims and pod groups",
+	return fmt.Errorf("the manifest leads to no pods, it has %s: write Pods, Deployments, ReplicaSets, "+
+		"ReplicationControllers, StatefulSets, DaemonSets, Jobs, CronJobs, and their claims and pod groups",
 		w.listSkipped())
 }
 

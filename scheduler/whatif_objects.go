@@ -102,7 +102,8 @@ func (t *simulation) admit(obj kind.Object) error {
 	return nil
 }
 
-// addManifest adds what the manifest's pods depend on, whatever its place in the manifest is, then the pods that controllers would create.
+// addManifest adds what the manifest's pods depend on, whatever its place in the manifest is, then the pods that
+// controllers would create.
 func (t *simulation) addManifest(ctx context.Context, w *Manifest, list []schedulingv1.PriorityClass) error {
 	if len(w.skipped) > 0 {
 		t.note("not counted: " + w.listSkipped())

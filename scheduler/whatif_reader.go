@@ -16,8 +16,8 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 )
 
-// Reader wraps the transport of the client of a simulation. It passes only GET requests, and reports the first forbidden one: informers would
-// retry it forever without an error for the user.
+// Reader wraps the transport of the client of a simulation. It passes only GET requests, and reports the first
+// forbidden one: informers would retry it forever without an error for the user.
 //
 // SchedulingPolicies that may not be read are left out, and the answer has a note.
 type Reader struct {
@@ -52,7 +52,8 @@ func (r readOnlyTransport) RoundTrip(rq *http.Request) (*http.Response, error) {
 		return nil, fmt.Errorf("%s %s: %w", rq.Method, rq.URL.Path, errReadOnly)
 	}
 	rs, err := r.RoundTripper.RoundTrip(rq)
-	if err != nil || rs.StatusCode != http.StatusForbidden || rq.URL.Query().Has("watch") { // who may not watch may list
+	// who may not watch may list
+	if err != nil || rs.StatusCode != http.StatusForbidden || rq.URL.Query().Has("watch") {
 		return rs, err
 	}
 	if strings.HasPrefix(rq.URL.Path, crdPath) || strings.HasPrefix(rq.URL.Path, policyPath) {

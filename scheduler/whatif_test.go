@@ -46,12 +46,15 @@ func TestWhatIf(t *testing.T) {
 		p.OwnerReferences = []metav1.OwnerReference{{Kind: "ReplicaSet", Name: "cheap", Controller: new(true)}}
 	}
 	class := &schedulingv1.PriorityClass{}
-	class.Name, class.Value = "high", 1000
+	class.Name = "high"
+	class.Value = 1000
 	state := func() []runtime.Object {
 		return []runtime.Object{
 			class, schedtest.Node("a", schedtest.Labels("pool", "a")), schedtest.Node("b"),
-			schedtest.Pod("cheap-1", schedtest.On("a"), schedtest.Requests("3", ""), ofSet), schedtest.Pod("cheap-2", schedtest.On("b"), schedtest.Requests("3", ""), ofSet, schedtest.Priority(1)),
-			schedtest.Pod("alone", schedtest.On("b"), schedtest.Requests("1", "")), schedtest.Pod("waits", schedtest.Requests("4", "")),
+			schedtest.Pod("cheap-1", schedtest.On("a"), schedtest.Requests("3", ""), ofSet),
+			schedtest.Pod("cheap-2", schedtest.On("b"), schedtest.Requests("3", ""), ofSet, schedtest.Priority(1)),
+			schedtest.Pod("alone", schedtest.On("b"), schedtest.Requests("1", "")),
+			schedtest.Pod("waits", schedtest.Requests("4", "")),
 		}
 	}
 	tests := []struct {
@@ -61,12 +64,23 @@ func TestWhatIf(t *testing.T) {
 		want     string // "pod: why -> node", in the order of attempts; then what is lost
 	}{
 		{
-			"preempts", scheduler.Question{}, wanted,
-			"web-0: new -> a; web-1: new -> a; waits: pending -> ; agent-a: new -> a; cheap-1: preempted on a by default/web-0 -> ",
+			"preempts",
+			scheduler.Question{},
+			wanted,
+			"web-0: new -> a; web-1: new -> a; waits: pending -> ; agent-a: new -> a; cheap-1: preempted on a by " +
+				"default/web-0 -> ",
 		},
-		{"drain", scheduler.Question{Drain: []string{"b"}}, "", "cheap-2: leaves b -> a; cheap-1: preempted on a by default/cheap-2 -> ; waits: pending -> ; lost alone"},
 		{
-			"remove and add", scheduler.Question{Remove: []string{"a"}, Add: []*corev1.Node{schedtest.Node("added-1"), schedtest.Node("added-2")}}, "",
+			"drain", scheduler.Question{Drain: []string{"b"}}, "", "cheap-2: leaves b -> a; cheap-1: preempted on a " +
+				"by default/cheap-2 -> ; waits: pending -> ; lost alone",
+		},
+		{
+			"remove and add",
+			scheduler.Question{
+				Remove: []string{"a"},
+				Add:    []*corev1.Node{schedtest.Node("added-1"), schedtest.Node("added-2")},
+			},
+			"",
 			"cheap-1: leaves a -> added-1 or added-2; waits: pending -> added-1 or added-2",
 		},
 	}
@@ -77,7 +91,8 @@ func TestWhatIf(t *testing.T) {
 			if tc.question.Manifest, err = scheduler.ReadManifest(strings.NewReader(tc.manifest), ""); err != nil {
 				t.Fatal(err)
 			}
-			answer, err := scheduler.WhatIf(t.Context(), scheduler.Config{Client: &client.Client{Interface: c}, Parallelism: 1}, &tc.question)
+			answer, err := scheduler.WhatIf(t.Context(),
+				scheduler.Config{Client: &client.Client{Interface: c}, Parallelism: 1}, &tc.question)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -95,7 +110,8 @@ func TestWhatIf(t *testing.T) {
 			for _, l := range answer.Lost {
 				got = append(got, "lost "+l.Name)
 			}
-			a, b := slices.Sorted(slices.Values(got)), slices.Sorted(slices.Values(strings.Split(tc.want, "; ")))
+			a := slices.Sorted(slices.Values(got))
+			b := slices.Sorted(slices.Values(strings.Split(tc.want, "; ")))
 			if !slices.Equal(a, b) {
 				t.Errorf("got  %s\nwant %s", strings.Join(got, "; "), tc.want)
 			}
@@ -108,7 +124,8 @@ func TestWhatIf(t *testing.T) {
 	}
 }
 
-// TestWhatIfNotesGroups: on a server without pod groups their pods are tried one by one; the answer says so and names the groups.
+// TestWhatIfNotesGroups: on a server without pod groups their pods are tried one by one; the answer says so and names
+// the groups.
 func TestWhatIfNotesGroups(t *testing.T) {
 	objs := []runtime.Object{schedtest.Node("a")}
 	for i := range 5 {
@@ -117,13 +134,19 @@ func TestWhatIfNotesGroups(t *testing.T) {
 		objs = append(objs, p)
 	}
 	ask := func(objs ...runtime.Object) []string {
-		answer, err := scheduler.WhatIf(t.Context(), scheduler.Config{Client: &client.Client{Interface: clienttest.New(objs...)}, Parallelism: 1}, &scheduler.Question{})
+		answer, err := scheduler.WhatIf(t.Context(), scheduler.Config{
+			Client: &client.Client{
+				Interface: clienttest.New(objs...),
+			},
+			Parallelism: 1,
+		}, &scheduler.Question{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		return answer.Notes
 	}
-	const want = "the pods of pod groups are tried one by one: not considered is that minCount of them get nodes together or none does, " +
+	const want = "the pods of pod groups are tried one by one: not considered is that minCount of them get nodes " +
+		"together or none does, " +
 		"nor the preemption by a group as a whole (default/g0, default/g2, default/g4)"
 	if got := ask(objs...); !slices.Equal(got, []string{want}) {
 		t.Errorf("notes %q, want %q", got, want)
@@ -136,13 +159,21 @@ func TestWhatIfNotesGroups(t *testing.T) {
 // TestWhatIfRefuses: what is no question, each with its reason.
 func TestWhatIfRefuses(t *testing.T) {
 	for manifest, want := range map[string]string{
-		"apiVersion: v1\nkind: Secret\nmetadata: {name: s}": "the manifest leads to no pods, it has 1 Secret: write Pods", "kind: [": "document 1",
-		"apiVersion: v1\nkind: List\nitems: [{apiVersion: v1, kind: Pod, metadata: {name: p}}, {apiVersion: v1, kind: Pod, spec: {contaners: []}}]": `document 1: items[1]: strict decoding error: unknown field "spec.contaners"`,
-		"apiVersion: v1\nkind: ServiceList\nitems: [{metadata: {name: s}}]":                                                                         "it has 1 Service: write Pods", "apiVersion: apps/v1\nkind: Deploymnt": `no kind "Deploymnt"`,
-		"apiVersion: x.example/v1\nmetadata: {name: p}": "'Kind' is missing", "apiVersion: v1\nkind: Service\nspec: {prots: []}": "prots",
-		"apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: {contaners: []}": "contaners", "{apiVersion: v1, kind: Pod, metadata: {name: p}, spec: {contaners: []}}": `unknown field "spec.contaners"`, strings.Repeat("#", 9<<20): "more than 8388608 bytes",
+		"apiVersion: v1\nkind: Secret\nmetadata: {name: s}": "the manifest leads to no pods, it has 1 Secret: write " +
+			"Pods",
+		"kind: [": "document 1",
+		"apiVersion: v1\nkind: List\nitems: [{apiVersion: v1, kind: Pod, metadata: {name: p}}, {apiVersion: v1, " +
+			"kind: Pod, spec: {contaners: []}}]": `document 1: items[1]: strict decoding error: unknown field "spec.contaners"`,
+		"apiVersion: v1\nkind: ServiceList\nitems: [{metadata: {name: s}}]":       "it has 1 Service: write Pods",
+		"apiVersion: apps/v1\nkind: Deploymnt":                                    `no kind "Deploymnt"`,
+		"apiVersion: x.example/v1\nmetadata: {name: p}":                           "'Kind' is missing",
+		"apiVersion: v1\nkind: Service\nspec: {prots: []}":                        "prots",
+		"apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: {contaners: []}":   "contaners",
+		"{apiVersion: v1, kind: Pod, metadata: {name: p}, spec: {contaners: []}}": `unknown field "spec.contaners"`,
+		strings.Repeat("#", 9<<20):                                                "more than 8388608 bytes",
 	} {
-		if _, err := scheduler.ReadManifest(strings.NewReader(manifest), ""); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := scheduler.ReadManifest(strings.NewReader(manifest), ""); err == nil ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %q", err, want)
 		}
 	}
@@ -151,19 +182,28 @@ func TestWhatIfRefuses(t *testing.T) {
 		if q.Manifest, err = scheduler.ReadManifest(strings.NewReader(manifest), ""); err != nil {
 			t.Fatal(err)
 		}
-		_, err = scheduler.WhatIf(t.Context(), scheduler.Config{Client: &client.Client{Interface: clienttest.New(schedtest.Node("a"))}}, &q)
+		_, err = scheduler.WhatIf(t.Context(),
+			scheduler.Config{Client: &client.Client{Interface: clienttest.New(schedtest.Node("a"))}}, &q)
 		return err
 	}
 	const pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: {containers: [{name: c, image: i}]%s}"
 	for want, err := range map[string]error{
-		"no node x to drain": ask(scheduler.Question{Drain: []string{"x"}}, ""), "no node x to remove": ask(scheduler.Question{Remove: []string{"x"}}, ""),
-		"a node a already": ask(scheduler.Question{Add: []*corev1.Node{schedtest.Node("a")}}, ""), "no priority class gold": ask(scheduler.Question{}, fmt.Sprintf(pod, ", priorityClassName: gold")),
-		"has spec.nodeName":    ask(scheduler.Question{}, fmt.Sprintf(pod, ", nodeName: a")),
-		"more than 10000 pods": ask(scheduler.Question{}, "apiVersion: apps/v1\nkind: ReplicaSet\nmetadata: {name: r}\nspec: {replicas: 2000000000, selector: {matchLabels: {a: b}}, template: {metadata: {labels: {a: b}}, spec: {containers: [{name: c, image: i}]}}}"),
-		`Pod "p" is invalid: [spec.containers[0].name: Required value, spec.containers[0].image`: ask(scheduler.Question{}, "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: {containers: [{}]}"),
-		`Job.batch "" is invalid: metadata.name: Required value: name or generateName is required`: ask(scheduler.Question{},
-			"apiVersion: batch/v1\nkind: Job\nspec: {template: {spec: {restartPolicy: Never, containers: [{name: c, image: i}]}}}"),
-		"selector` does not match template `labels`": ask(scheduler.Question{}, strings.Replace(deployment(1, ""), "labels: {app: web}", "labels: {app: wob}", 1)),
+		"no node x to drain":     ask(scheduler.Question{Drain: []string{"x"}}, ""),
+		"no node x to remove":    ask(scheduler.Question{Remove: []string{"x"}}, ""),
+		"a node a already":       ask(scheduler.Question{Add: []*corev1.Node{schedtest.Node("a")}}, ""),
+		"no priority class gold": ask(scheduler.Question{}, fmt.Sprintf(pod, ", priorityClassName: gold")),
+		"has spec.nodeName":      ask(scheduler.Question{}, fmt.Sprintf(pod, ", nodeName: a")),
+		"more than 10000 pods": ask(scheduler.Question{}, "apiVersion: apps/v1\nkind: ReplicaSet\nmetadata: {name: "+
+			"r}\nspec: {replicas: 2000000000, selector: {matchLabels: {a: b}}, template: {metadata: {labels: {a: "+
+			"b}}, spec: {containers: [{name: c, image: i}]}}}"),
+		`Pod "p" is invalid: [spec.containers[0].name: Required value, spec.containers[0].image`: ask(
+			scheduler.Question{}, "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: {containers: [{}]}"),
+		`Job.batch "" is invalid: metadata.name: Required value: name or generateName is required`: ask(
+			scheduler.Question{},
+			"apiVersion: batch/v1\nkind: Job\nspec: {template: {spec: {restartPolicy: Never, containers: [{name: c, "+
+				"image: i}]}}}"),
+		"selector` does not match template `labels`": ask(scheduler.Question{},
+			strings.Replace(deployment(1, ""), "labels: {app: web}", "labels: {app: wob}", 1)),
 	} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %q", err, want)
@@ -173,14 +213,18 @@ func TestWhatIfRefuses(t *testing.T) {
 
 // TestWhatIfSkips: a manifest may have objects that lead to no pods; one note counts them.
 func TestWhatIfSkips(t *testing.T) {
-	const others = "# a comment\n---\napiVersion: v1\nkind: Service\nmetadata: {name: s}\nspec: {ports: [{port: 80}]}\n---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: c}\n---\n" +
-		"apiVersion: v1\nkind: Service\nmetadata: {name: s2}\nspec: {ports: [{port: 80}]}\n---\napiVersion: x.example/v1\nkind: Policy\nspec: {any: thing}\n---\n" +
+	const others = "# a comment\n---\napiVersion: v1\nkind: Service\nmetadata: {name: s}\nspec: {ports: [{port: " +
+		"80}]}\n---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: c}\n---\n" +
+		"apiVersion: v1\nkind: Service\nmetadata: {name: s2}\nspec: {ports: [{port: 80}]}\n---\napiVersion: " +
+		"x.example/v1\nkind: Policy\nspec: {any: thing}\n---\n" +
 		"apiVersion: x.example/v1\nkind: Policy\n---\napiVersion: x.example/v1\nkind: Job\n---\n"
 	const want = "web-0: new -> a\nnot counted: 1 ConfigMap, 1 Job.x.example, 2 Policies.x.example"
-	if got := asked(t, clienttest.New(schedtest.Node("a")), others+deployment(1, ""), func(*scheduler.Config) {}); got != want {
+	if got := asked(t, clienttest.New(schedtest.Node("a")), others+deployment(1, ""),
+		func(*scheduler.Config) {}); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
-	if _, err := scheduler.ReadManifest(strings.NewReader(others), ""); err == nil || !strings.Contains(err.Error(), "it has 1 ConfigMap, 1 Job.x.example, 2 Pol") {
+	if _, err := scheduler.ReadManifest(strings.NewReader(others), ""); err == nil ||
+		!strings.Contains(err.Error(), "it has 1 ConfigMap, 1 Job.x.example, 2 Pol") {
 		t.Errorf("nothing leads to pods: %v", err)
 	}
 }
@@ -191,7 +235,9 @@ func (answering) RoundTrip(*http.Request) (*http.Response, error) { return nil, 
 
 // TestReadOnly: only what reads leaves.
 func TestReadOnly(t *testing.T) {
-	for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete} {
+	for _, method := range []string{
+		http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete,
+	} {
 		rq, err := http.NewRequestWithContext(t.Context(), method, "http://x/y", http.NoBody)
 		if err != nil {
 			t.Fatal(err)

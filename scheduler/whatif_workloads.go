@@ -39,17 +39,33 @@ type workload struct {
 func workloadOf(obj kind.Object) *workload {
 	switch o := obj.(type) {
 	case *corev1.ReplicationController:
-		return &workload{kind: "ReplicationController", meta: &o.ObjectMeta, template: o.Spec.Template, count: replicas(o.Spec.Replicas), owner: o}
+		return &workload{
+			kind:     "ReplicationController",
+			meta:     &o.ObjectMeta,
+			template: o.Spec.Template,
+			count:    replicas(o.Spec.Replicas),
+			owner:    o,
+		}
 	case *appsv1.ReplicaSet:
-		return &workload{kind: "ReplicaSet", meta: &o.ObjectMeta, template: &o.Spec.Template, count: replicas(o.Spec.Replicas), owner: o}
+		return &workload{
+			kind:     "ReplicaSet",
+			meta:     &o.ObjectMeta,
+			template: &o.Spec.Template,
+			count:    replicas(o.Spec.Replicas),
+			owner:    o,
+		}
 	case *appsv1.Deployment:
 		return deploymentWorkload(o)
 	case *appsv1.StatefulSet:
 		return statefulWorkload(o)
 	case *appsv1.DaemonSet:
 		return &workload{
-			kind: "DaemonSet", meta: &o.ObjectMeta, template: &o.Spec.Template, owner: o, daemon: true,
-			labels: map[string]string{appsv1.ControllerRevisionHashLabelKey: templateHash},
+			kind:     "DaemonSet",
+			meta:     &o.ObjectMeta,
+			template: &o.Spec.Template,
+			owner:    o,
+			daemon:   true,
+			labels:   map[string]string{appsv1.ControllerRevisionHashLabelKey: templateHash},
 		}
 	case *batchv1.Job:
 		return jobWorkload("Job", &o.ObjectMeta, &o.Spec)
@@ -65,10 +81,15 @@ func workloadOf(obj kind.Object) *workload {
 
 func deploymentWorkload(d *appsv1.Deployment) *workload {
 	set := &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Name: d.Name, Namespace: d.Namespace}}
-	set.Spec.Selector = metav1.AddLabelToSelector(d.Spec.Selector.DeepCopy(), appsv1.DefaultDeploymentUniqueLabelKey, templateHash)
+	set.Spec.Selector = metav1.AddLabelToSelector(d.Spec.Selector.DeepCopy(), appsv1.DefaultDeploymentUniqueLabelKey,
+		templateHash)
 	w := &workload{
-		kind: "Deployment", meta: &d.ObjectMeta, template: &d.Spec.Template, count: replicas(d.Spec.Replicas), owner: set,
-		labels: map[string]string{appsv1.DefaultDeploymentUniqueLabelKey: templateHash},
+		kind:     "Deployment",
+		meta:     &d.ObjectMeta,
+		template: &d.Spec.Template,
+		count:    replicas(d.Spec.Replicas),
+		owner:    set,
+		labels:   map[string]string{appsv1.DefaultDeploymentUniqueLabelKey: templateHash},
 	}
 	if d.Spec.Paused {
 		w.idle = "is paused"
@@ -78,15 +99,25 @@ func deploymentWorkload(d *appsv1.Deployment) *workload {
 
 func statefulWorkload(s *appsv1.StatefulSet) *workload {
 	return &workload{
-		kind: "StatefulSet", meta: &s.ObjectMeta, template: &s.Spec.Template, count: replicas(s.Spec.Replicas), owner: s,
-		labels: map[string]string{appsv1.ControllerRevisionHashLabelKey: templateHash}, first: firstOrdinal(s),
+		kind:     "StatefulSet",
+		meta:     &s.ObjectMeta,
+		template: &s.Spec.Template,
+		count:    replicas(s.Spec.Replicas),
+		owner:    s,
+		labels:   map[string]string{appsv1.ControllerRevisionHashLabelKey: templateHash},
+		first:    firstOrdinal(s),
 		ordinal: func(pod *corev1.Pod, ordinal int) {
 			pod.Labels[appsv1.StatefulSetPodNameLabel] = pod.Name
 			pod.Labels[appsv1.PodIndexLabel] = strconv.Itoa(ordinal)
 			for _, c := range s.Spec.VolumeClaimTemplates {
-				pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: c.Name, VolumeSource: corev1.VolumeSource{
-					PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: fmt.Sprintf("%s-%s-%d", c.Name, s.Name, ordinal)},
-				}})
+				pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{
+					Name: c.Name,
+					VolumeSource: corev1.VolumeSource{
+						PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{
+							ClaimName: fmt.Sprintf("%s-%s-%d", c.Name, s.Name, ordinal),
+						},
+					},
+				})
 			}
 		},
 	}
@@ -99,9 +130,12 @@ func jobWorkload(of string, meta *metav1.ObjectMeta, spec *batchv1.JobSpec) *wor
 		count = min(count, int(*spec.Completions))
 	}
 	w := &workload{
-		kind: of, meta: meta, template: &spec.Template, count: count,
-		owner:  &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: meta.Name, Namespace: meta.Namespace}},
-		labels: map[string]string{batchv1.JobNameLabel: meta.Name},
+		kind:     of,
+		meta:     meta,
+		template: &spec.Template,
+		count:    count,
+		owner:    &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: meta.Name, Namespace: meta.Namespace}},
+		labels:   map[string]string{batchv1.JobNameLabel: meta.Name},
 	}
 	if spec.CompletionMode != nil && *spec.CompletionMode == batchv1.IndexedCompletion {
 		w.ordinal = func(pod *corev1.Pod, ordinal int) {
@@ -183,7 +217,9 @@ func (t *simulation) addOwner(w *workload) (err error) {
 // pod returns a pod of the workload.
 func (w *workload) pod(suffix string) *corev1.Pod {
 	c := w.template.DeepCopy()
-	c.Name, c.GenerateName, c.Namespace = w.meta.Name+"-"+suffix, "", w.meta.Namespace
+	c.Name = w.meta.Name + "-" + suffix
+	c.GenerateName = ""
+	c.Namespace = w.meta.Namespace
 	if c.Labels == nil {
 		c.Labels = map[string]string{}
 	}
@@ -191,15 +227,20 @@ func (w *workload) pod(suffix string) *corev1.Pod {
 	owner := metav1.OwnerReference{Name: w.owner.GetName(), UID: w.owner.GetUID(), Controller: new(true)}
 	switch w.owner.(type) {
 	case *corev1.ReplicationController:
-		owner.APIVersion, owner.Kind = "v1", "ReplicationController"
+		owner.APIVersion = "v1"
+		owner.Kind = "ReplicationController"
 	case *appsv1.ReplicaSet:
-		owner.APIVersion, owner.Kind = "apps/v1", "ReplicaSet"
+		owner.APIVersion = "apps/v1"
+		owner.Kind = "ReplicaSet"
 	case *appsv1.StatefulSet:
-		owner.APIVersion, owner.Kind = "apps/v1", "StatefulSet"
+		owner.APIVersion = "apps/v1"
+		owner.Kind = "StatefulSet"
 	case *appsv1.DaemonSet:
-		owner.APIVersion, owner.Kind = "apps/v1", "DaemonSet"
+		owner.APIVersion = "apps/v1"
+		owner.Kind = "DaemonSet"
 	case *batchv1.Job:
-		owner.APIVersion, owner.Kind = "batch/v1", "Job"
+		owner.APIVersion = "batch/v1"
+		owner.Kind = "Job"
 	}
 	c.OwnerReferences = []metav1.OwnerReference{owner}
 	return &corev1.Pod{ObjectMeta: c.ObjectMeta, Spec: c.Spec}
@@ -219,7 +260,13 @@ func (t *simulation) addPods(ctx context.Context, pods []*corev1.Pod, of string,
 			why = t.useQuota(pod, "pods")
 		}
 		if why != "" {
-			t.answer.Outcomes = append(t.answer.Outcomes, Outcome{Namespace: pod.Namespace, Name: pod.Name, Workload: of, Why: "new", Reason: why})
+			t.answer.Outcomes = append(t.answer.Outcomes, Outcome{
+				Namespace: pod.Namespace,
+				Name:      pod.Name,
+				Workload:  of,
+				Why:       "new",
+				Reason:    why,
+			})
 			continue
 		}
 		if err := t.addGeneratedClaims(ctx, pod); err != nil {
@@ -233,7 +280,11 @@ func (t *simulation) addPods(ctx context.Context, pods []*corev1.Pod, of string,
 
 // pin sets the node affinity for one node, and the tolerations of a DaemonSet's pods.
 func pin(s *corev1.PodSpec, node string) {
-	field := corev1.NodeSelectorRequirement{Key: metav1.ObjectNameField, Operator: corev1.NodeSelectorOpIn, Values: []string{node}}
+	field := corev1.NodeSelectorRequirement{
+		Key:      metav1.ObjectNameField,
+		Operator: corev1.NodeSelectorOpIn,
+		Values:   []string{node},
+	}
 	if s.Affinity == nil {
 		s.Affinity = &corev1.Affinity{}
 	}
@@ -249,10 +300,21 @@ func pin(s *corev1.PodSpec, node string) {
 		t.MatchFields = append(t.MatchFields, field)
 	}
 	s.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution = required
-	for _, key := range []string{corev1.TaintNodeDiskPressure, corev1.TaintNodeMemoryPressure, corev1.TaintNodePIDPressure, corev1.TaintNodeUnschedulable} {
-		s.Tolerations = append(s.Tolerations, corev1.Toleration{Key: key, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule})
+	for _, key := range []string{
+		corev1.TaintNodeDiskPressure, corev1.TaintNodeMemoryPressure, corev1.TaintNodePIDPressure,
+		corev1.TaintNodeUnschedulable,
+	} {
+		s.Tolerations = append(s.Tolerations, corev1.Toleration{
+			Key:      key,
+			Operator: corev1.TolerationOpExists,
+			Effect:   corev1.TaintEffectNoSchedule,
+		})
 	}
 	for _, key := range []string{corev1.TaintNodeNotReady, corev1.TaintNodeUnreachable} {
-		s.Tolerations = append(s.Tolerations, corev1.Toleration{Key: key, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute})
+		s.Tolerations = append(s.Tolerations, corev1.Toleration{
+			Key:      key,
+			Operator: corev1.TolerationOpExists,
+			Effect:   corev1.TaintEffectNoExecute,
+		})
 	}
 }

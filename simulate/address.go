@@ -8,7 +8,8 @@ import (
 	"sync"
 )
 
-// Addresses of fake nodes: node i has address i of 100.64.0.0/10, its pods have subnet i (a /24) of 10.128.0.0/9. Nothing listens there.
+// Addresses of fake nodes: node i has address i of 100.64.0.0/10, its pods have subnet i (a /24) of 10.128.0.0/9.
+// Nothing listens there.
 const (
 	maxNodes    = 1 << 15
 	podsPerNode = 254
@@ -52,7 +53,8 @@ func (a *addresses) take(i int) string {
 			break
 		}
 	}
-	u[k], a.last[i] = true, k
+	u[k] = true
+	a.last[i] = k
 	return podIP(i, k)
 }
 

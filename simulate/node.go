@@ -37,10 +37,18 @@ func (s *Simulator) name(i int) string {
 func (s *Simulator) node(i int) *corev1.Node {
 	name := s.name(i)
 	n := &corev1.Node{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{
-			LabelType: TypeFake, corev1.LabelHostname: name, corev1.LabelOSStable: "linux", corev1.LabelArchStable: runtime.GOARCH,
-			"beta.kubernetes.io/os": "linux", "beta.kubernetes.io/arch": runtime.GOARCH,
-		}, Annotations: map[string]string{AnnotationBy: s.cfg.By, volumeapi.AnnotationManaged: "true"}},
+		ObjectMeta: metav1.ObjectMeta{
+			Name: name,
+			Labels: map[string]string{
+				LabelType:                 TypeFake,
+				corev1.LabelHostname:      name,
+				corev1.LabelOSStable:      "linux",
+				corev1.LabelArchStable:    runtime.GOARCH,
+				"beta.kubernetes.io/os":   "linux",
+				"beta.kubernetes.io/arch": runtime.GOARCH,
+			},
+			Annotations: map[string]string{AnnotationBy: s.cfg.By, volumeapi.AnnotationManaged: "true"},
+		},
 		Spec: corev1.NodeSpec{PodCIDR: podCIDR(i), PodCIDRs: []string{podCIDR(i)}, ProviderID: providerID(name)},
 	}
 	n.Labels[localvolume.NodeHas] = "true" // claims of pods on fake nodes get volumes without storage
@@ -53,29 +61,52 @@ func (s *Simulator) node(i int) *corev1.Node {
 
 func (s *Simulator) nodeStatus(i int, now time.Time) corev1.NodeStatus {
 	size := corev1.ResourceList{
-		corev1.ResourceCPU: s.cfg.CPU, corev1.ResourceMemory: s.cfg.Memory, corev1.ResourcePods: *resource.NewQuantity(s.cfg.Pods, resource.DecimalSI),
+		corev1.ResourceCPU:    s.cfg.CPU,
+		corev1.ResourceMemory: s.cfg.Memory,
+		corev1.ResourcePods:   *resource.NewQuantity(s.cfg.Pods, resource.DecimalSI),
 	}
 	at := metav1.NewTime(now)
-	cond := func(t corev1.NodeConditionType, status corev1.ConditionStatus, reason, message string) corev1.NodeCondition {
-		return corev1.NodeCondition{Type: t, Status: status, Reason: reason, Message: message, LastHeartbeatTime: at, LastTransitionTime: at}
+	cond := func(
+		t corev1.NodeConditionType, status corev1.ConditionStatus, reason, message string,
+	) corev1.NodeCondition {
+		return corev1.NodeCondition{
+			Type:               t,
+			Status:             status,
+			Reason:             reason,
+			Message:            message,
+			LastHeartbeatTime:  at,
+			LastTransitionTime: at,
+		}
 	}
 	return corev1.NodeStatus{
-		Capacity: size, Allocatable: size.DeepCopy(),
+		Capacity:    size,
+		Allocatable: size.DeepCopy(),
 		Conditions: []corev1.NodeCondition{
-			cond(corev1.NodeMemoryPressure, corev1.ConditionFalse, "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
-			cond(corev1.NodeDiskPressure, corev1.ConditionFalse, "KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
-			cond(corev1.NodePIDPressure, corev1.ConditionFalse, "KubeletHasSufficientPID", "kubelet has sufficient PID available"),
+			cond(corev1.NodeMemoryPressure, corev1.ConditionFalse, "KubeletHasSufficientMemory",
+				"kubelet has sufficient memory available"),
+			cond(corev1.NodeDiskPressure, corev1.ConditionFalse, "KubeletHasNoDiskPressure",
+				"kubelet has no disk pressure"),
+			cond(corev1.NodePIDPressure, corev1.ConditionFalse, "KubeletHasSufficientPID",
+				"kubelet has sufficient PID available"),
 			cond(corev1.NodeReady, corev1.ConditionTrue, "KubeletReady", "kubelet is posting ready status"),
 		},
-		Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: nodeIP(i)}, {Type: corev1.NodeHostName, Address: s.name(i)}},
+		Addresses: []corev1.NodeAddress{
+			{Type: corev1.NodeInternalIP, Address: nodeIP(i)},
+			{Type: corev1.NodeHostName, Address: s.name(i)},
+		},
 		NodeInfo: corev1.NodeSystemInfo{
-			OperatingSystem: "linux", Architecture: runtime.GOARCH, OSImage: "Keelson fake node", KernelVersion: "fake",
-			KubeletVersion: version, ContainerRuntimeVersion: "fake://1.0.0",
+			OperatingSystem:         "linux",
+			Architecture:            runtime.GOARCH,
+			OSImage:                 "Keelson fake node",
+			KernelVersion:           "fake",
+			KubeletVersion:          version,
+			ContainerRuntimeVersion: "fake://1.0.0",
 		},
 	}
 }
 
-// register creates or updates our nodes and their leases. It removes nodes of an earlier run that no simulator uses any more.
+// register creates or updates our nodes and their leases. It removes nodes of an earlier run that no simulator uses any
+// more.
 func (s *Simulator) register(ctx context.Context) error {
 	there, err := s.cfg.Client.CoreV1().Nodes().List(ctx, metav1.ListOptions{LabelSelector: LabelType + "=" + TypeFake})
 	if err != nil {
@@ -86,7 +117,8 @@ func (s *Simulator) register(ctx context.Context) error {
 		n := &there.Items[k]
 		known[n.Name] = n
 		if _, ok := s.named[n.Name]; ok && n.Spec.ProviderID != providerID(n.Name) {
-			return fmt.Errorf("node %s is a machine: give the fake node another name, or take that one out of the cluster (`keelson node rm %s`)", n.Name, n.Name)
+			return fmt.Errorf("node %s is a machine: give the fake node another name, or take that one out of the "+
+				"cluster (`keelson node rm %s`)", n.Name, n.Name)
 		}
 		if _, ok := s.index(n.Name); ok || !s.made(n) {
 			continue
@@ -104,8 +136,8 @@ func (s *Simulator) register(ctx context.Context) error {
 	})
 }
 
-// made reports whether an earlier run of this simulator created a node. A real node cannot look like one, whatever its labels and
-// annotations: its provider ID never changes once it is set. Earlier versions wrote no annotation.
+// made reports whether an earlier run of this simulator created a node. A real node cannot look like one, whatever its
+// labels and annotations: its provider ID never changes once it is set. Earlier versions wrote no annotation.
 func (s *Simulator) made(n *corev1.Node) bool {
 	if n.Spec.ProviderID != providerID(n.Name) || n.Labels[LabelType] != TypeFake {
 		return false
@@ -120,12 +152,17 @@ func providerID(node string) string { return "fake://" + node }
 
 // remove deletes a node with its pods: there is no kubelet to end them.
 func (s *Simulator) remove(ctx context.Context, n *corev1.Node) error {
-	uid, zero := n.UID, int64(0)
-	err := s.cfg.Client.CoreV1().Nodes().Delete(ctx, n.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
+	uid := n.UID
+	zero := int64(0)
+	err := s.cfg.Client.CoreV1().Nodes().Delete(ctx, n.Name, metav1.DeleteOptions{
+		Preconditions: &metav1.Preconditions{UID: &uid},
+	})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return err
 	}
-	pods, err := s.cfg.Client.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + n.Name})
+	pods, err := s.cfg.Client.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{
+		FieldSelector: "spec.nodeName=" + n.Name,
+	})
 	if err != nil {
 		return fmt.Errorf("list its pods: %w", err)
 	}
@@ -135,7 +172,8 @@ func (s *Simulator) remove(ctx context.Context, n *corev1.Node) error {
 			continue
 		}
 		err := s.cfg.Client.CoreV1().Pods(p.Namespace).Delete(ctx, p.Name, metav1.DeleteOptions{
-			GracePeriodSeconds: &zero, Preconditions: &metav1.Preconditions{UID: &p.UID},
+			GracePeriodSeconds: &zero,
+			Preconditions:      &metav1.Preconditions{UID: &p.UID},
 		})
 		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 			return fmt.Errorf("delete pod %s/%s: %w", p.Namespace, p.Name, err)
@@ -183,7 +221,8 @@ func (s *Simulator) registerOne(ctx context.Context, i int, there *corev1.Node) 
 			return nil, err
 		}
 	}
-	if isReady(n) && n.Status.Allocatable.Cpu().Equal(s.cfg.CPU) && n.Status.Allocatable.Memory().Equal(s.cfg.Memory) && n.Status.Allocatable.Pods().Value() == s.cfg.Pods {
+	if isReady(n) && n.Status.Allocatable.Cpu().Equal(s.cfg.CPU) && n.Status.Allocatable.Memory().Equal(
+		s.cfg.Memory) && n.Status.Allocatable.Pods().Value() == s.cfg.Pods {
 		return n, nil
 	}
 	n = n.DeepCopy()
@@ -203,7 +242,9 @@ func isReady(n *corev1.Node) bool {
 
 // renew writes the node's lease. With n, the Node object, it also creates the lease, with n as its owner.
 func (s *Simulator) renew(ctx context.Context, i int, n *corev1.Node) error {
-	name, seconds, now := s.name(i), int32(4*s.cfg.Renew/time.Second), metav1.NowMicro()
+	name := s.name(i)
+	seconds := int32(4 * s.cfg.Renew / time.Second)
+	now := metav1.NowMicro()
 	l := &coordination.Lease{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: corev1.NamespaceNodeLease},
 		Spec:       coordination.LeaseSpec{HolderIdentity: &name, LeaseDurationSeconds: &seconds, RenewTime: &now},
@@ -214,7 +255,12 @@ func (s *Simulator) renew(ctx context.Context, i int, n *corev1.Node) error {
 	}
 	leases := s.cfg.Client.CoordinationV1().Leases(corev1.NamespaceNodeLease)
 	if n != nil {
-		l.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: name, UID: n.UID}}
+		l.OwnerReferences = []metav1.OwnerReference{{
+			APIVersion: "v1",
+			Kind:       "Node",
+			Name:       name,
+			UID:        n.UID,
+		}}
 		made, err := leases.Create(ctx, l, metav1.CreateOptions{})
 		if err == nil {
 			s.keepLease(i, made)

@@ -52,7 +52,8 @@ func next(p *corev1.Pod, now time.Time) step {
 		return step{what: start}
 	case p.Status.Phase == corev1.PodRunning && podkind.Condition(p, corev1.PodReady) != nil && !podkind.Ready(p):
 		return step{what: ready}
-	case p.Status.Phase != corev1.PodRunning || p.Spec.RestartPolicy == corev1.RestartPolicyAlways || p.Status.StartTime == nil:
+	case p.Status.Phase != corev1.PodRunning || p.Spec.RestartPolicy == corev1.RestartPolicyAlways ||
+		p.Status.StartTime == nil:
 		return step{}
 	}
 	d, err := time.ParseDuration(p.Annotations[AnnotationRunFor])
@@ -73,38 +74,63 @@ func next(p *corev1.Pod, now time.Time) step {
 func running(p *corev1.Pod, i int, ip string, now time.Time) corev1.PodStatus {
 	at := metav1.NewTime(now)
 	st := *p.Status.DeepCopy()
-	st.Phase, st.StartTime = corev1.PodRunning, &at
-	st.HostIP, st.HostIPs = nodeIP(i), []corev1.HostIP{{IP: nodeIP(i)}}
+	st.Phase = corev1.PodRunning
+	st.StartTime = &at
+	st.HostIP = nodeIP(i)
+	st.HostIPs = []corev1.HostIP{{IP: nodeIP(i)}}
 	if p.Spec.HostNetwork {
 		ip = nodeIP(i)
 	}
-	st.PodIP, st.PodIPs = ip, []corev1.PodIP{{IP: ip}}
-	for _, t := range []corev1.PodConditionType{corev1.PodReadyToStartContainers, corev1.PodInitialized, corev1.ContainersReady, corev1.PodReady, corev1.PodScheduled} {
-		st.Conditions = withCondition(st.Conditions, corev1.PodCondition{Type: t, Status: corev1.ConditionTrue, LastTransitionTime: at, ObservedGeneration: p.Generation})
+	st.PodIP = ip
+	st.PodIPs = []corev1.PodIP{{IP: ip}}
+	for _, t := range []corev1.PodConditionType{
+		corev1.PodReadyToStartContainers, corev1.PodInitialized, corev1.ContainersReady, corev1.PodReady,
+		corev1.PodScheduled,
+	} {
+		st.Conditions = withCondition(st.Conditions, corev1.PodCondition{
+			Type:               t,
+			Status:             corev1.ConditionTrue,
+			LastTransitionTime: at,
+			ObservedGeneration: p.Generation,
+		})
 	}
 	st.ObservedGeneration = p.Generation
 	yes := true
-	st.InitContainerStatuses, st.ContainerStatuses = nil, nil
+	st.InitContainerStatuses = nil
+	st.ContainerStatuses = nil
 	for k := range p.Spec.InitContainers {
 		c := &p.Spec.InitContainers[k]
 		s := containerStatus(p, c)
 		if c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
-			s.Started, s.State.Running = &yes, &corev1.ContainerStateRunning{StartedAt: at}
+			s.Started = &yes
+			s.State.Running = &corev1.ContainerStateRunning{StartedAt: at}
 		} else {
-			s.State.Terminated = &corev1.ContainerStateTerminated{Reason: "Completed", StartedAt: at, FinishedAt: at, ContainerID: s.ContainerID}
+			s.State.Terminated = &corev1.ContainerStateTerminated{
+				Reason:      "Completed",
+				StartedAt:   at,
+				FinishedAt:  at,
+				ContainerID: s.ContainerID,
+			}
 		}
 		st.InitContainerStatuses = append(st.InitContainerStatuses, s)
 	}
 	for k := range p.Spec.Containers {
 		s := containerStatus(p, &p.Spec.Containers[k])
-		s.Started, s.State.Running = &yes, &corev1.ContainerStateRunning{StartedAt: at}
+		s.Started = &yes
+		s.State.Running = &corev1.ContainerStateRunning{StartedAt: at}
 		st.ContainerStatuses = append(st.ContainerStatuses, s)
 	}
 	return st
 }
 
 func containerStatus(p *corev1.Pod, c *corev1.Container) corev1.ContainerStatus {
-	return corev1.ContainerStatus{Name: c.Name, Ready: true, Image: c.Image, ImageID: "fake://" + c.Image, ContainerID: "fake://" + string(p.UID) + "/" + c.Name}
+	return corev1.ContainerStatus{
+		Name:        c.Name,
+		Ready:       true,
+		Image:       c.Image,
+		ImageID:     "fake://" + c.Image,
+		ContainerID: "fake://" + string(p.UID) + "/" + c.Name,
+	}
 }
 
 func withCondition(conds []corev1.PodCondition, c corev1.PodCondition) []corev1.PodCondition {
@@ -125,7 +151,10 @@ func again(p *corev1.Pod, now time.Time) corev1.PodStatus {
 	st := *p.Status.DeepCopy()
 	for _, t := range []corev1.PodConditionType{corev1.ContainersReady, corev1.PodReady} {
 		st.Conditions = withCondition(st.Conditions, corev1.PodCondition{
-			Type: t, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(now), ObservedGeneration: p.Generation,
+			Type:               t,
+			Status:             corev1.ConditionTrue,
+			LastTransitionTime: metav1.NewTime(now),
+			ObservedGeneration: p.Generation,
 		})
 	}
 	return st
@@ -138,7 +167,8 @@ func ended(p *corev1.Pod, code int32, now time.Time) corev1.PodStatus {
 	reason := "Completed"
 	st.Phase = corev1.PodSucceeded
 	if code != 0 {
-		st.Phase, reason = corev1.PodFailed, "Error"
+		st.Phase = corev1.PodFailed
+		reason = "Error"
 	}
 	for _, t := range []corev1.PodConditionType{corev1.ContainersReady, corev1.PodReady} {
 		c := corev1.PodCondition{Type: t, Status: corev1.ConditionFalse, LastTransitionTime: at}
@@ -150,13 +180,18 @@ func ended(p *corev1.Pod, code int32, now time.Time) corev1.PodStatus {
 	no := false
 	for k := range st.ContainerStatuses {
 		s := &st.ContainerStatuses[k]
-		s.Ready, s.Started = false, &no
+		s.Ready = false
+		s.Started = &no
 		began := at
 		if s.State.Running != nil {
 			began = s.State.Running.StartedAt
 		}
 		s.State = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{
-			ExitCode: code, Reason: reason, StartedAt: began, FinishedAt: at, ContainerID: s.ContainerID,
+			ExitCode:    code,
+			Reason:      reason,
+			StartedAt:   began,
+			FinishedAt:  at,
+			ContainerID: s.ContainerID,
 		}}
 	}
 	return st
@@ -198,9 +233,11 @@ func (s *Simulator) move(ctx context.Context, key types.NamespacedName) error {
 	switch now := time.Now(); next(p, now).what {
 	case nothing:
 	case remove:
-		uid, zero := p.UID, int64(0)
+		uid := p.UID
+		zero := int64(0)
 		err := s.cfg.Client.CoreV1().Pods(p.Namespace).Delete(ctx, p.Name, metav1.DeleteOptions{
-			GracePeriodSeconds: &zero, Preconditions: &metav1.Preconditions{UID: &uid},
+			GracePeriodSeconds: &zero,
+			Preconditions:      &metav1.Preconditions{UID: &uid},
 		})
 		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 			return fmt.Errorf("delete: %w", err)

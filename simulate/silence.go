@@ -18,7 +18,8 @@ import (
 	"keelson/client"
 )
 
-// silentLease is the duration of a silent node's last lease if its annotation has no duration: that of a kubelet's lease.
+// silentLease is the duration of a silent node's last lease if its annotation has no duration: that of a kubelet's
+// lease.
 const silentLease = 40 * time.Second
 
 // silent reports whether node i is silent: it neither renews its lease nor updates its pods.
@@ -33,7 +34,9 @@ func (s *Simulator) lastLease(i int) time.Duration {
 
 // watchNodes watches the annotations of our nodes.
 func (s *Simulator) watchNodes() (cache.DoneChecker, *client.Informers, error) {
-	f := s.cfg.Client.Informers(0, client.Scope{Tweak: func(o *metav1.ListOptions) { o.LabelSelector = LabelType + "=" + TypeFake }})
+	f := s.cfg.Client.Informers(0, client.Scope{Tweak: func(o *metav1.ListOptions) {
+		o.LabelSelector = LabelType + "=" + TypeFake
+	}})
 	nodes := coreinformers.New(f.Scoped()).Nodes()
 	s.nodes = nodes.Lister()
 	seen := func(obj any) {
@@ -61,10 +64,13 @@ func (s *Simulator) watchNodes() (cache.DoneChecker, *client.Informers, error) {
 		s.mu.Unlock()
 		s.turned.Add(i)
 	}
-	reg, err := nodes.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: seen, UpdateFunc: func(old, obj any) {
-		s.cordoned(old, obj)
-		seen(obj)
-	}})
+	reg, err := nodes.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: seen,
+		UpdateFunc: func(old, obj any) {
+			s.cordoned(old, obj)
+			seen(obj)
+		},
+	})
 	if err != nil {
 		return nil, nil, fmt.Errorf("watch fake nodes: %w", err)
 	}
@@ -121,7 +127,8 @@ func (s *Simulator) back(ctx context.Context, i int) error {
 		return err
 	}
 	n := there.DeepCopy()
-	n.Status, n.ResourceVersion = s.nodeStatus(i, time.Now()), ""
+	n.Status = s.nodeStatus(i, time.Now())
+	n.ResourceVersion = ""
 	if _, err := s.cfg.Client.CoreV1().Nodes().UpdateStatus(ctx, n, metav1.UpdateOptions{}); err != nil {
 		return err
 	}

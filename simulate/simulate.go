@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package simulate adds fake nodes to a cluster: nodes without machines whose pods become Running and Ready by themselves. cluster starts
-// it for --fake-nodes; benchmarks and clustertest use it for thousands of nodes. It acts as their kubelets through the API only: it never
-// runs a container and needs no privileges. Fake nodes have the taint keelson.dev/fake, so that normal pods are not scheduled to them.
+// Package simulate adds fake nodes to a cluster: nodes without machines whose pods become Running and Ready by
+// themselves. cluster starts it for --fake-nodes; benchmarks and clustertest use it for thousands of nodes. It acts as
+// their kubelets through the API only: it never runs a container and needs no privileges. Fake nodes have the taint
+// keelson.dev/fake, so that normal pods are not scheduled to them.
 package simulate
 
 import (
@@ -38,13 +39,13 @@ const (
 	fakePrefix = "fake-"
 	// AnnotationBy is the name of the simulator of a fake node: Config.By.
 	AnnotationBy = "keelson.dev/simulated-by"
-	// AnnotationSilent simulates a power failure of a fake node: no lease renewals, no pod updates. Its value is the duration of the node's
-	// last lease (a Go duration); default 40 s. Without the annotation the node recovers.
+	// AnnotationSilent simulates a power failure of a fake node: no lease renewals, no pod updates. Its value is the
+	// duration of the node's last lease (a Go duration); default 40 s. Without the annotation the node recovers.
 	AnnotationSilent = "keelson.dev/silent"
 )
 
-// workers is the number of pods updated at once. A durable write takes 1 to 2 ms. A small number leaves the CPU to the components under
-// test: scheduler and controllers.
+// workers is the number of pods updated at once. A durable write takes 1 to 2 ms. A small number leaves the CPU to the
+// components under test: scheduler and controllers.
 const workers = 4
 
 // Config configures the simulator. Default sets the defaults.
@@ -55,16 +56,16 @@ type Config struct {
 	Prefix string // default "fake-"
 	// Names are the names of further nodes.
 	Names []string
-	// By is the name of this simulator, stable over restarts; default "keelson". Nodes created under the same name that are no longer
-	// configured are removed.
+	// By is the name of this simulator, stable over restarts; default "keelson". Nodes created under the same name that
+	// are no longer configured are removed.
 	By string
 	// Untainted leaves out the taint keelson.dev/fake=true:NoSchedule: for a cluster that has only fake nodes.
 	Untainted bool
 	// CPU, Memory and Pods are each node's capacity; defaults 32, 256Gi, 110.
 	CPU, Memory resource.Quantity
 	Pods        int64
-	// Renew is the lease renewal interval; default 30 min, with leases four times as long. Keelson's node lifecycle controller respects the
-	// lease duration; kube-controller-manager needs a renewal every 10 s.
+	// Renew is the lease renewal interval; default 30 min, with leases four times as long. Keelson's node lifecycle
+	// controller respects the lease duration; kube-controller-manager needs a renewal every 10 s.
 	Renew time.Duration
 	Marks *mark.Recorder // may be nil
 	Log   *slog.Logger   // nil: discarded
@@ -102,7 +103,8 @@ type Simulator struct {
 	queue workqueue.TypedRateLimitingInterface[types.NamespacedName]
 	pods  corelisters.PodLister
 	nodes corelisters.NodeLister
-	// events are recorded for changes of nodes, not for their start: thousands of events would delay the start of thousands of nodes.
+	// events are recorded for changes of nodes, not for their start: thousands of events would delay the start of
+	// thousands of nodes.
 	events *client.Events
 	ips    *addresses
 	named  map[string]int // Config.Names by name; the indexes continue those of the other nodes
@@ -131,9 +133,17 @@ func New(cfg Config) (*Simulator, error) {
 		named[name] = cfg.Nodes + i
 	}
 	return &Simulator{
-		cfg: cfg, named: named, ips: newAddresses(), events: cfg.Client.Events("kubelet", cfg.By, cfg.Log), leases: map[int]*coordination.Lease{}, mute: map[int]time.Duration{},
-		turned: workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[int](5*time.Millisecond, 30*time.Second)),
-		queue:  workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](5*time.Millisecond, 30*time.Second)),
+		cfg:    cfg,
+		named:  named,
+		ips:    newAddresses(),
+		events: cfg.Client.Events("kubelet", cfg.By, cfg.Log),
+		leases: map[int]*coordination.Lease{},
+		mute:   map[int]time.Duration{},
+		turned: workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[int](
+			5*time.Millisecond, 30*time.Second)),
+		queue: workqueue.NewTypedRateLimitingQueue(
+			workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](5*time.Millisecond,
+				30*time.Second)),
 	}, nil
 }
 
@@ -150,11 +160,15 @@ func (s *Simulator) Run(ctx context.Context, ready func()) error {
 		return nil
 	}
 	// Unbound pods, most of a burst, do not concern us.
-	factory := s.cfg.Client.Informers(0, client.Scope{Tweak: func(o *metav1.ListOptions) { o.FieldSelector = "spec.nodeName!=" }})
+	factory := s.cfg.Client.Informers(0, client.Scope{Tweak: func(o *metav1.ListOptions) {
+		o.FieldSelector = "spec.nodeName!="
+	}})
 	pods := coreinformers.New(factory.Scoped()).Pods()
 	s.pods = pods.Lister()
 	reg, err := pods.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: s.seen, UpdateFunc: func(_, obj any) { s.changed(obj) }, DeleteFunc: s.gone,
+		AddFunc:    s.seen,
+		UpdateFunc: func(_, obj any) { s.changed(obj) },
+		DeleteFunc: s.gone,
 	})
 	if err != nil {
 		return fmt.Errorf("watch pods: %w", err)
@@ -250,7 +264,15 @@ func (s *Simulator) emit(p *corev1.Pod, step mark.Step, detail any) {
 		return
 	}
 	s.cfg.Marks.Emit(mark.Mark{
-		Step: step, Component: "kubelet " + p.Spec.NodeName, At: time.Now(), Detail: detail,
-		Subject: mark.Subject{Resource: "pods", Namespace: p.Namespace, Name: p.Name, UID: string(p.UID)},
+		Step:      step,
+		Component: "kubelet " + p.Spec.NodeName,
+		At:        time.Now(),
+		Detail:    detail,
+		Subject: mark.Subject{
+			Resource:  "pods",
+			Namespace: p.Namespace,
+			Name:      p.Name,
+			UID:       string(p.UID),
+		},
 	})
 }

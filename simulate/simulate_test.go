@@ -50,7 +50,9 @@ func pod(name, node string, f ...func(*corev1.Pod)) *corev1.Pod {
 	p := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", UID: "u"},
 		Spec: corev1.PodSpec{
-			NodeName: node, RestartPolicy: corev1.RestartPolicyAlways, Containers: []corev1.Container{{Name: "c", Image: "i"}},
+			NodeName:       node,
+			RestartPolicy:  corev1.RestartPolicyAlways,
+			Containers:     []corev1.Container{{Name: "c", Image: "i"}},
 			InitContainers: []corev1.Container{{Name: "init", Image: "i"}},
 		},
 		Status: corev1.PodStatus{Phase: corev1.PodPending},
@@ -63,25 +65,32 @@ func pod(name, node string, f ...func(*corev1.Pod)) *corev1.Pod {
 
 func TestNodesAndPods(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		old := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "fake-7", Labels: map[string]string{LabelType: TypeFake}}, Spec: corev1.NodeSpec{ProviderID: "fake://fake-7"}}
+		old := &corev1.Node{
+			ObjectMeta: metav1.ObjectMeta{Name: "fake-7", Labels: map[string]string{LabelType: TypeFake}},
+			Spec:       corev1.NodeSpec{ProviderID: "fake://fake-7"},
+		}
 		f := clienttest.New(old, pod("other", "node-1"), pod("a", "fake-1"))
 		run(t, f, Config{Nodes: 3})
 		nodes, err := f.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(nodes.Items) != 3 || nodes.Items[0].Name != "fake-0" || !isReady(&nodes.Items[0]) || len(nodes.Items[0].Spec.Taints) != 1 {
+		if len(nodes.Items) != 3 || nodes.Items[0].Name != "fake-0" || !isReady(&nodes.Items[0]) ||
+			len(nodes.Items[0].Spec.Taints) != 1 {
 			t.Errorf("nodes: got %d, first %+v", len(nodes.Items), nodes.Items[0])
 		}
-		if l, err := f.CoordinationV1().Leases(corev1.NamespaceNodeLease).List(t.Context(), metav1.ListOptions{}); err != nil || len(l.Items) != 3 {
+		if l, err := f.CoordinationV1().Leases(corev1.NamespaceNodeLease).List(t.Context(),
+			metav1.ListOptions{}); err != nil || len(l.Items) != 3 {
 			t.Errorf("leases: got %d, %v; want 3", len(l.Items), err)
 		}
 		time.Sleep(time.Second)
 		p, err := f.CoreV1().Pods("default").Get(t.Context(), "a", metav1.GetOptions{})
-		if err != nil || p.Status.Phase != corev1.PodRunning || p.Status.PodIP != "10.128.1.1" || len(p.Status.ContainerStatuses) != 1 || !p.Status.ContainerStatuses[0].Ready {
+		if err != nil || p.Status.Phase != corev1.PodRunning || p.Status.PodIP != "10.128.1.1" ||
+			len(p.Status.ContainerStatuses) != 1 || !p.Status.ContainerStatuses[0].Ready {
 			t.Errorf("pod: got %+v, %v", p.Status, err)
 		}
-		if p, err = f.CoreV1().Pods("default").Get(t.Context(), "other", metav1.GetOptions{}); err != nil || p.Status.Phase != corev1.PodPending {
+		if p, err = f.CoreV1().Pods("default").Get(t.Context(), "other", metav1.GetOptions{}); err != nil ||
+			p.Status.Phase != corev1.PodPending {
 			t.Errorf("another node's pod was touched: %v, %v", p.Status.Phase, err)
 		}
 		f.ClearActions()
@@ -105,7 +114,8 @@ func TestDeletionAndEnd(t *testing.T) {
 		f := clienttest.New(pod("job", "fake-0", once), pod("going", "fake-0", going))
 		run(t, f, Config{Nodes: 1, Untainted: true})
 		time.Sleep(time.Second)
-		if _, err := f.CoreV1().Pods("default").Get(t.Context(), "going", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		if _, err := f.CoreV1().Pods("default").Get(t.Context(), "going", metav1.GetOptions{}); !apierrors.IsNotFound(
+			err) {
 			t.Errorf("a deleted pod is still there: %v", err)
 		}
 		phase := func() string {
@@ -162,7 +172,9 @@ func TestNodesOfAnEarlierRunGo(t *testing.T) {
 				f := clienttest.New()
 				ours := func(name string, change ...func(*corev1.Node)) {
 					t.Helper()
-					n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{LabelType: TypeFake}}}
+					n := &corev1.Node{
+						ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{LabelType: TypeFake}},
+					}
 					n.Spec.ProviderID = "fake://" + name
 					for _, c := range change {
 						c(n)
@@ -185,7 +197,12 @@ func TestNodesOfAnEarlierRunGo(t *testing.T) {
 				ours("fake-real", func(n *corev1.Node) { n.Spec.ProviderID = "" }, by("keelson"))
 				ours("fake-cloud", func(n *corev1.Node) { n.Spec.ProviderID = "aws://i-1" }, by("keelson"))
 				run(t, f, Config{Nodes: left})
-				want := map[string]bool{"of-another": true, "older-elsewhere": true, "fake-real": true, "fake-cloud": true}
+				want := map[string]bool{
+					"of-another":      true,
+					"older-elsewhere": true,
+					"fake-real":       true,
+					"fake-cloud":      true,
+				}
 				if left > 0 {
 					want["fake-0"] = true
 				}
@@ -210,7 +227,8 @@ func TestNodesOfAnEarlierRunGo(t *testing.T) {
 	}
 }
 
-// TestGivenUp: a node that lives says so when somebody has said that it is not known whether it does, as after an outage of the server.
+// TestGivenUp: a node that lives says so when somebody has said that it is not known whether it does, as after an
+// outage of the server.
 func TestGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := clienttest.New()
@@ -262,7 +280,10 @@ func TestSilence(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p.Status.Conditions = withCondition(p.Status.Conditions, corev1.PodCondition{Type: corev1.PodReady, Status: corev1.ConditionFalse})
+		p.Status.Conditions = withCondition(p.Status.Conditions, corev1.PodCondition{
+			Type:   corev1.PodReady,
+			Status: corev1.ConditionFalse,
+		})
 		if _, err := f.CoreV1().Pods("default").UpdateStatus(t.Context(), p, metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}

@@ -41,9 +41,11 @@ const parts = 16
 func drawOp(t *rapid.T) op {
 	return op{
 		kind: rapid.SampledFrom([]string{
-			"create", "create", "update", "update", "update", "delete", "get", "list", "list", "watch", "compact", "restart", "crash",
+			"create", "create", "update", "update", "update", "delete", "get", "list", "list", "watch", "compact",
+			"restart", "crash",
 		}).Draw(t, "kind"),
-		key:     rapid.SampledFrom([]string{"a", "a/", "a/b", "a/c", "a0", "b", "b/\xff", "b/\xff\xff/x"}).Draw(t, "key"),
+		key: rapid.SampledFrom([]string{"a", "a/", "a/b", "a/c", "a0", "b", "b/\xff", "b/\xff\xff/x"}).Draw(t,
+			"key"),
 		val:     rapid.SampledFrom([]string{"", "v", "w", "long"}).Draw(t, "value"),
 		rev:     rapid.Int64Range(0, parts).Draw(t, "rev"),
 		limit:   rapid.IntRange(0, 5).Draw(t, "limit"),
@@ -90,12 +92,17 @@ func embedded(name string, o embed.Options) target {
 	}
 }
 
-// TestMetamorphic plays random scripts on the embedded store with different options and on etcd. All must answer the same, whatever the
-// options, and whether or not a store was closed or lost its power in between. A failure is shrunk to a short script.
+// TestMetamorphic plays random scripts on the embedded store with different options and on etcd. All must answer the
+// same, whatever the options, and whether or not a store was closed or lost its power in between. A failure is shrunk
+// to a short script.
 func TestMetamorphic(t *testing.T) {
 	targets := []target{
 		embedded("embed", embed.Options{}),
-		embedded("embed with a small cache", embed.Options{CacheBytes: 1 << 20, HistoryAge: time.Hour, HistoryBytes: 1 << 40}),
+		embedded("embed with a small cache", embed.Options{
+			CacheBytes:   1 << 20,
+			HistoryAge:   time.Hour,
+			HistoryBytes: 1 << 40,
+		}),
 	}
 	t.Run("etcd", func(t *testing.T) {
 		remote, err := etcd.Open(t.Context(), etcd.Options{Servers: etcdtest.URLs(etcdtest.Start(t, 1, nil))})
@@ -104,7 +111,9 @@ func TestMetamorphic(t *testing.T) {
 		}
 		t.Cleanup(func() { _ = remote.Close() })
 		same := func(*rapid.T, store.Store, bool) store.Store { return remote }
-		rapid.Check(t, metamorphic(append(targets, target{"etcd", func(t *rapid.T) store.Store { return same(t, nil, false) }, same})))
+		rapid.Check(t,
+			metamorphic(
+				append(targets, target{"etcd", func(t *rapid.T) store.Store { return same(t, nil, false) }, same})))
 	})
 	t.Run("embed", func(t *testing.T) { rapid.Check(t, metamorphic(targets)) })
 }
@@ -123,7 +132,8 @@ func metamorphic(targets []target) func(*rapid.T) {
 			}
 			for n := range ops {
 				if got[n] != want[n] {
-					t.Fatalf("operation %d, %v\n%s answers %s\n%s answers %s", n, ops[n], targets[0].name, want[n], g.name, got[n])
+					t.Fatalf("operation %d, %v\n%s answers %s\n%s answers %s", n, ops[n], targets[0].name, want[n],
+						g.name, got[n])
 				}
 			}
 		}
@@ -167,7 +177,8 @@ func play(t *rapid.T, g target, prefix string, ops []op) []string {
 }
 
 func (p *player) do(ctx context.Context, t *rapid.T, o op) string {
-	key, value := p.prefix+o.key, []byte(o.val)
+	key := p.prefix + o.key
+	value := []byte(o.val)
 	if o.val == "long" {
 		value = bytes.Repeat(value, 2500)
 	}
@@ -199,7 +210,11 @@ func (p *player) do(ctx context.Context, t *rapid.T, o op) string {
 		return fmt.Sprintf("%s at %d: %s", p.show(kv), at-p.base, p.outcome(err))
 	case "list":
 		page, err := p.List(ctx, store.Range{
-			Prefix: p.prefix + strings.TrimRight(o.key, "abc0"), From: key, Revision: p.revision(o.rev), Limit: o.limit, NoCount: o.noCount,
+			Prefix:   p.prefix + strings.TrimRight(o.key, "abc0"),
+			From:     key,
+			Revision: p.revision(o.rev),
+			Limit:    o.limit,
+			NoCount:  o.noCount,
 		})
 		if err != nil {
 			return p.outcome(err)
@@ -220,7 +235,8 @@ func (p *player) do(ctx context.Context, t *rapid.T, o op) string {
 	}
 }
 
-// revision is one from the script's first write to the one that comes next, which is in the future; 0 stands for the latest.
+// revision is one from the script's first write to the one that comes next, which is in the future; 0 stands for the
+// latest.
 func (p *player) revision(rev int64) int64 {
 	if rev == 0 {
 		return 0
@@ -236,7 +252,8 @@ func (p *player) wrote(key string, w store.Written, err error) string {
 	if err != nil {
 		return p.outcome(err)
 	}
-	p.at[key], p.newest = w.Revision, w.Revision
+	p.at[key] = w.Revision
+	p.newest = w.Revision
 	return fmt.Sprintf("written at %d", w.Revision-p.base)
 }
 
@@ -284,7 +301,8 @@ func (p *player) show(kv store.KV) string {
 	if kv.Key == "" {
 		return "nothing"
 	}
-	return fmt.Sprintf("%q=%q@%d (version %d since %d)", strings.TrimPrefix(kv.Key, p.prefix), short(kv.Value), kv.Revision-p.base, kv.Version, kv.Created-p.base)
+	return fmt.Sprintf("%q=%q@%d (version %d since %d)", strings.TrimPrefix(kv.Key, p.prefix), short(kv.Value),
+		kv.Revision-p.base, kv.Version, kv.Created-p.base)
 }
 
 func short(v []byte) string {

@@ -12,9 +12,9 @@
 //  4. A watch from R delivers every write with revision > R under its prefix,
 //     once each, in revision order, or ends with ErrCompacted / ErrSlow: never a gap.
 //  5. Byte slices handed in or out are never modified afterwards, by either side.
-//  6. A write that answers one of the refusals (ErrNotFound, ErrExists, ErrTooLarge, *ConflictError) changed nothing. After any other
-//     error (*UnavailableError, ErrClosed, the end of ctx) its outcome is unknown: it may have happened, or may still
-//     happen, and then every watcher hears of it in its place. Who must know reads the key.
+//  6. A write that answers one of the refusals (ErrNotFound, ErrExists, ErrTooLarge, *ConflictError) changed nothing.
+//     After any other error (*UnavailableError, ErrClosed, the end of ctx) its outcome is unknown: it may have
+//     happened, or may still happen, and then every watcher hears of it in its place. Who must know reads the key.
 //  7. No call blocks beyond its ctx because of a failing disk or an absent peer.
 package store
 
@@ -75,11 +75,11 @@ type KV struct {
 	Key      string
 	Value    []byte
 	Revision int64
-	// Created is the revision that created the key, and Version counts the writes since, that one included: etcd's create_revision and
-	// version. Both are 0 where that is not known, as of keys that an older program wrote.
+	// Created is the revision that created the key, and Version counts the writes since, that one included: etcd's
+	// create_revision and version. Both are 0 where that is not known, as of keys that an older program wrote.
 	Created, Version int64
-	// Stale asks for the value to be written anew although it is the same: it is stored in a form that is to go. Stores themselves
-	// never set it; what encrypts values on the way does.
+	// Stale asks for the value to be written anew although it is the same: it is stored in a form that is to go. Stores
+	// themselves never set it; what encrypts values on the way does.
 	Stale bool
 }
 
@@ -96,7 +96,8 @@ type Range struct {
 	// Revision to read at; 0: the latest. ErrCompacted when too old, ErrFuture when not yet reached.
 	Revision int64
 	Limit    int // 0: no limit
-	// NoCount tells that nobody asks for Page.Remaining, which may then be anything above 0 where More is true. Counting walks all keys.
+	// NoCount tells that nobody asks for Page.Remaining, which may then be anything above 0 where More is true.
+	// Counting walks all keys.
 	NoCount bool
 }
 
@@ -126,7 +127,8 @@ type Event struct {
 	Prev []byte
 }
 
-// Watcher delivers batches in revision order. Events is closed when the watch ends; Err then says why (nil after Stop or ctx end).
+// Watcher delivers batches in revision order. Events is closed when the watch ends; Err then says why (nil after Stop
+// or ctx end).
 type Watcher interface {
 	Events() <-chan []Event
 	Err() error
@@ -135,7 +137,8 @@ type Watcher interface {
 
 // Reader reads.
 type Reader interface {
-	// Get returns the key at revision rev (0: latest) and the store's revision. ErrNotFound comes with that revision too.
+	// Get returns the key at revision rev (0: latest) and the store's revision. ErrNotFound comes with that revision
+	// too.
 	Get(ctx context.Context, key string, rev int64) (KV, int64, error)
 	List(ctx context.Context, r Range) (Page, error)
 	// Revision is the latest acknowledged revision.

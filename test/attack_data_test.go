@@ -14,21 +14,25 @@ import (
 // dataAttacks are what happens to a cluster's directory while nobody looks.
 var dataAttacks = []attack{
 	{name: "log-of-writes-removed", run: func(t *testing.T, c *live) { attackWAL(t, c, os.Remove) }},
-	{name: "log-of-writes-truncated", run: func(t *testing.T, c *live) {
-		attackWAL(t, c, func(file string) error {
-			fi, err := os.Stat(file)
-			if err != nil {
-				return err
-			}
-			return os.Truncate(file, fi.Size()/2)
-		})
-	}},
+	{
+		name: "log-of-writes-truncated",
+		run: func(t *testing.T, c *live) {
+			attackWAL(t, c, func(file string) error {
+				fi, err := os.Stat(file)
+				if err != nil {
+					return err
+				}
+				return os.Truncate(file, fi.Size()/2)
+			})
+		},
+	},
 	{name: "keys-removed", run: attackKeys},
 	{name: "supervisor-program-damaged", run: attackShim},
 	{name: "container-record-damaged", run: attackRecord},
 }
 
-// attackWAL stops the cluster cleanly and damages the newest write-ahead log. The next start has every object, or it refuses.
+// attackWAL stops the cluster cleanly and damages the newest write-ahead log. The next start has every object, or it
+// refuses.
 func attackWAL(t *testing.T, c *live, damage func(string) error) {
 	var objects strings.Builder
 	for i := range 300 {
@@ -125,7 +129,8 @@ func attackShim(t *testing.T, c *live) {
 	c.must(t, "wait", "--for=condition=Ready", "pod/after", "--timeout=60s")
 }
 
-// attackRecord damages the record of a running container while the cluster is down after a crash. The container goes on.
+// attackRecord damages the record of a running container while the cluster is down after a crash. The container goes
+// on.
 func attackRecord(t *testing.T, c *live) {
 	c.must(t, "run", "web", "--image=keelson.local/hello")
 	c.must(t, "wait", "--for=condition=Ready", "pod/web", "--timeout=60s")

@@ -44,7 +44,8 @@ spec:
 	for i := range 4 {
 		wg.Go(func() {
 			for ctx.Err() == nil {
-				_ = exec.CommandContext(ctx, c.bin, "kubectl", "--data-dir", c.data, "exec", "probed-"+strconv.Itoa(i), "--", "sleep", "1").Run()
+				_ = exec.CommandContext(ctx, c.bin, "kubectl", "--data-dir", c.data, "exec", "probed-"+strconv.Itoa(i),
+					"--", "sleep", "1").Run()
 			}
 		})
 	}
@@ -71,26 +72,30 @@ func attackForced(t *testing.T, c *live) {
 	c.must(t, "wait", "--for=condition=Ready", "pod/warm", "--timeout=60s")
 	c.must(t, "delete", "pod", "warm", "--force", "--grace-period=0")
 	time.Sleep(2 * time.Second) // until what the pod had is given back
-	files, goroutines := c.openFiles(t), c.goroutines(t)
+	files := c.openFiles(t)
+	goroutines := c.goroutines(t)
 	c.must(t, "create", "namespace", "forced")
 	var objects strings.Builder
 	for i := range 50 {
 		fmt.Fprintf(&objects, "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: c%d, namespace: forced}\n---\n", i)
 		objects.WriteString(strings.Replace(hello(fmt.Sprintf("p%d", i), "sleep 1000", fmt.Sprintf(
-			"    volumeMounts: [{name: volume, mountPath: /volume}]\n  volumes: [{name: volume, configMap: {name: c%d}}]\n", i)), "metadata: {", "metadata: {namespace: forced, ", 1))
+			"    volumeMounts: [{name: volume, mountPath: /volume}]\n  volumes: [{name: volume, configMap: {name: "+
+				"c%d}}]\n", i)), "metadata: {", "metadata: {namespace: forced, ", 1))
 	}
 	c.apply(t, objects.String())
 	c.must(t, "delete", "pods", "-n", "forced", "--all", "--force", "--grace-period=0", "--wait=false")
 	c.must(t, "delete", "namespace", "forced", "--timeout=60s")
 	deadline := time.Now().Add(2 * time.Minute)
 	for {
-		nowFiles, nowGoroutines := c.openFiles(t), c.goroutines(t)
+		nowFiles := c.openFiles(t)
+		nowGoroutines := c.goroutines(t)
 		if nowFiles <= files+10 && nowGoroutines <= goroutines+20 {
 			t.Logf("%d files and %d goroutines before, %d and %d after", files, goroutines, nowFiles, nowGoroutines)
 			return
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("%d files and %d goroutines before, %d and %d two minutes after", files, goroutines, nowFiles, nowGoroutines)
+			t.Fatalf("%d files and %d goroutines before, %d and %d two minutes after", files, goroutines, nowFiles,
+				nowGoroutines)
 		}
 		time.Sleep(time.Second)
 	}

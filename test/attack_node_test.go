@@ -71,21 +71,26 @@ func treeSize(dir string) int64 {
 }
 
 func attackEmptyDir(t *testing.T, c *live) {
-	c.apply(t, hello("hog", "for i in 1 2 3 4 5 6 7 8 9 10; do cat /proc/self/exe >>/volume/file; done; sleep 1000", `    volumeMounts: [{name: volume, mountPath: /volume}]
+	c.apply(t, hello("hog", "for i in 1 2 3 4 5 6 7 8 9 10; do cat /proc/self/exe >>/volume/file; done; sleep 1000",
+		`    volumeMounts: [{name: volume, mountPath: /volume}]
   volumes: [{name: volume, emptyDir: {sizeLimit: 10Mi}}]
 `))
-	out := c.eventuallyWithin(t, 2*time.Minute, "Evicted", "get", "pod", "hog", "-o", "jsonpath={.status.phase} {.status.reason} {.status.message}")
+	out := c.eventuallyWithin(t, 2*time.Minute, "Evicted", "get", "pod", "hog", "-o",
+		"jsonpath={.status.phase} {.status.reason} {.status.message}")
 	if want := `Failed Evicted Usage of EmptyDir volume "volume" exceeds the limit "10Mi". `; out != want {
 		t.Errorf("got %q, want %q", out, want)
 	}
 }
 
 func attackWritableLayer(t *testing.T, c *live) {
-	c.apply(t, hello("hog", "for i in 1 2 3 4 5 6 7 8 9 10; do cat /proc/self/exe >>/file; done; sleep 1000", `    resources: {limits: {ephemeral-storage: 10Mi}}
+	c.apply(t, hello("hog", "for i in 1 2 3 4 5 6 7 8 9 10; do cat /proc/self/exe >>/file; done; sleep 1000",
+		`    resources: {limits: {ephemeral-storage: 10Mi}}
 `))
-	out := c.eventuallyWithin(t, 2*time.Minute, "Evicted", "get", "pod", "hog", "-o", "jsonpath={.status.phase} {.status.reason} {.status.message}")
-	if !strings.HasPrefix(out, "Failed Evicted ") || !strings.Contains(out, `ephemeral local storage usage exceeds the total limit of containers 10Mi`) &&
-		!strings.Contains(out, `Container main exceeded its local ephemeral storage limit "10Mi"`) {
+	out := c.eventuallyWithin(t, 2*time.Minute, "Evicted", "get", "pod", "hog", "-o",
+		"jsonpath={.status.phase} {.status.reason} {.status.message}")
+	if !strings.HasPrefix(out, "Failed Evicted ") ||
+		!strings.Contains(out, `ephemeral local storage usage exceeds the total limit of containers 10Mi`) &&
+			!strings.Contains(out, `Container main exceeded its local ephemeral storage limit "10Mi"`) {
 		t.Errorf("got %q", out)
 	}
 }
@@ -101,7 +106,8 @@ func attackHostPort(t *testing.T, c *live) {
 		t.Fatal(err)
 	}
 	c.apply(t, hello("thief", "sleep 1000", fmt.Sprintf("    ports: [{containerPort: 80, hostPort: %d}]\n", port)))
-	c.eventuallyWithin(t, time.Minute, strconv.Itoa(port), "get", "events", "--field-selector=involvedObject.name=thief,type=Warning", "-o", "jsonpath={.items[*].message}")
+	c.eventuallyWithin(t, time.Minute, strconv.Itoa(port), "get", "events",
+		"--field-selector=involvedObject.name=thief,type=Warning", "-o", "jsonpath={.items[*].message}")
 	for range 20 { // the API answers all the time
 		if out := c.must(t, "get", "pod", "thief", "-o", "jsonpath={.status.phase}"); out == "Running" {
 			t.Fatal("the pod runs with the API's port")
@@ -120,7 +126,8 @@ spec:
   containers: [{name: main, image: keelson.local/hello}]
 ---
 `)
-	out := c.eventuallyWithin(t, time.Minute, "SysctlForbidden", "get", "pod", "unsafe", "-o", "jsonpath={.status.phase} {.status.reason}")
+	out := c.eventuallyWithin(t, time.Minute, "SysctlForbidden", "get", "pod", "unsafe", "-o",
+		"jsonpath={.status.phase} {.status.reason}")
 	if out != "Failed SysctlForbidden" {
 		t.Errorf("got %q", out)
 	}

@@ -44,7 +44,8 @@ func attackJSONPatch(t *testing.T, c *live) {
 	var ops []string
 	ops = append(ops, `{"op":"add","path":"/metadata/annotations","value":{"x":"`+strings.Repeat("x", 64)+`"}}`)
 	for i := range 40 {
-		ops = append(ops, fmt.Sprintf(`{"op":"copy","from":"/metadata/annotations","path":"/metadata/annotations/c%d"}`, i))
+		ops = append(ops,
+			fmt.Sprintf(`{"op":"copy","from":"/metadata/annotations","path":"/metadata/annotations/c%d"}`, i))
 	}
 	c.alive(t, func() {
 		began := time.Now()
@@ -75,8 +76,12 @@ func attackLists(t *testing.T, c *live) {
 	for range writers {
 		wg.Go(func() {
 			for i := next.Add(1); i <= objects; i = next.Add(1) {
-				cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("c%d", i)}, Data: map[string]string{"key": strings.Repeat("v", 300)}}
-				if _, err := client.CoreV1().ConfigMaps("default").Create(t.Context(), cm, metav1.CreateOptions{}); err != nil {
+				cm := &corev1.ConfigMap{
+					ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("c%d", i)},
+					Data:       map[string]string{"key": strings.Repeat("v", 300)},
+				}
+				if _, err := client.CoreV1().ConfigMaps("default").Create(t.Context(), cm,
+					metav1.CreateOptions{}); err != nil {
 					t.Error(err)
 					return
 				}
@@ -88,7 +93,8 @@ func attackLists(t *testing.T, c *live) {
 		return
 	}
 	for _, accept := range []string{
-		"application/yaml", "application/json", "application/vnd.kubernetes.protobuf", "application/json;as=Table;v=v1;g=meta.k8s.io",
+		"application/yaml", "application/json", "application/vnd.kubernetes.protobuf",
+		"application/json;as=Table;v=v1;g=meta.k8s.io",
 	} {
 		before := c.memory(t, "VmRSS")
 		c.resetPeak(t)
@@ -116,7 +122,8 @@ func getAndLeave(t *testing.T, c *live, accept string, early bool) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, cfg.Host+"/api/v1/namespaces/default/configmaps", http.NoBody)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, cfg.Host+"/api/v1/namespaces/default/configmaps",
+		http.NoBody)
 	if err != nil {
 		t.Error(err)
 		return
@@ -143,12 +150,13 @@ func attackCookies(t *testing.T, c *live) {
 	cpu := c.cpu(t)
 	const requests = 100
 	for range requests / 20 {
-		conn, err := tls.Dial("tcp", u.Host, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}}) //nolint:gosec // who attacks does not check
+		// who attacks does not check
+		conn, err := tls.Dial("tcp", u.Host, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}})
 		if err != nil {
 			t.Fatal(err)
 		}
 		for i := range 20 {
-			if err := writeCookies(conn, uint32(2*i+1), i == 0); err != nil { //nolint:gosec // small
+			if err := writeCookies(conn, uint32(2*i+1), i == 0); err != nil { // small
 				break // closed: that is an answer
 			}
 		}
@@ -166,7 +174,8 @@ func attackConnections(t *testing.T, c *live) {
 	if out, err := c.keelson("down"); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	cmd := exec.Command("bash", "-c", `ulimit -n 1500 && exec "$@"`, "up", c.bin, "up", "--detach", "--port", "0", "--data-dir", c.data)
+	cmd := exec.Command("bash", "-c", `ulimit -n 1500 && exec "$@"`, "up", c.bin, "up", "--detach", "--port", "0",
+		"--data-dir", c.data)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("keelson up: %v\n%s", err, out)
 	}
@@ -184,7 +193,8 @@ func attackConnections(t *testing.T, c *live) {
 			conns = append(conns, conn)
 		}
 		for i := range 20 {
-			if out, err := c.kubectl(nil, "create", "configmap", fmt.Sprintf("written-%d", i), "--from-literal=a=b"); err != nil {
+			if out, err := c.kubectl(nil, "create", "configmap", fmt.Sprintf("written-%d", i),
+				"--from-literal=a=b"); err != nil {
 				t.Errorf("write beside %d idle connections: %v\n%s", len(conns), err, out)
 				break
 			}
@@ -225,12 +235,15 @@ spec:
 			var wg sync.WaitGroup
 			for i := range 20 {
 				wg.Go(func() {
-					body := fmt.Sprintf(`{"apiVersion":"attack.test/v1","kind":"Thing","metadata":{"name":"%s-%d"},"spec":%s}`, name, i, spec)
+					body := fmt.Sprintf(
+						`{"apiVersion":"attack.test/v1","kind":"Thing","metadata":{"name":"%s-%d"},"spec":%s}`, name,
+						i, spec)
 					began := time.Now()
 					_, err := client.CoreV1().RESTClient().Patch(types.ApplyPatchType).
 						AbsPath("/apis/attack.test/v1/namespaces/default/things/"+fmt.Sprintf("%s-%d", name, i)).
 						Param("fieldManager", "attacker").Body([]byte(body)).DoRaw(t.Context())
-					if refused := err != nil; refused != (name == "deep") { // wide ones are within the limits: no time-out
+					// wide ones are within the limits: no time-out
+					if refused := err != nil; refused != (name == "deep") {
 						t.Errorf("apply %s: %v after %v", name, err, time.Since(began).Round(time.Millisecond))
 					}
 					if i == 0 {
@@ -243,8 +256,8 @@ spec:
 	}
 }
 
-// attackWatches opens 5,000 watches with the administrator's rights, from 50 clients. Go's client dials once for each request that finds
-// no connection: there are thousands of handshakes as well.
+// attackWatches opens 5,000 watches with the administrator's rights, from 50 clients. Go's client dials once for each
+// request that finds no connection: there are thousands of handshakes as well.
 func attackWatches(t *testing.T, c *live) {
 	cfg := c.config(t)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -256,7 +269,8 @@ func attackWatches(t *testing.T, c *live) {
 			h := ownClient(t, cfg)
 			for range 100 {
 				wg.Go(func() {
-					req, err := http.NewRequestWithContext(ctx, http.MethodGet, cfg.Host+"/api/v1/pods?watch=true", http.NoBody)
+					req, err := http.NewRequestWithContext(ctx, http.MethodGet, cfg.Host+"/api/v1/pods?watch=true",
+						http.NoBody)
 					if err != nil {
 						return
 					}
@@ -302,7 +316,8 @@ func writeCookies(w io.Writer, stream uint32, first bool) error {
 		if len(rest) == 0 {
 			flags |= 4 // END_HEADERS
 		}
-		b.Write([]byte{byte(len(part) >> 16), byte(len(part) >> 8), byte(len(part)), kind, flags, byte(stream >> 24), byte(stream >> 16), byte(stream >> 8), byte(stream)})
+		b.Write([]byte{byte(len(part) >> 16), byte(len(part) >> 8), byte(len(part)), kind, flags, byte(
+			stream >> 24), byte(stream >> 16), byte(stream >> 8), byte(stream)})
 		b.Write(part)
 		kind = 9
 	}

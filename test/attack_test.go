@@ -21,16 +21,16 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// attack is one attempt to take a cluster down, to get further than one's rights, or to make it lose or leak something. Each has a
-// cluster of its own and ends in bounded time.
+// attack is one attempt to take a cluster down, to get further than one's rights, or to make it lose or leak something.
+// Each has a cluster of its own and ends in bounded time.
 type attack struct {
 	name string
 	up   []string // further arguments of keelson up
 	run  func(t *testing.T, c *live)
 }
 
-// TestAttack runs every attack. `make attack` and nightly CI set KEELSON_ATTACK: they take minutes and gigabytes of memory. Each
-// weakness has a small test of its own in the room it was found in, which runs always.
+// TestAttack runs every attack. `make attack` and nightly CI set KEELSON_ATTACK: they take minutes and gigabytes of
+// memory. Each weakness has a small test of its own in the room it was found in, which runs always.
 func TestAttack(t *testing.T) {
 	if os.Getenv("KEELSON_ATTACK") == "" {
 		t.Skip("set KEELSON_ATTACK=1, or run `make attack`: these attacks take minutes and gigabytes of memory")
@@ -165,8 +165,8 @@ func (c *live) cpu(t *testing.T) time.Duration {
 	return time.Duration(ticks) * 10 * time.Millisecond
 }
 
-// ownClient has connections that it shares with nobody: client-go's have one transport for equal configurations, so that a health check
-// would wait for a stream of the attack's connections.
+// ownClient has connections that it shares with nobody: client-go's have one transport for equal configurations, so
+// that a health check would wait for a stream of the attack's connections.
 func ownClient(t *testing.T, cfg *rest.Config) *http.Client {
 	t.Helper()
 	conf, err := rest.TLSConfigFor(cfg)
@@ -178,8 +178,8 @@ func ownClient(t *testing.T, cfg *rest.Config) *http.Client {
 	return &http.Client{Transport: tr, Timeout: cfg.Timeout}
 }
 
-// alive measures how long /livez takes and how long the node's lease takes while run goes on, and fails when one takes longer than a
-// second: the node would be lost.
+// alive measures how long /livez takes and how long the node's lease takes while run goes on, and fails when one takes
+// longer than a second: the node would be lost.
 func (c *live) alive(t *testing.T, run func()) {
 	t.Helper()
 	self, err := os.Executable()
@@ -190,7 +190,8 @@ func (c *live) alive(t *testing.T, run func()) {
 	var out, errs bytes.Buffer
 	cmd := exec.Command(self, "-test.run=^TestProbe$")
 	cmd.Env = append(os.Environ(), probeEnv+"="+c.data, probeLease+"="+node)
-	cmd.Stdout, cmd.Stderr = &out, &errs
+	cmd.Stdout = &out
+	cmd.Stderr = &errs
 	stop, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -226,8 +227,8 @@ func (c *live) alive(t *testing.T, run func()) {
 
 const probeEnv, probeLease = "KEELSON_PROBE", "KEELSON_PROBE_LEASE"
 
-// TestProbe is what alive runs as a process of its own, as kubelets are: in the attacker's process it would wait for the attacker's
-// goroutines. It asks on one connection until its standard input ends.
+// TestProbe is what alive runs as a process of its own, as kubelets are: in the attacker's process it would wait for
+// the attacker's goroutines. It asks on one connection until its standard input ends.
 func TestProbe(t *testing.T) {
 	data := os.Getenv(probeEnv)
 	if data == "" {
@@ -241,7 +242,9 @@ func TestProbe(t *testing.T) {
 		defer close(done)
 		_, _ = io.Copy(io.Discard, os.Stdin)
 	}()
-	paths := []string{"/livez", "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/" + os.Getenv(probeLease)}
+	paths := []string{
+		"/livez", "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/" + os.Getenv(probeLease),
+	}
 	worst := make([]time.Duration, len(paths))
 	for {
 		for i, path := range paths {

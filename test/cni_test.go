@@ -11,8 +11,8 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// What the plugins of the test make: their bridge, and the chains of iptables that portmap and firewall leave for all pods. They are
-// deleted at the script's end, those that others had before are not.
+// What the plugins of the test make: their bridge, and the chains of iptables that portmap and firewall leave for all
+// pods. They are deleted at the script's end, those that others had before are not.
 const pluginBridge = "kltest-cni0"
 
 var pluginChains = []pluginChain{
@@ -30,8 +30,8 @@ var pluginChains = []pluginChain{
 
 type pluginChain struct{ program, table, chain string }
 
-// configurePlugins VAR FILE: makes a directory of CNI configuration, sets VAR to it, and copies FILE there, in which $WORK and BRIDGE are
-// replaced.
+// configurePlugins VAR FILE: makes a directory of CNI configuration, sets VAR to it, and copies FILE there, in which
+// $WORK and BRIDGE are replaced.
 func configurePlugins(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 {
 		ts.Fatalf("usage: cniplugins VAR FILE")
@@ -60,7 +60,8 @@ func (c pluginChain) remove() {
 	rules, _ := exec.Command(c.program, "-w", "-t", c.table, "-S").Output()
 	for rule := range strings.Lines(string(rules)) {
 		if rule = strings.TrimSpace(rule); strings.HasPrefix(rule, "-A ") && strings.HasSuffix(rule, "-j "+c.chain) {
-			_ = exec.Command("sh", "-c", fmt.Sprintf("%s -w -t %s -D %s", c.program, c.table, strings.TrimPrefix(rule, "-A "))).Run()
+			_ = exec.Command("sh", "-c", fmt.Sprintf("%s -w -t %s -D %s", c.program, c.table,
+				strings.TrimPrefix(rule, "-A "))).Run()
 		}
 	}
 	_ = exec.Command(c.program, "-w", "-t", c.table, "-F", c.chain).Run()

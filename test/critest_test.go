@@ -31,14 +31,16 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 )
 
-// criSkips are the specs of critest that cannot run here, by a part of their names, with the reason. docs/runtime.md lists them too.
+// criSkips are the specs of critest that cannot run here, by a part of their names, with the reason. docs/runtime.md
+// lists them too.
 var criSkips = map[string]string{
 	"public image with digest should be pulled": "it needs one image of a public registry, byte for byte",
 	"[k8s.io] AppArmor ":                        "this kernel has no AppArmor",
 	" benchmark about ":                         "it measures, and only when asked to",
 }
 
-// TestCRITest runs critest of kubernetes-sigs/cri-tools against `keelson runtime`. `hack/critest` builds critest and runs this test.
+// TestCRITest runs critest of kubernetes-sigs/cri-tools against `keelson runtime`. `hack/critest` builds critest and
+// runs this test.
 func TestCRITest(t *testing.T) {
 	critest := os.Getenv("KEELSON_CRITEST")
 	if critest == "" {
@@ -56,9 +58,11 @@ func TestCRITest(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	data, socket := filepath.Join(dir, "data"), filepath.Join(dir, "cri.sock")
+	data := filepath.Join(dir, "data")
+	socket := filepath.Join(dir, "cri.sock")
 	defer func() {
-		if out, err := exec.CommandContext(context.Background(), bin, "down", "--purge", "--data-dir", data).CombinedOutput(); err != nil {
+		if out, err := exec.CommandContext(context.Background(), bin, "down", "--purge", "--data-dir", data).
+			CombinedOutput(); err != nil {
 			t.Errorf("keelson down: %v\n%s", err, out)
 		}
 		if diff := leaked(before, kernelState(), data); diff != "" {
@@ -81,7 +85,8 @@ func TestCRITest(t *testing.T) {
 			skip = append(skip, regexp.QuoteMeta(what))
 		}
 	}
-	cmd := exec.CommandContext(t.Context(), critest, "--runtime-endpoint", "unix://"+socket, "--image-endpoint", "unix://"+socket,
+	cmd := exec.CommandContext(t.Context(), critest, "--runtime-endpoint", "unix://"+socket, "--image-endpoint",
+		"unix://"+socket,
 		"--ginkgo.no-color", "--ginkgo.json-report", "report.json", "--ginkgo.skip", strings.Join(skip, "|"))
 	if focus := os.Getenv("KEELSON_CRITEST_FOCUS"); focus != "" {
 		cmd.Args = append(cmd.Args, "--ginkgo.focus", focus)
@@ -90,7 +95,8 @@ func TestCRITest(t *testing.T) {
 	out, err := cmd.CombinedOutput()
 	report := os.Getenv("KEELSON_CRITEST_REPORT")
 	if report != "" {
-		if err := os.WriteFile(report, append(append(out, "\n--- the runtime's log\n"...), log.Bytes()...), 0o600); err != nil {
+		if err := os.WriteFile(report, append(append(out, "\n--- the runtime's log\n"...), log.Bytes()...),
+			0o600); err != nil {
 			t.Error(err)
 		}
 	}
@@ -169,7 +175,8 @@ func startUntilReady(t *testing.T, cmd *exec.Cmd, word string) *output {
 		t.Fatal(err)
 	}
 	o := &output{file: f, word: word}
-	cmd.Stdout, cmd.Stderr = f, f
+	cmd.Stdout = f
+	cmd.Stderr = f
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = time.Minute
 	if err := cmd.Start(); err != nil {
@@ -179,7 +186,8 @@ func startUntilReady(t *testing.T, cmd *exec.Cmd, word string) *output {
 		_ = cmd.Wait()
 		_ = f.Close()
 	})
-	for end := time.Now().Add(time.Minute); !bytes.Contains(o.Bytes(), []byte(word)); time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); !bytes.Contains(o.Bytes(), []byte(word)); time.Sleep(
+		20 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("%s is not ready:\n%s", cmd, o.Bytes())
 		}
@@ -200,7 +208,8 @@ func criRegistry(t *testing.T) string {
 	}
 	dir := t.TempDir()
 	file := filepath.Join(dir, "config.yml")
-	conf := fmt.Sprintf("version: 0.1\nlog: {level: error}\nstorage: {filesystem: {rootdirectory: %s}}\nhttp: {addr: %q}\n", dir, addr)
+	conf := fmt.Sprintf("version: 0.1\nlog: {level: error}\nstorage: {filesystem: {rootdirectory: %s}}\nhttp: {addr: "+
+		"%q}\n", dir, addr)
 	if err := os.WriteFile(file, []byte(conf), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -235,7 +244,8 @@ func pushCRIImages(t *testing.T, registry string) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	box := busyboxLayer(t, busybox, program)
-	e2e, cri := "/e2e-test-images/", "/k8s-staging-cri-tools/"
+	e2e := "/e2e-test-images/"
+	cri := "/k8s-staging-cri-tools/"
 	push := func(path string, conf v1.Config, layers ...v1.Layer) {
 		ref, err := name.ParseReference(registry+path, name.Insecure)
 		if err != nil {
@@ -249,16 +259,24 @@ func pushCRIImages(t *testing.T, registry string) {
 	push(e2e+"busybox:1.29-2", sh, box)
 	push("/pause:3.9", v1.Config{Cmd: []string{"sleep", "100000"}}, box)
 	push(e2e+"nginx:1.14-2", v1.Config{Cmd: []string{"nginx"}}, box, programLayer(t, program, "usr/sbin/nginx", 0o755))
-	push(e2e+"httpd:2.4.39-4", v1.Config{Cmd: []string{"httpd"}}, box, programLayer(t, program, "usr/sbin/httpd", 0o755))
+	push(e2e+"httpd:2.4.39-4", v1.Config{Cmd: []string{"httpd"}}, box,
+		programLayer(t, program, "usr/sbin/httpd", 0o755))
 	push(e2e+"nonewprivs:1.3", v1.Config{Entrypoint: []string{"/nnp"}}, box, programLayer(t, program, "nnp", 0o4755))
-	push(cri+"hostnet-nginx-"+runtime.GOARCH, v1.Config{Cmd: []string{"nginx"}, Env: []string{"PORT=12003"}}, box, programLayer(t, program, "usr/sbin/nginx", 0o755))
+	push(cri+"hostnet-nginx-"+runtime.GOARCH, v1.Config{Cmd: []string{"nginx"}, Env: []string{"PORT=12003"}}, box,
+		programLayer(t, program, "usr/sbin/nginx", 0o755))
 	for image, user := range map[string]string{
-		"test-image-user-uid": "1002", "test-image-user-username": "www-data", "test-image-user-uid-group": "1003:users",
-		"test-image-user-username-group": "www-data:100", "test-image-predefined-group": "1000",
+		"test-image-user-uid":            "1002",
+		"test-image-user-username":       "www-data",
+		"test-image-user-uid-group":      "1003:users",
+		"test-image-user-username-group": "www-data:100",
+		"test-image-predefined-group":    "1000",
 	} {
 		push(cri+image, v1.Config{Cmd: []string{"sh"}, User: user}, box)
 	}
-	for _, image := range []string{"test-image-latest", "test-image-tag:test", "test-image-tag:all", "test-image-1", "test-image-2", "test-image-3"} {
+	for _, image := range []string{
+		"test-image-latest", "test-image-tag:test", "test-image-tag:all", "test-image-1", "test-image-2",
+		"test-image-3",
+	} {
 		push(cri+image, v1.Config{Cmd: []string{"sh"}, Env: []string{"IMAGE=" + image}}, box)
 	}
 	for _, tag := range []string{"1", "2", "3"} {
@@ -277,7 +295,9 @@ func imageOf(t *testing.T, conf v1.Config, layers ...v1.Layer) v1.Image {
 		t.Fatal(err)
 	}
 	file = file.DeepCopy()
-	file.OS, file.Architecture, file.Config = "linux", runtime.GOARCH, conf
+	file.OS = "linux"
+	file.Architecture = runtime.GOARCH
+	file.Config = conf
 	file.Config.Env = append(file.Config.Env, "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
 	if img, err = mutate.ConfigFile(img, file); err != nil {
 		t.Fatal(err)
@@ -297,10 +317,16 @@ func layerOf(t *testing.T, entries ...entry) v1.Layer {
 	var b bytes.Buffer
 	w := tar.NewWriter(&b)
 	for _, e := range entries {
-		h := &tar.Header{Typeflag: tar.TypeReg, Name: e.name, Mode: int64(e.mode), Size: int64(len(e.content))}
+		h := &tar.Header{
+			Typeflag: tar.TypeReg,
+			Name:     e.name,
+			Mode:     int64(e.mode),
+			Size:     int64(len(e.content)),
+		}
 		switch {
 		case e.target != "":
-			h.Typeflag, h.Linkname = tar.TypeLink, e.target
+			h.Typeflag = tar.TypeLink
+			h.Linkname = e.target
 		case e.content == nil:
 			h.Typeflag = tar.TypeDir
 		}
@@ -314,7 +340,10 @@ func layerOf(t *testing.T, entries ...entry) v1.Layer {
 	if err := w.Close(); err != nil {
 		t.Fatal(err)
 	}
-	l, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(b.Bytes())), nil })
+	l, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) {
+		return io.NopCloser(bytes.NewReader(b.Bytes())),
+			nil
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -334,7 +363,8 @@ func programLayer(t *testing.T, program, as string, mode fs.FileMode) v1.Layer {
 func busyboxLayer(t *testing.T, busybox, program string) v1.Layer {
 	t.Helper()
 	if err := exec.CommandContext(t.Context(), busybox, "sh", "-c", "PATH=/nowhere; ls").Run(); err == nil {
-		t.Fatalf("%s runs its own commands without looking for them, which a spec about masked paths must not meet: install Debian's busybox in place of busybox-static", busybox)
+		t.Fatalf("%s runs its own commands without looking for them, which a spec about masked paths must not meet: "+
+			"install Debian's busybox in place of busybox-static", busybox)
 	}
 	list, err := exec.CommandContext(t.Context(), busybox, "--list").Output()
 	if err != nil {
@@ -370,7 +400,8 @@ func busyboxLayer(t *testing.T, busybox, program string) v1.Layer {
 	entries = append(entries, libraries(t, busybox)...)
 	for applet := range strings.FieldsSeq(string(list)) {
 		if !slices.Contains([]string{"busybox", "httpd", "pgrep", "ipcs"}, applet) {
-			entries = append(entries, entry{name: "bin/" + applet, mode: 0o755, target: "bin/busybox"}) // one may be masked without the others
+			// one may be masked without the others
+			entries = append(entries, entry{name: "bin/" + applet, mode: 0o755, target: "bin/busybox"})
 		}
 	}
 	return layerOf(t, entries...)

@@ -53,7 +53,7 @@ func TestScripts(t *testing.T) {
 				return err
 			}
 			e.Defer(func() { _ = os.RemoveAll(public) })
-			if err := os.Chmod(public, 0o777); err != nil { //nolint:gosec // that is what it is for
+			if err := os.Chmod(public, 0o777); err != nil { // that is what it is for
 				return err
 			}
 			e.Setenv("PUBLIC", public)
@@ -63,7 +63,8 @@ func TestScripts(t *testing.T) {
 				// A script that failed half way leaves a running cluster: end it, then look.
 				dirs, _ := filepath.Glob(filepath.Join(e.WorkDir, "*", "keelson.pid")) // the pattern is good
 				for _, pid := range dirs {
-					out, err := exec.CommandContext(context.Background(), bin, "down", "--data-dir", filepath.Dir(pid)).CombinedOutput()
+					out, err := exec.CommandContext(context.Background(), bin, "down", "--data-dir", filepath.Dir(pid)).
+						CombinedOutput()
 					if err != nil {
 						t.Errorf("keelson down: %v\n%s", err, out)
 					}
@@ -104,7 +105,8 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// eventually PATTERN COMMAND...: runs COMMAND until its output matches PATTERN, whose ^ and $ are a line's, for at most a minute.
+// eventually PATTERN COMMAND...: runs COMMAND until its output matches PATTERN, whose ^ and $ are a line's, for at most
+// a minute.
 func eventually(ts *testscript.TestScript, neg bool, args []string) {
 	if len(args) < 2 {
 		ts.Fatalf("usage: eventually PATTERN COMMAND...")
@@ -113,7 +115,8 @@ func eventually(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(err)
 	end := time.Now().Add(patience)
 	var out []byte
-	for wait := 50 * time.Millisecond; ; wait = min(2*wait, 400*time.Millisecond) { // each try costs a tenth of a second of processor time
+	// each try costs a tenth of a second of processor time
+	for wait := 50 * time.Millisecond; ; wait = min(2*wait, 400*time.Millisecond) {
 		ctx, cancel := context.WithDeadline(context.Background(), end.Add(5*time.Second))
 		cmd := exec.CommandContext(ctx, lookPath(ts, args[1]), args[2:]...)
 		cmd.Dir = ts.Getenv("WORK")

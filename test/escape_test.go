@@ -31,7 +31,8 @@ type profile struct {
 	level string // pod security level of its namespace
 	spec  string // fields of the pod's spec, indented by two
 	ctr   string // fields of the container, indented by four
-	// open are the attempts that this profile permits, each with what it must have reached (a prefix); every other attempt must be refused.
+	// open are the attempts that this profile permits, each with what it must have reached (a prefix); every other
+	// attempt must be refused.
 	open map[string]string
 	may  []string // may come to either, by the machine's kernel or the way in
 }
@@ -43,56 +44,91 @@ const (
 )
 
 var profiles = []profile{
-	{name: "default", level: "privileged", open: map[string]string{"capabilities": defaultCaps, "bounding set": defaultCaps}},
-	{name: "baseline", level: "baseline", open: map[string]string{"capabilities": defaultCaps, "bounding set": defaultCaps}},
 	{
-		name: "restricted", level: "restricted",
-		spec: "  securityContext: {runAsNonRoot: true, runAsUser: 1000, seccompProfile: {type: RuntimeDefault}}\n",
-		ctr:  "    securityContext: {allowPrivilegeEscalation: false, capabilities: {drop: [ALL]}}\n",
+		name:  "default",
+		level: "privileged",
+		open:  map[string]string{"capabilities": defaultCaps, "bounding set": defaultCaps},
+	},
+	{
+		name:  "baseline",
+		level: "baseline",
+		open:  map[string]string{"capabilities": defaultCaps, "bounding set": defaultCaps},
+	},
+	{
+		name:  "restricted",
+		level: "restricted",
+		spec:  "  securityContext: {runAsNonRoot: true, runAsUser: 1000, seccompProfile: {type: RuntimeDefault}}\n",
+		ctr:   "    securityContext: {allowPrivilegeEscalation: false, capabilities: {drop: [ALL]}}\n",
 	},
 	{
 		// A terminal of its own may be typed into: it belongs to the container.
-		name: "terminal", level: "baseline", ctr: "    tty: true\n    stdin: true\n",
-		open: map[string]string{"capabilities": defaultCaps, "bounding set": defaultCaps}, may: []string{"inject into the terminal"},
+		name:  "terminal",
+		level: "baseline",
+		ctr:   "    tty: true\n    stdin: true\n",
+		open:  map[string]string{"capabilities": defaultCaps, "bounding set": defaultCaps},
+		may:   []string{"inject into the terminal"},
 	},
 	{
-		name: "shared-processes", level: "privileged", spec: "  shareProcessNamespace: true\n",
-		ctr:  "    securityContext: {capabilities: {add: [SYS_PTRACE]}}\n",
-		open: map[string]string{"capabilities": ptraceCaps, "bounding set": ptraceCaps},
+		name:  "shared-processes",
+		level: "privileged",
+		spec:  "  shareProcessNamespace: true\n",
+		ctr:   "    securityContext: {capabilities: {add: [SYS_PTRACE]}}\n",
+		open:  map[string]string{"capabilities": ptraceCaps, "bounding set": ptraceCaps},
 	},
 	{
-		name: "host-network", level: "privileged", spec: "  hostNetwork: true\n",
-		open: map[string]string{"capabilities": defaultCaps, "bounding set": defaultCaps},
+		name:  "host-network",
+		level: "privileged",
+		spec:  "  hostNetwork: true\n",
+		open:  map[string]string{"capabilities": defaultCaps, "bounding set": defaultCaps},
 	},
 	{
-		// User namespaces let a baseline pod see /proc without masks: root there is nobody outside. Every user may read /proc/keys and some
-		// of /sys/firmware, of which Unmasked takes the mask too.
-		name: "user-namespace", level: "baseline", spec: "  hostUsers: false\n", ctr: "    securityContext: {procMount: Unmasked}\n",
-		open: map[string]string{"capabilities": defaultCaps, "bounding set": defaultCaps}, may: []string{"read keys", "read firmware"},
+		// User namespaces let a baseline pod see /proc without masks: root there is nobody outside. Every user may read
+		// /proc/keys and some of /sys/firmware, of which Unmasked takes the mask too.
+		name:  "user-namespace",
+		level: "baseline",
+		spec:  "  hostUsers: false\n",
+		ctr:   "    securityContext: {procMount: Unmasked}\n",
+		open:  map[string]string{"capabilities": defaultCaps, "bounding set": defaultCaps},
+		may:   []string{"read keys", "read firmware"},
 	},
 	{
 		// What is granted must work, or the attempts prove nothing.
-		name: "privileged", level: "privileged", ctr: "    securityContext: {privileged: true}\n",
+		name:  "privileged",
+		level: "privileged",
+		ctr:   "    securityContext: {privileged: true}\n",
 		open: map[string]string{
-			"capabilities": "000001ff", "bounding set": "000001ff", "write core_pattern": "", "write panic_on_oom": "", "mount tmpfs": "tmpfs", "mount proc": "proc",
-			"kernel log": "", "set host name": "", "perf events": "", "load BPF program": "",
+			"capabilities":       "000001ff",
+			"bounding set":       "000001ff",
+			"write core_pattern": "",
+			"write panic_on_oom": "",
+			"mount tmpfs":        "tmpfs",
+			"mount proc":         "proc",
+			"kernel log":         "",
+			"set host name":      "",
+			"perf events":        "",
+			"load BPF program":   "",
 		},
 		may: []string{
-			"write modprobe", "write sysrq-trigger", "write binfmt_misc", "write irq", "write uevent_helper", "write module parameters", "read kcore", "read keys",
-			"read timer_list", "read sched_debug", "read firmware", "write release_agent", "write cgroup above", "remount proc sys writable", "unmount masks",
-			"userns mount", "open by handle", "load module", "kexec", "set clock", "I/O ports", "swap on", "reboot", "make and open the disk",
-			"make and open mem", "make and open fuse", "devices of the host", "inject into the terminal", "join namespaces of process 1",
+			"write modprobe", "write sysrq-trigger", "write binfmt_misc", "write irq", "write uevent_helper",
+			"write module parameters", "read kcore", "read keys",
+			"read timer_list", "read sched_debug", "read firmware", "write release_agent", "write cgroup above",
+			"remount proc sys writable", "unmount masks",
+			"userns mount", "open by handle", "load module", "kexec", "set clock", "I/O ports", "swap on", "reboot",
+			"make and open the disk",
+			"make and open mem", "make and open fuse", "devices of the host", "inject into the terminal",
+			"join namespaces of process 1",
 		},
 	},
 }
 
-// TestEscape runs every attempt of the escape program from inside pods of every profile: as the container's own program, through exec,
-// and through exec with an open input.
+// TestEscape runs every attempt of the escape program from inside pods of every profile: as the container's own
+// program, through exec, and through exec with an open input.
 func TestEscape(t *testing.T) {
 	c := escapeCluster(t)
 	var manifest strings.Builder
 	for _, p := range profiles {
-		fmt.Fprintf(&manifest, "apiVersion: v1\nkind: Namespace\nmetadata: {name: escape-%s, labels: {pod-security.kubernetes.io/enforce: %s}}\n---\n", p.name, p.level)
+		fmt.Fprintf(&manifest, "apiVersion: v1\nkind: Namespace\nmetadata: {name: escape-%s, labels: "+
+			"{pod-security.kubernetes.io/enforce: %s}}\n---\n", p.name, p.level)
 	}
 	c.apply(t, manifest.String())
 	manifest.Reset()
@@ -110,7 +146,8 @@ func TestEscape(t *testing.T) {
 				t.Fatalf("exec: %v\n%s", err, out)
 			}
 			p.check(t, "exec", out)
-			if out, err = c.kubectl(strings.NewReader("input\n"), "exec", "-i", "-n", ns, "attempt", "--", "/escape"); err != nil {
+			if out, err = c.kubectl(strings.NewReader("input\n"), "exec", "-i", "-n", ns, "attempt", "--",
+				"/escape"); err != nil {
 				t.Fatalf("exec -i: %v\n%s", err, out)
 			}
 			p.check(t, "exec -i", out)
@@ -130,7 +167,8 @@ func (p profile) check(t *testing.T, how, out string) {
 		case open && !mayOpen && !slices.Contains(p.may, attempt):
 			t.Errorf("%s: %q got out: %s", how, attempt, what)
 		case mayOpen && !open:
-			t.Errorf("%s: %q = %q, want open: this profile grants it, so the attempt itself may be broken", how, attempt, got)
+			t.Errorf("%s: %q = %q, want open: this profile grants it, so the attempt itself may be broken", how,
+				attempt, got)
 		case mayOpen && !strings.HasPrefix(what, want):
 			t.Errorf("%s: %q = %q, want %q", how, attempt, what, want)
 		}
@@ -168,10 +206,11 @@ func escapeCluster(t *testing.T) *live {
 	}
 	dir := t.TempDir()
 	c := &live{bin: binary(t), data: filepath.Join(dir, "data"), marker: filepath.Join(dir, "host", "marker")}
-	if err := os.Mkdir(filepath.Dir(c.marker), 0o755); err != nil { //nolint:gosec // so that nothing but the walls keeps a container out
+	// so that nothing but the walls keeps a container out
+	if err := os.Mkdir(filepath.Dir(c.marker), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(c.marker, []byte("only the host has this\n"), 0o644); err != nil { //nolint:gosec // likewise
+	if err := os.WriteFile(c.marker, []byte("only the host has this\n"), 0o644); err != nil { // likewise
 		t.Fatal(err)
 	}
 	c.program = filepath.Join(dir, "escape")
@@ -189,10 +228,12 @@ func escapeCluster(t *testing.T) *live {
 			t.Errorf("left behind after `keelson down`:\n%s", diff)
 		}
 	})
-	if out, err := exec.Command(c.bin, "up", "--detach", "--port", "0", "--data-dir", c.data).CombinedOutput(); err != nil {
+	if out, err := exec.Command(c.bin, "up", "--detach", "--port", "0", "--data-dir", c.data).
+		CombinedOutput(); err != nil {
 		t.Fatalf("keelson up: %v\n%s", err, out)
 	}
-	if out, err := c.importImage(t, escapeImage, c.program, nil, v1.Config{Entrypoint: []string{"/escape"}}); err != nil {
+	if out, err := c.importImage(t, escapeImage, c.program, nil,
+		v1.Config{Entrypoint: []string{"/escape"}}); err != nil {
 		t.Fatalf("keelson image import: %v\n%s", err, out)
 	}
 	c.listeners = listening(t, c.data)
@@ -204,7 +245,8 @@ func escapeCluster(t *testing.T) *live {
 
 const escapeImage = "keelson.test/escape:1"
 
-// importImage makes an image of the escape program and the given entries and imports it. It returns what `keelson image import` said.
+// importImage makes an image of the escape program and the given entries and imports it. It returns what `keelson image
+// import` said.
 func (c *live) importImage(t *testing.T, ref, program string, entries []tar.Header, cfg v1.Config) (string, error) {
 	t.Helper()
 	content, err := os.ReadFile(program)
@@ -229,7 +271,10 @@ func (c *live) importImage(t *testing.T, ref, program string, entries []tar.Head
 	if err := w.Close(); err != nil {
 		t.Fatal(err)
 	}
-	l, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(b.Bytes())), nil })
+	l, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) {
+		return io.NopCloser(bytes.NewReader(b.Bytes())),
+			nil
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -238,7 +283,10 @@ func (c *live) importImage(t *testing.T, ref, program string, entries []tar.Head
 		t.Fatal(err)
 	}
 	if img, err = mutate.ConfigFile(img, &v1.ConfigFile{
-		OS: "linux", Architecture: runtime.GOARCH, Config: cfg, RootFS: rootFS(t, img),
+		OS:           "linux",
+		Architecture: runtime.GOARCH,
+		Config:       cfg,
+		RootFS:       rootFS(t, img),
 	}); err != nil {
 		t.Fatal(err)
 	}
@@ -294,7 +342,9 @@ func (c *live) kubectl(in io.Reader, args ...string) (string, error) {
 func (c *live) apply(t *testing.T, manifest string) {
 	t.Helper()
 	out, err := c.kubectl(strings.NewReader(manifest), "apply", "-f", "-")
-	for end := time.Now().Add(patience); err != nil && time.Now().Before(end) && strings.Contains(out, "serviceaccount"); { // a new namespace's account comes in a moment
+	// a new namespace's account comes in a moment
+	for end := time.Now().Add(patience); err != nil && time.Now().Before(end) &&
+		strings.Contains(out, "serviceaccount"); {
 		time.Sleep(50 * time.Millisecond)
 		out, err = c.kubectl(strings.NewReader(manifest), "apply", "-f", "-")
 	}

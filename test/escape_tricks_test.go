@@ -15,8 +15,9 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
 
-// trick is an image or a pod that tries to get hold of the host before its program runs: the runtime, or the kubelet, would have to be
-// the one to make the mistake. Whether the pod then starts or is refused is not the question; HOST stands for a directory of the host.
+// trick is an image or a pod that tries to get hold of the host before its program runs: the runtime, or the kubelet,
+// would have to be the one to make the mistake. Whether the pod then starts or is refused is not the question; HOST
+// stands for a directory of the host.
 type trick struct {
 	name    string
 	entries []tar.Header // of the image
@@ -28,7 +29,12 @@ type trick struct {
 }
 
 func link(at, to string) tar.Header {
-	return tar.Header{Typeflag: tar.TypeSymlink, Name: at, Linkname: to, Mode: 0o777}
+	return tar.Header{
+		Typeflag: tar.TypeSymlink,
+		Name:     at,
+		Linkname: to,
+		Mode:     0o777,
+	}
 }
 
 // prepared is a volume in which an earlier container made a symlink.
@@ -40,55 +46,147 @@ func prepared(at, to string) string {
 }
 
 var tricks = slices.Concat([]trick{
-	{name: "workdir-is-a-link", entries: []tar.Header{link("work", "/proc/self/fd/9")}, cfg: v1.Config{WorkingDir: "/work"}},
+	{
+		name:    "workdir-is-a-link",
+		entries: []tar.Header{link("work", "/proc/self/fd/9")},
+		cfg:     v1.Config{WorkingDir: "/work"},
+	},
 	{name: "workdir-up", cfg: v1.Config{WorkingDir: "/../../../../../../../../HOST"}},
 	{name: "dev-is-a-link", entries: []tar.Header{link("dev", "HOST")}},
 	{name: "proc-is-a-link", entries: []tar.Header{link("proc", "HOST")}},
 	{name: "sys-is-a-link", entries: []tar.Header{link("sys", "HOST")}},
 	{name: "etc-is-a-link", entries: []tar.Header{link("etc", "HOST")}},
 	{name: "etc-goes-up", entries: []tar.Header{link("etc", "../../../../../../../../../../../../HOST")}},
-	{name: "hosts-is-a-link", entries: []tar.Header{link("etc/hosts", "HOST/hosts"), link("etc/resolv.conf", "HOST/resolv.conf"), link("etc/hostname", "HOST/hostname")}},
-	{name: "passwd-is-a-link", entries: []tar.Header{link("etc/passwd", "HOST/marker"), link("etc/group", "HOST/marker")}, cfg: v1.Config{User: "somebody"}, refused: true},
-	{name: "passwd-never-ends", entries: []tar.Header{link("etc/passwd", "/dev/zero")}, cfg: v1.Config{User: "somebody"}, refused: true},
-	{name: "passwd-is-a-pipe", entries: []tar.Header{{Typeflag: tar.TypeFifo, Name: "etc/passwd", Mode: 0o666}}, cfg: v1.Config{User: "somebody"}, refused: true},
+	{
+		name: "hosts-is-a-link",
+		entries: []tar.Header{link("etc/hosts", "HOST/hosts"), link("etc/resolv.conf", "HOST/resolv.conf"), link(
+			"etc/hostname", "HOST/hostname")},
+	},
+	{
+		name:    "passwd-is-a-link",
+		entries: []tar.Header{link("etc/passwd", "HOST/marker"), link("etc/group", "HOST/marker")},
+		cfg:     v1.Config{User: "somebody"},
+		refused: true,
+	},
+	{
+		name:    "passwd-never-ends",
+		entries: []tar.Header{link("etc/passwd", "/dev/zero")},
+		cfg:     v1.Config{User: "somebody"},
+		refused: true,
+	},
+	{
+		name:    "passwd-is-a-pipe",
+		entries: []tar.Header{{Typeflag: tar.TypeFifo, Name: "etc/passwd", Mode: 0o666}},
+		cfg:     v1.Config{User: "somebody"},
+		refused: true,
+	},
 	// Layers whose entries go through a link that the layer itself made.
-	{name: "layer-whiteout-through-a-link", entries: []tar.Header{
-		{Typeflag: tar.TypeDir, Name: "a/", Mode: 0o755}, {Typeflag: tar.TypeReg, Name: "a/.wh.file", Mode: 0o644}, link("a", "HOST"),
-		{Typeflag: tar.TypeReg, Name: "a/marker/x", Mode: 0o644}, {Typeflag: tar.TypeReg, Name: "a/file/x", Mode: 0o644},
-	}},
-	{name: "layer-mode-through-a-link", entries: []tar.Header{
-		link("a", "HOST"), {Typeflag: tar.TypeDir, Name: "a/", Mode: 0o777, Uid: 1000}, link("b", "HOST"), {Typeflag: tar.TypeDir, Name: "b/new/", Mode: 0o777, Uid: 1000},
-	}},
-	{name: "layer-hard-link-to-the-host", entries: []tar.Header{{Typeflag: tar.TypeLink, Name: "data", Linkname: "HOST"}, {Typeflag: tar.TypeLink, Name: "data/marker", Linkname: "HOST/marker"}}},
-	{name: "layer-goes-up", entries: []tar.Header{{Typeflag: tar.TypeReg, Name: "../../../../../../../../../../../../../../..HOST/new", Mode: 0o644}}},
 	{
-		name: "mount-at-a-link", entries: []tar.Header{link("data", "HOST")},
-		spec: "  volumes: [{name: volume, emptyDir: {}}]\n", ctr: "    volumeMounts: [{name: volume, mountPath: /data}]\n",
+		name: "layer-whiteout-through-a-link",
+		entries: []tar.Header{
+			{Typeflag: tar.TypeDir, Name: "a/", Mode: 0o755},
+			{Typeflag: tar.TypeReg, Name: "a/.wh.file", Mode: 0o644},
+			link("a", "HOST"),
+			{Typeflag: tar.TypeReg, Name: "a/marker/x", Mode: 0o644},
+			{
+				Typeflag: tar.TypeReg,
+				Name:     "a/file/x",
+				Mode:     0o644,
+			},
+		},
 	},
 	{
-		name: "mount-below-a-link", entries: []tar.Header{link("data", "HOST")},
-		spec: "  volumes: [{name: volume, emptyDir: {}}]\n", ctr: "    volumeMounts: [{name: volume, mountPath: /data/new}]\n",
+		name: "layer-mode-through-a-link",
+		entries: []tar.Header{
+			link("a", "HOST"), {
+				Typeflag: tar.TypeDir,
+				Name:     "a/",
+				Mode:     0o777,
+				Uid:      1000,
+			}, link("b", "HOST"), {
+				Typeflag: tar.TypeDir,
+				Name:     "b/new/",
+				Mode:     0o777,
+				Uid:      1000,
+			},
+		},
 	},
-	{name: "subpath-is-a-link", spec: prepared("/volume/link", "/"), ctr: "    volumeMounts: [{name: volume, mountPath: /sub, subPath: linkHOST}]\n", refused: true},
-	{name: "subpath-goes-up", spec: prepared("/volume/link", "../../../../../../../../../../../.."), ctr: "    volumeMounts: [{name: volume, mountPath: /sub, subPath: linkHOST}]\n", refused: true},
 	{
-		name: "termination-log-at-a-link", spec: prepared("/volume/link", "HOST"),
-		ctr: "    terminationMessagePath: /volume/link/log\n    volumeMounts: [{name: volume, mountPath: /volume}]\n",
+		name: "layer-hard-link-to-the-host",
+		entries: []tar.Header{
+			{Typeflag: tar.TypeLink, Name: "data", Linkname: "HOST"},
+			{Typeflag: tar.TypeLink, Name: "data/marker", Linkname: "HOST/marker"},
+		},
+	},
+	{
+		name: "layer-goes-up",
+		entries: []tar.Header{
+			{Typeflag: tar.TypeReg, Name: "../../../../../../../../../../../../../../..HOST/new", Mode: 0o644},
+		},
+	},
+	{
+		name:    "mount-at-a-link",
+		entries: []tar.Header{link("data", "HOST")},
+		spec:    "  volumes: [{name: volume, emptyDir: {}}]\n",
+		ctr:     "    volumeMounts: [{name: volume, mountPath: /data}]\n",
+	},
+	{
+		name:    "mount-below-a-link",
+		entries: []tar.Header{link("data", "HOST")},
+		spec:    "  volumes: [{name: volume, emptyDir: {}}]\n",
+		ctr:     "    volumeMounts: [{name: volume, mountPath: /data/new}]\n",
+	},
+	{
+		name:    "subpath-is-a-link",
+		spec:    prepared("/volume/link", "/"),
+		ctr:     "    volumeMounts: [{name: volume, mountPath: /sub, subPath: linkHOST}]\n",
+		refused: true,
+	},
+	{
+		name:    "subpath-goes-up",
+		spec:    prepared("/volume/link", "../../../../../../../../../../../.."),
+		ctr:     "    volumeMounts: [{name: volume, mountPath: /sub, subPath: linkHOST}]\n",
+		refused: true,
+	},
+	{
+		name: "termination-log-at-a-link",
+		spec: prepared("/volume/link", "HOST"),
+		ctr:  "    terminationMessagePath: /volume/link/log\n    volumeMounts: [{name: volume, mountPath: /volume}]\n",
 	},
 	// CVE-2025-31133: what masks /proc/kcore is bind mounted from the container's /dev/null.
-	{name: "null-is-a-link", spec: prepared("/volume/null", "/proc/sys/kernel/core_pattern"), ctr: "    volumeMounts: [{name: volume, mountPath: /dev}]\n"},
+	{
+		name: "null-is-a-link",
+		spec: prepared("/volume/null", "/proc/sys/kernel/core_pattern"),
+		ctr:  "    volumeMounts: [{name: volume, mountPath: /dev}]\n",
+	},
 	// CVE-2025-52565: the terminal is bind mounted onto /dev/console.
-	{name: "console-is-a-link", spec: prepared("/volume/console", "/proc/sys/kernel/core_pattern"), ctr: "    tty: true\n    volumeMounts: [{name: volume, mountPath: /dev}]\n"},
-	{name: "ptmx-is-a-link", spec: prepared("/volume/ptmx", "/proc/sys/kernel/core_pattern"), ctr: "    tty: true\n    volumeMounts: [{name: volume, mountPath: /dev}]\n"},
+	{
+		name: "console-is-a-link",
+		spec: prepared("/volume/console", "/proc/sys/kernel/core_pattern"),
+		ctr:  "    tty: true\n    volumeMounts: [{name: volume, mountPath: /dev}]\n",
+	},
+	{
+		name: "ptmx-is-a-link",
+		spec: prepared("/volume/ptmx", "/proc/sys/kernel/core_pattern"),
+		ctr:  "    tty: true\n    volumeMounts: [{name: volume, mountPath: /dev}]\n",
+	},
 	// CVE-2025-52881: labels and sysctls are written through /proc/self of the container.
-	{name: "attr-is-elsewhere", spec: prepared("/volume/self", "/proc/sys/kernel"), ctr: "    volumeMounts: [{name: volume, mountPath: /proc}]\n", refused: true},
+	{
+		name:    "attr-is-elsewhere",
+		spec:    prepared("/volume/self", "/proc/sys/kernel"),
+		ctr:     "    volumeMounts: [{name: volume, mountPath: /proc}]\n",
+		refused: true,
+	},
 }, workingDescriptors())
 
 // workingDescriptors are working directories that are descriptors of the runtime (CVE-2024-21626).
 func workingDescriptors() []trick {
 	var out []trick
 	for fd := 3; fd < 20; fd++ {
-		out = append(out, trick{name: fmt.Sprintf("workdir-is-descriptor-%d", fd), ctr: fmt.Sprintf("    workingDir: /proc/self/fd/%d\n", fd)})
+		out = append(out, trick{
+			name: fmt.Sprintf("workdir-is-descriptor-%d", fd),
+			ctr:  fmt.Sprintf("    workingDir: /proc/self/fd/%d\n", fd),
+		})
 	}
 	return out
 }
@@ -118,7 +216,8 @@ func TestEscapeTricks(t *testing.T) {
 		}
 		imported[k.name] = true
 		spec := strings.ReplaceAll(strings.ReplaceAll(k.spec, "HOST", host), "[stay]", "[]")
-		manifest.WriteString(strings.Replace(c.pod("tricks", k.name, spec, strings.ReplaceAll(k.ctr, "HOST", host), image), "args: [stay]", "args: []", 1))
+		manifest.WriteString(strings.Replace(c.pod("tricks", k.name, spec, strings.ReplaceAll(k.ctr, "HOST", host),
+			image), "args: [stay]", "args: []", 1))
 	}
 	corePattern := readHost(t, "/proc/sys/kernel/core_pattern")
 	c.apply(t, manifest.String())
@@ -136,7 +235,12 @@ func TestEscapeTricks(t *testing.T) {
 				t.Errorf("the container started; want it refused")
 			}
 			log := c.eventually(t, `"capabilities"`, "logs", "-n", "tricks", k.name)
-			profile{open: map[string]string{"capabilities": defaultCaps, "bounding set": defaultCaps}, may: []string{"inject into the terminal"}}.check(t, "program", log)
+			profile{
+				open: map[string]string{"capabilities": defaultCaps, "bounding set": defaultCaps},
+				may: []string{
+					"inject into the terminal",
+				},
+			}.check(t, "program", log)
 		})
 	}
 	if after := listTree(t, host); after != before {
@@ -158,7 +262,8 @@ func (c *live) settled(t *testing.T, namespace, podName string) (started bool, h
 			t.Fatalf("kubectl get pod %s: %s", podName, out)
 		}
 		switch {
-		case f[3] == "StartError" || f[3] == "ContainerCannotRun" || f[0] == "Failed" && f[3] != "Error" && f[3] != "Completed":
+		case f[3] == "StartError" || f[3] == "ContainerCannotRun" || f[0] == "Failed" &&
+			f[3] != "Error" && f[3] != "Completed":
 			return false, out
 		case f[0] == "Succeeded" || f[0] == "Failed":
 			return true, out

@@ -11,9 +11,9 @@ import (
 	extenderv1 "k8s.io/kube-scheduler/extender/v1"
 )
 
-// startExtender serves an HTTP extender until the script ends, and sets $EXTENDER to its URL. Pods say by their label "heat" what becomes
-// of them: fake-0 is too hot for all, and every node for those with "high"; those with "unknown" get no answer. Of the others fake-2 is the
-// best.
+// startExtender serves an HTTP extender until the script ends, and sets $EXTENDER to its URL. Pods say by their label
+// "heat" what becomes of them: fake-0 is too hot for all, and every node for those with "high"; those with "unknown"
+// get no answer. Of the others fake-2 is the best.
 func startExtender(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 0 {
 		ts.Fatalf("usage: extender")
@@ -29,7 +29,9 @@ func startExtender(ts *testscript.TestScript, neg bool, args []string) {
 			<-r.Context().Done()
 			return
 		}
-		scores, left, failed := extenderv1.HostPriorityList{}, []string{}, extenderv1.FailedNodesMap{}
+		scores := extenderv1.HostPriorityList{}
+		left := []string{}
+		failed := extenderv1.FailedNodesMap{}
 		for _, n := range *q.NodeNames {
 			if n == "fake-0" || heat == "high" {
 				failed[n] = "too hot"

@@ -49,10 +49,12 @@ func runGuide(t *testing.T, bin, page string) {
 		t.Fatal("nothing to type in it")
 	}
 	// Machines that run tests have other clusters, and little room on their disks.
-	script = strings.ReplaceAll(script, "keelson up --detach", "keelson up --port 0 --eviction-hard 'memory.available<1Mi' --detach")
+	script = strings.ReplaceAll(script, "keelson up --detach",
+		"keelson up --port 0 --eviction-hard 'memory.available<1Mi' --detach")
 	dir := t.TempDir()
 	data := filepath.Join(dir, "data")
-	env := append(os.Environ(), "PATH="+filepath.Dir(bin)+":"+os.Getenv("PATH"), "KEELSON_DATA_DIR="+data, "HOME="+dir, "KUBECONFIG=")
+	env := append(os.Environ(), "PATH="+filepath.Dir(bin)+":"+os.Getenv("PATH"), "KEELSON_DATA_DIR="+data, "HOME="+dir,
+		"KUBECONFIG=")
 	t.Cleanup(func() {
 		for _, d := range []string{filepath.Join(dir, "second"), data} {
 			down := exec.CommandContext(context.Background(), bin, "down", "--purge", "--data-dir", d)
@@ -66,7 +68,9 @@ func runGuide(t *testing.T, bin, page string) {
 	defer cancel()
 	// With -m a background job has a process group of its own, as in the shell that one types into.
 	cmd := exec.CommandContext(ctx, "bash", "-c", "set -euo pipefail -xm\n"+script)
-	cmd.Dir, cmd.Env, cmd.WaitDelay = dir, env, 5*time.Second
+	cmd.Dir = dir
+	cmd.Env = env
+	cmd.WaitDelay = 5 * time.Second
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)
 	}

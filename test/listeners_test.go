@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// listening are the addresses at which a pod could reach what the processes of a cluster listen on: each port on loopback and on every
-// address of this machine.
+// listening are the addresses at which a pod could reach what the processes of a cluster listen on: each port on
+// loopback and on every address of this machine.
 func listening(t *testing.T, data string) []string {
 	t.Helper()
 	inodes := map[string]bool{}
@@ -57,7 +57,8 @@ func listening(t *testing.T, data string) []string {
 	return out
 }
 
-// clusterProcesses are the ids of the processes whose command line names the data directory: the cluster's and its supervisor's.
+// clusterProcesses are the ids of the processes whose command line names the data directory: the cluster's and its
+// supervisor's.
 func clusterProcesses(data string) []string {
 	var out []string
 	for _, pid := range names("/proc") {

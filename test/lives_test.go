@@ -74,7 +74,8 @@ func (k *keeper) look() left {
 	}
 	out["namespaces"] = namespacesOf(k.data)
 	// What is live after a collection: what the process holds of the machine depends on when it last collected.
-	if err := k.cs.RESTClient().Get().AbsPath("/debug/pprof/heap").Param("gc", "1").Do(k.t.Context()).Error(); err != nil {
+	if err := k.cs.RESTClient().Get().AbsPath("/debug/pprof/heap").Param("gc", "1").Do(k.t.Context()).
+		Error(); err != nil {
 		k.t.Fatal(err)
 	}
 	metrics, err := k.cs.RESTClient().Get().AbsPath("/metrics").DoRaw(k.t.Context())
@@ -117,7 +118,12 @@ func namespacesOf(data string) int {
 
 // more lists what b has more of than a, beyond what comes and goes by itself.
 func more(a, b left) string {
-	slack := map[string]int{"goroutines": 12, "open files": 6, "watches": 1, "live heap in MB": 12}
+	slack := map[string]int{
+		"goroutines":      12,
+		"open files":      6,
+		"watches":         1,
+		"live heap in MB": 12,
+	}
 	var out []string
 	for what, n := range b {
 		if n > a[what]+slack[what] {
@@ -137,35 +143,56 @@ func (k *keeper) try(err error) {
 // lead leads n pods through all kinds of lives in a namespace of their own, and deletes the namespace.
 func (k *keeper) lead(round, n int) {
 	k.t.Helper()
-	ctx, ns := k.t.Context(), fmt.Sprintf("lives-%d", round)
-	_, err := k.cs.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}}, metav1.CreateOptions{})
+	ctx := k.t.Context()
+	ns := fmt.Sprintf("lives-%d", round)
+	_, err := k.cs.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}},
+		metav1.CreateOptions{})
 	k.try(err)
 	k.account(ns)
 	pods := k.cs.CoreV1().Pods(ns)
-	zero, one := int64(0), int64(1)
+	zero := int64(0)
+	one := int64(1)
 	kinds := []string{"finished", "failed", "forced", "graceful", "evicted", "namespace"}
 	var wg sync.WaitGroup
 	for i := range n {
 		kind := kinds[i%len(kinds)]
 		name := fmt.Sprintf("%s-%d", kind, i)
 		meta := metav1.ObjectMeta{Name: name, Namespace: ns}
-		_, err := k.cs.CoreV1().ConfigMaps(ns).Create(ctx, &corev1.ConfigMap{ObjectMeta: meta, Data: map[string]string{"a": "b"}}, metav1.CreateOptions{})
+		_, err := k.cs.CoreV1().ConfigMaps(ns).Create(ctx,
+			&corev1.ConfigMap{ObjectMeta: meta, Data: map[string]string{"a": "b"}}, metav1.CreateOptions{})
 		k.try(err)
 		words := map[string]string{"finished": "exit 0", "failed": "exit 3"}[kind]
 		if words == "" {
 			words = "sleep 1000"
 		}
-		p := &corev1.Pod{ObjectMeta: meta, Spec: corev1.PodSpec{
-			RestartPolicy: corev1.RestartPolicyNever, TerminationGracePeriodSeconds: &one,
-			Containers: []corev1.Container{{
-				Name: "c", Image: "keelson.local/hello", Command: []string{"sh", "-c", words}, VolumeMounts: []corev1.VolumeMount{{Name: "m", MountPath: "/m"}, {Name: "e", MountPath: "/e"}},
-				Ports: []corev1.ContainerPort{{ContainerPort: 80, HostPort: int32(20000 + i)}}, //nolint:gosec // small
-			}},
-			Volumes: []corev1.Volume{
-				{Name: "m", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: name}}}},
-				{Name: "e", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{Medium: corev1.StorageMediumMemory}}},
+		p := &corev1.Pod{
+			ObjectMeta: meta,
+			Spec: corev1.PodSpec{
+				RestartPolicy:                 corev1.RestartPolicyNever,
+				TerminationGracePeriodSeconds: &one,
+				Containers: []corev1.Container{{
+					Name:         "c",
+					Image:        "keelson.local/hello",
+					Command:      []string{"sh", "-c", words},
+					VolumeMounts: []corev1.VolumeMount{{Name: "m", MountPath: "/m"}, {Name: "e", MountPath: "/e"}},
+					Ports:        []corev1.ContainerPort{{ContainerPort: 80, HostPort: int32(20000 + i)}}, // small
+				}},
+				Volumes: []corev1.Volume{
+					{
+						Name: "m",
+						VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{
+							LocalObjectReference: corev1.LocalObjectReference{Name: name},
+						}},
+					},
+					{
+						Name: "e",
+						VolumeSource: corev1.VolumeSource{
+							EmptyDir: &corev1.EmptyDirVolumeSource{Medium: corev1.StorageMediumMemory},
+						},
+					},
+				},
 			},
-		}}
+		}
 		if _, err := pods.Create(ctx, p, metav1.CreateOptions{}); err != nil {
 			k.t.Fatal(err)
 		}
@@ -173,7 +200,8 @@ func (k *keeper) lead(round, n int) {
 			switch kind {
 			case "forced":
 				time.Sleep(time.Duration(i%10) * 50 * time.Millisecond)
-				_ = pods.Delete(ctx, name, metav1.DeleteOptions{GracePeriodSeconds: &zero}) // the namespace's end shows what is left
+				// the namespace's end shows what is left
+				_ = pods.Delete(ctx, name, metav1.DeleteOptions{GracePeriodSeconds: &zero})
 			case "graceful":
 				k.phase(ns, name, corev1.PodRunning)
 				_ = pods.Delete(ctx, name, metav1.DeleteOptions{})
@@ -236,8 +264,8 @@ func size(path string) int64 {
 	return fi.Size()
 }
 
-// TestNothingStaysOfPods leads pods (60, or as many as KEELSON_TEST_LIVES says) through lives that end in every way, and finds what
-// they took given back.
+// TestNothingStaysOfPods leads pods (60, or as many as KEELSON_TEST_LIVES says) through lives that end in every way,
+// and finds what they took given back.
 func TestNothingStaysOfPods(t *testing.T) {
 	total := 60
 	if v := os.Getenv("KEELSON_TEST_LIVES"); v != "" {

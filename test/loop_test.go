@@ -13,7 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// loopDevice is the command "loopdevice NAME BYTES": a block device, whose path is $NAME. The kernel takes it away after the script.
+// loopDevice is the command "loopdevice NAME BYTES": a block device, whose path is $NAME. The kernel takes it away
+// after the script.
 func loopDevice(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 {
 		ts.Fatalf("usage: loopdevice NAME BYTES")
@@ -31,10 +32,11 @@ func loopDevice(ts *testscript.TestScript, neg bool, args []string) {
 		n, err := unix.IoctlRetInt(int(control.Fd()), unix.LOOP_CTL_GET_FREE)
 		ts.Check(err)
 		path := fmt.Sprintf("/dev/loop%d", n)
-		dev, err := os.OpenFile(path, os.O_RDWR, 0) //nolint:gosec // of the kernel's number
+		dev, err := os.OpenFile(path, os.O_RDWR, 0) // of the kernel's number
 		ts.Check(err)
 		err = unix.IoctlLoopConfigure(int(dev.Fd()), &unix.LoopConfig{
-			Fd: uint32(f.Fd()), Info: unix.LoopInfo64{Flags: unix.LO_FLAGS_AUTOCLEAR}, //nolint:gosec // a descriptor
+			Fd:   uint32(f.Fd()),
+			Info: unix.LoopInfo64{Flags: unix.LO_FLAGS_AUTOCLEAR}, // a descriptor
 		})
 		if errors.Is(err, unix.EBUSY) {
 			_ = dev.Close() // somebody was faster

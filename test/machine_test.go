@@ -14,14 +14,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// newMachine is the command "machine NAME A.B.C": a second machine, which is a network namespace with the address A.B.C.2 on the link
-// NAME1, whose way out is this machine's A.B.C.1 on NAME0. However the script ends, what runs there on $WORK/node ends, and the machine
-// goes.
+// newMachine is the command "machine NAME A.B.C": a second machine, which is a network namespace with the address
+// A.B.C.2 on the link NAME1, whose way out is this machine's A.B.C.1 on NAME0. However the script ends, what runs there
+// on $WORK/node ends, and the machine goes.
 func newMachine(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 {
 		ts.Fatalf("usage: machine NAME A.B.C")
 	}
-	name, net := args[0], args[1]
+	name := args[0]
+	net := args[1]
 	unmake(name) // what a run that was killed left
 	ts.Defer(func() { leave(ts, name) })
 	for _, line := range []string{
@@ -44,7 +45,8 @@ func leave(ts *testscript.TestScript, name string) {
 	if _, err := os.Stat(dir); err == nil {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
-		out, err := exec.CommandContext(ctx, "nsenter", "--net=/run/netns/"+name, ts.Getenv("KEELSON"), "down", "--purge", "--data-dir", dir).CombinedOutput()
+		out, err := exec.CommandContext(ctx, "nsenter", "--net=/run/netns/"+name, ts.Getenv("KEELSON"), "down",
+			"--purge", "--data-dir", dir).CombinedOutput()
 		if err != nil && !strings.Contains(string(out), "not a cluster's data") {
 			ts.Logf("keelson down on machine %s: %v\n%s", name, err, out)
 		}

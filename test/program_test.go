@@ -16,7 +16,8 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// programImage is a command whose arguments are FILE REF: it saves an image of the program in the directory pkg as a docker archive.
+// programImage is a command whose arguments are FILE REF: it saves an image of the program in the directory pkg as a
+// docker archive.
 func programImage(pkg string) func(*testscript.TestScript, bool, []string) {
 	base := filepath.Base(pkg)
 	return func(ts *testscript.TestScript, neg bool, args []string) {
@@ -27,7 +28,8 @@ func programImage(pkg string) func(*testscript.TestScript, bool, []string) {
 		ts.Check(err)
 		defer func() { _ = os.RemoveAll(dir) }()
 		program := filepath.Join(dir, base)
-		build := exec.Command("go", "build", "-ldflags", "-s -w", "-o", program, pkg) //nolint:gosec // the test's deadline ends it; pkg is ours
+		// the test's deadline ends it; pkg is ours
+		build := exec.Command("go", "build", "-ldflags", "-s -w", "-o", program, pkg)
 		build.Env = append(os.Environ(), "CGO_ENABLED=0")
 		if out, err := build.CombinedOutput(); err != nil {
 			ts.Fatalf("go build %s: %v\n%s", pkg, err, out)
@@ -39,7 +41,9 @@ func programImage(pkg string) func(*testscript.TestScript, bool, []string) {
 		file, err := img.ConfigFile()
 		ts.Check(err)
 		file = file.DeepCopy()
-		file.OS, file.Architecture, file.Config = "linux", runtime.GOARCH, v1.Config{Entrypoint: []string{"/" + base}}
+		file.OS = "linux"
+		file.Architecture = runtime.GOARCH
+		file.Config = v1.Config{Entrypoint: []string{"/" + base}}
 		img, err = mutate.ConfigFile(img, file)
 		ts.Check(err)
 		ref, err := name.NewTag(args[1])

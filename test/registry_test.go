@@ -38,8 +38,8 @@ const (
 	registryHash     = "$2b$05$abcdefghijklmnopqrstuupx2xBUC4954936wVIjyyPHmUBFu0wCW"
 )
 
-// freePort VAR: sets VAR to a port that nobody listens on, from below those that the kernel gives to whoever asks for any: what is
-// started on it later, or again, finds it free.
+// freePort VAR: sets VAR to a port that nobody listens on, from below those that the kernel gives to whoever asks for
+// any: what is started on it later, or again, finds it free.
 func freePort(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		ts.Fatalf("usage: freeport VAR")
@@ -49,7 +49,7 @@ func freePort(ts *testscript.TestScript, neg bool, args []string) {
 
 func findPort(ts *testscript.TestScript) string {
 	for range 100 {
-		port := strconv.Itoa(20000 + rand.IntN(10000)) //nolint:gosec // no secret
+		port := strconv.Itoa(20000 + rand.IntN(10000)) // no secret
 		l, err := net.Listen("tcp", "127.0.0.1:"+port)
 		if err == nil {
 			ts.Check(l.Close())
@@ -68,7 +68,8 @@ func startRegistry(ts *testscript.TestScript, neg bool, args []string) {
 	dir := ts.MkAbs("registry-" + args[0])
 	ts.Check(os.MkdirAll(dir, 0o700))
 	addr := "127.0.0.1:" + findPort(ts)
-	conf := fmt.Sprintf("version: 0.1\nlog: {level: error}\nstorage: {filesystem: {rootdirectory: %s}}\nhttp: {addr: %q}\n", dir, addr)
+	conf := fmt.Sprintf("version: 0.1\nlog: {level: error}\nstorage: {filesystem: {rootdirectory: %s}}\nhttp: {addr: "+
+		"%q}\n", dir, addr)
 	if len(args) == 2 {
 		passwords := filepath.Join(dir, "htpasswd")
 		ts.Check(os.WriteFile(passwords, []byte(registryUser+":"+registryHash+"\n"), 0o600))
@@ -78,7 +79,8 @@ func startRegistry(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(os.WriteFile(file, []byte(conf), 0o600))
 	cmd := exec.Command("docker-registry", "serve", file)
 	var out bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &out
+	cmd.Stdout = &out
+	cmd.Stderr = &out
 	ts.Check(cmd.Start())
 	ts.Defer(func() {
 		_ = cmd.Process.Kill()
@@ -99,14 +101,16 @@ func startRegistry(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Setenv(args[0], addr)
 }
 
-// pushImage REF: pushes an image with the built-in image's program and 6 MB of noise, so that there is something to pull.
+// pushImage REF: pushes an image with the built-in image's program and 6 MB of noise, so that there is something to
+// pull.
 func pushImage(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		ts.Fatalf("usage: pushimage REF")
 	}
 	ref, err := name.ParseReference(args[0], name.Insecure)
 	ts.Check(err)
-	ts.Check(remote.Write(ref, testImage(ts, args[0]), remote.WithAuth(&authn.Basic{Username: registryUser, Password: registryPassword})))
+	ts.Check(remote.Write(ref, testImage(ts, args[0]),
+		remote.WithAuth(&authn.Basic{Username: registryUser, Password: registryPassword})))
 }
 
 // saveImage oci|docker FILE REF: writes the image of pushImage to an archive.
@@ -114,7 +118,8 @@ func saveImage(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 3 {
 		ts.Fatalf("usage: saveimage oci|docker FILE REF")
 	}
-	file, img := ts.MkAbs(args[1]), testImage(ts, args[2])
+	file := ts.MkAbs(args[1])
+	img := testImage(ts, args[2])
 	if args[0] == "docker" {
 		ref, err := name.NewTag(args[2])
 		ts.Check(err)
@@ -124,7 +129,8 @@ func saveImage(ts *testscript.TestScript, neg bool, args []string) {
 	dir := file + ".layout"
 	l, err := layout.Write(dir, empty.Index)
 	ts.Check(err)
-	ts.Check(l.AppendImage(img, layout.WithAnnotations(map[string]string{"org.opencontainers.image.ref.name": args[2]})))
+	ts.Check(
+		l.AppendImage(img, layout.WithAnnotations(map[string]string{"org.opencontainers.image.ref.name": args[2]})))
 	f, err := os.Create(file)
 	ts.Check(err)
 	w := tar.NewWriter(f)
@@ -149,7 +155,8 @@ func testImage(ts *testscript.TestScript, ref string) v1.Image {
 	file, err := img.ConfigFile()
 	ts.Check(err)
 	file = file.DeepCopy()
-	file.OS, file.Architecture = "linux", runtime.GOARCH // others than Keelson want to know
+	file.OS = "linux"
+	file.Architecture = runtime.GOARCH // others than Keelson want to know
 	file.Config = v1.Config{Entrypoint: []string{"/hello"}, Env: []string{"IMAGE=" + ref}}
 	img, err = mutate.ConfigFile(img, file)
 	ts.Check(err)
@@ -159,11 +166,19 @@ func testImage(ts *testscript.TestScript, ref string) v1.Image {
 func layer(ts *testscript.TestScript, file string, content []byte, mode fs.FileMode) v1.Layer {
 	var b bytes.Buffer
 	w := tar.NewWriter(&b)
-	ts.Check(w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: file, Mode: int64(mode), Size: int64(len(content))}))
+	ts.Check(w.WriteHeader(&tar.Header{
+		Typeflag: tar.TypeReg,
+		Name:     file,
+		Mode:     int64(mode),
+		Size:     int64(len(content)),
+	}))
 	_, err := w.Write(content)
 	ts.Check(err)
 	ts.Check(w.Close())
-	l, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(b.Bytes())), nil })
+	l, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) {
+		return io.NopCloser(bytes.NewReader(b.Bytes())),
+			nil
+	})
 	ts.Check(err)
 	return l
 }
@@ -173,15 +188,18 @@ func killContainer(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 {
 		ts.Fatalf("usage: killcontainer POD CONTAINER")
 	}
-	out, err := exec.Command(lookPath(ts, "keelson"), "kubectl", "--kubeconfig", filepath.Join(ts.Getenv("KEELSON_DATA_DIR"), "kubeconfig"),
-		"get", "pod", args[0], "-o", "jsonpath={.status.containerStatuses[?(@.name=='"+args[1]+"')].containerID}").Output()
+	out, err := exec.Command(lookPath(ts, "keelson"), "kubectl", "--kubeconfig",
+		filepath.Join(ts.Getenv("KEELSON_DATA_DIR"), "kubeconfig"),
+		"get", "pod", args[0], "-o", "jsonpath={.status.containerStatuses[?(@.name=='"+args[1]+"')].containerID}").
+		Output()
 	ts.Check(err)
 	_, id, ok := strings.Cut(string(out), "://")
 	if !ok {
 		ts.Fatalf("container id of %s: got %q", args[0], out)
 	}
 	var pid int
-	_, err = fmt.Sscan(readString(ts, firstOf(ts, "/sys/fs/cgroup/*/keelson-*/"+id+"/cgroup.procs", "/sys/fs/cgroup/keelson-*/"+id+"/cgroup.procs")), &pid)
+	_, err = fmt.Sscan(readString(ts, firstOf(ts, "/sys/fs/cgroup/*/keelson-*/"+id+"/cgroup.procs",
+		"/sys/fs/cgroup/keelson-*/"+id+"/cgroup.procs")), &pid)
 	ts.Check(err)
 	p, err := os.FindProcess(pid)
 	ts.Check(err)

@@ -23,7 +23,8 @@ import (
 // patience is how long a script waits for what must come: much longer than it takes, for slow machines.
 const patience = 60 * time.Second
 
-// terminal SCRIPT COMMAND...: runs COMMAND with a terminal as its input and output and plays SCRIPT on it, line by line:
+// terminal SCRIPT COMMAND...: runs COMMAND with a terminal as its input and output and plays SCRIPT on it, line by
+// line:
 //
 //	expect PATTERN   wait until what came since the last match matches
 //	send TEXT        type TEXT and the enter key
@@ -43,8 +44,11 @@ func terminal(ts *testscript.TestScript, neg bool, args []string) {
 		program = lookPath(ts, program)
 	}
 	cmd := exec.Command(program, args[2:]...)
-	cmd.Dir, cmd.Env = ts.Getenv("WORK"), append(environ(ts), "TERM=xterm")
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = slave, slave, slave
+	cmd.Dir = ts.Getenv("WORK")
+	cmd.Env = append(environ(ts), "TERM=xterm")
+	cmd.Stdin = slave
+	cmd.Stdout = slave
+	cmd.Stderr = slave
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
 	err = cmd.Start()
 	_ = slave.Close()
@@ -138,7 +142,8 @@ func (t *typist) expect(pattern string) {
 		if at != nil {
 			t.seen += at[1]
 		}
-		all, since := t.said.String(), t.said.String()[t.seen:]
+		all := t.said.String()
+		since := t.said.String()[t.seen:]
 		t.mu.Unlock()
 		if at != nil {
 			return

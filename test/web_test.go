@@ -42,9 +42,9 @@ func forwarded(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(err)
 }
 
-// wsopen PROTOCOL PATH [USER]: opens a websocket as a browser does ("" names no protocol), as USER if given (token:FILE takes a
-// token from a file, in the way of browsers), and writes what comes, each channel on a line of its own, to the standard output: "1: text".
-// Negated, the server must refuse it: its answer is the standard output.
+// wsopen PROTOCOL PATH [USER]: opens a websocket as a browser does ("" names no protocol), as USER if given (token:FILE
+// takes a token from a file, in the way of browsers), and writes what comes, each channel on a line of its own, to the
+// standard output: "1: text". Negated, the server must refuse it: its answer is the standard output.
 func wsopen(ts *testscript.TestScript, neg bool, args []string) {
 	if len(args) != 2 && len(args) != 3 {
 		ts.Fatalf("usage: wsopen PROTOCOL PATH [USER]")
@@ -64,8 +64,10 @@ func wsopen(ts *testscript.TestScript, neg bool, args []string) {
 	if name, ok := strings.CutPrefix(header.Get("Impersonate-User"), "token:"); ok { // as a page in a browser would
 		header.Del("Impersonate-User")
 		token := strings.TrimSpace(ts.ReadFile(name))
-		d.Subprotocols = append(d.Subprotocols, "base64url.bearer.authorization.k8s.io."+base64.RawURLEncoding.EncodeToString([]byte(token)))
-		tlsConfig.Certificates, tlsConfig.GetClientCertificate = nil, nil
+		d.Subprotocols = append(d.Subprotocols,
+			"base64url.bearer.authorization.k8s.io."+base64.RawURLEncoding.EncodeToString([]byte(token)))
+		tlsConfig.Certificates = nil
+		tlsConfig.GetClientCertificate = nil
 	}
 	c, resp, err := d.Dial(strings.Replace(cfg.Host, "https:", "wss:", 1)+args[1], header)
 	if resp != nil {
@@ -90,7 +92,8 @@ func wsopen(ts *testscript.TestScript, neg bool, args []string) {
 		}
 		var channel byte
 		if strings.Contains(args[0], "channel") && len(m) > 0 {
-			channel, m = m[0], m[1:]
+			channel = m[0]
+			m = m[1:]
 		}
 		if kind == websocket.TextMessage {
 			channel = max(channel, '0') - '0'

@@ -15,12 +15,38 @@ import (
 
 // TestTriedAgain: what a kubelet tries until it succeeds is told once, with its reason and how often.
 func TestTriedAgain(t *testing.T) {
-	marks := []mark.Mark{{Step: mark.StepRequest, Component: "apiserver", At: at(0), Took: us(100), Subject: pod, Detail: &mark.Request{Verb: "POST", Resource: "pods", User: "u", Code: 201}}}
+	marks := []mark.Mark{{
+		Step:      mark.StepRequest,
+		Component: "apiserver",
+		At:        at(0),
+		Took:      us(100),
+		Subject:   pod,
+		Detail: &mark.Request{
+			Verb:     "POST",
+			Resource: "pods",
+			User:     "u",
+			Code:     201,
+		},
+	}}
 	for i := range 5 {
 		from := 1000 + 100*i
 		marks = append(marks,
-			mark.Mark{Step: mark.StepImage, Component: "kubelet", At: at(from), Subject: pod, Detail: &mark.Image{Image: "app", Present: true, Done: true}},
-			mark.Mark{Step: mark.StepContainerCreated, Component: "kubelet", At: at(from + 10), Took: us(10 + i), Subject: pod, Err: `configmap "missing" not found`, Detail: &mark.Container{Name: "c"}},
+			mark.Mark{
+				Step:      mark.StepImage,
+				Component: "kubelet",
+				At:        at(from),
+				Subject:   pod,
+				Detail:    &mark.Image{Image: "app", Present: true, Done: true},
+			},
+			mark.Mark{
+				Step:      mark.StepContainerCreated,
+				Component: "kubelet",
+				At:        at(from + 10),
+				Took:      us(10 + i),
+				Subject:   pod,
+				Err:       `configmap "missing" not found`,
+				Detail:    &mark.Container{Name: "c"},
+			},
 		)
 	}
 	s, err := listening(marks).Story(pod.Namespace, pod.Name)
@@ -33,10 +59,12 @@ func TestTriedAgain(t *testing.T) {
 	}
 }
 
-// TestWhyOfForgottenPod: a pod that was bound before the server started has a node, and a sentence that says what is not known.
+// TestWhyOfForgottenPod: a pod that was bound before the server started has a node, and a sentence that says what is
+// not known.
 func TestWhyOfForgottenPod(t *testing.T) {
 	w := &Why{Namespace: "default", Name: "old", Partial: true}
-	w.Explain(&Around{Pod: &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "old"}, Spec: corev1.PodSpec{NodeName: "n"}}})
+	w.Explain(
+		&Around{Pod: &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "old"}, Spec: corev1.PodSpec{NodeName: "n"}}})
 	if w.Node != "n" || !strings.Contains(w.Reason, "not remembered") {
 		t.Errorf("got %+v", w)
 	}
@@ -45,7 +73,13 @@ func TestWhyOfForgottenPod(t *testing.T) {
 // TestWhyNoNodeWasLookedAt: what stands in the pod itself is not counted by nodes.
 func TestWhyNoNodeWasLookedAt(t *testing.T) {
 	var b bytes.Buffer
-	RenderWhy(&b, &Why{Decision: &mark.Decision{Nodes: 1, RejectedBy: map[string]int{`persistentvolumeclaim "missing" not found`: 1}}, Tries: 1}, false, 0)
+	RenderWhy(&b, &Why{
+		Decision: &mark.Decision{
+			Nodes:      1,
+			RejectedBy: map[string]int{`persistentvolumeclaim "missing" not found`: 1},
+		},
+		Tries: 1,
+	}, false, 0)
 	if !strings.Contains(b.String(), `on any node: persistentvolumeclaim "missing" not found`) {
 		t.Errorf("got %s", b.String())
 	}
@@ -53,16 +87,52 @@ func TestWhyNoNodeWasLookedAt(t *testing.T) {
 
 // TestProbeFailsOn: how often a probe has failed so far replaces what was told of it before.
 func TestProbeFailsOn(t *testing.T) {
-	marks := []mark.Mark{{Step: mark.StepRequest, Component: "apiserver", At: at(0), Took: us(100), Subject: pod, Detail: &mark.Request{Verb: "POST", Resource: "pods", User: "u", Code: 201}}}
+	marks := []mark.Mark{{
+		Step:      mark.StepRequest,
+		Component: "apiserver",
+		At:        at(0),
+		Took:      us(100),
+		Subject:   pod,
+		Detail: &mark.Request{
+			Verb:     "POST",
+			Resource: "pods",
+			User:     "u",
+			Code:     201,
+		},
+	}}
 	for i, said := range []string{"500", "500 (2 times in 10s)", "500 (4 times in 30s)"} {
-		marks = append(marks, mark.Mark{Step: mark.StepProbe, Component: "kubelet", At: at(1000 * (i + 1)), Subject: pod, Detail: &mark.Probe{Container: "c", Kind: "readiness", Action: "http :80/", Output: said}})
+		marks = append(marks, mark.Mark{
+			Step:      mark.StepProbe,
+			Component: "kubelet",
+			At:        at(1000 * (i + 1)),
+			Subject:   pod,
+			Detail: &mark.Probe{
+				Container: "c",
+				Kind:      "readiness",
+				Action:    "http :80/",
+				Output:    said,
+			},
+		})
 	}
-	marks = append(marks, mark.Mark{Step: mark.StepProbe, Component: "kubelet", At: at(9000), Subject: pod, Detail: &mark.Probe{Container: "c", Kind: "readiness", Action: "http :80/", Success: true, Output: "200"}})
+	marks = append(marks, mark.Mark{
+		Step:      mark.StepProbe,
+		Component: "kubelet",
+		At:        at(9000),
+		Subject:   pod,
+		Detail: &mark.Probe{
+			Container: "c",
+			Kind:      "readiness",
+			Action:    "http :80/",
+			Success:   true,
+			Output:    "200",
+		},
+	})
 	s, err := listening(marks).Story(pod.Namespace, pod.Name)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, want := s.Steps[len(s.Steps)-1].What, "readiness http :80/ -> 500 (4 times in 30s); readiness http :80/ -> 200"; got != want {
+	if got, want := s.Steps[len(s.Steps)-1].What, "readiness http :80/ -> 500 (4 times in 30s); readiness http :80/ "+
+		"-> 200"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }
@@ -70,9 +140,22 @@ func TestProbeFailsOn(t *testing.T) {
 // TestStepsOfOddPods: what others than scheduler and kubelet did is not told as theirs.
 func TestStepsOfOddPods(t *testing.T) {
 	api := func(ms int, verb, sub, user string, revision int64) mark.Mark {
-		return mark.Mark{Step: mark.StepRequest, Component: "apiserver", At: at(ms), Took: us(100), Subject: pod, Detail: &mark.Request{
-			Verb: verb, Resource: "pods", Subresource: sub, User: user, Code: 200, Revision: revision, Key: "/registry/pods/x",
-		}}
+		return mark.Mark{
+			Step:      mark.StepRequest,
+			Component: "apiserver",
+			At:        at(ms),
+			Took:      us(100),
+			Subject:   pod,
+			Detail: &mark.Request{
+				Verb:        verb,
+				Resource:    "pods",
+				Subresource: sub,
+				User:        user,
+				Code:        200,
+				Revision:    revision,
+				Key:         "/registry/pods/x",
+			},
+		}
 	}
 	for name, tt := range map[string]struct {
 		marks       []mark.Mark
@@ -83,11 +166,15 @@ func TestStepsOfOddPods(t *testing.T) {
 			"    7  none: not the scheduler bound it, but whoever is named below\n", "7  not remembered",
 		},
 		"a node that is not there": {
-			[]mark.Mark{api(0, "POST", "", "ann", 5), api(1000, "PATCH", "status", "system:serviceaccount:kube-system:pod-garbage-collector", 6), api(2000, "DELETE", "", "gc", 7)},
+			[]mark.Mark{
+				api(0, "POST", "", "ann", 5), api(1000, "PATCH", "status",
+					"system:serviceaccount:kube-system:pod-garbage-collector", 6), api(2000, "DELETE", "", "gc", 7),
+			},
 			" then\n", "The kubelet reports",
 		},
 		"a kubelet's report": {
-			[]mark.Mark{api(0, "POST", "", "ann", 5), api(1000, "PATCH", "status", "system:node:n", 6)}, "The kubelet reports", " then\n",
+			[]mark.Mark{api(0, "POST", "", "ann", 5), api(1000, "PATCH", "status", "system:node:n", 6)},
+			"The kubelet reports", " then\n",
 		},
 	} {
 		s, err := listening(tt.marks).Story(pod.Namespace, pod.Name)

@@ -34,8 +34,8 @@ type Around struct {
 	Foreign bool
 }
 
-// Waits explains what keeps the pod from being Ready: why it has no node, or what its kubelet says; empty: it is Ready, has ended, or is deleted.
-// Explain comes first.
+// Waits explains what keeps the pod from being Ready: why it has no node, or what its kubelet says; empty: it is Ready,
+// has ended, or is deleted. Explain comes first.
 func (w *Why) Waits(a *Around) string {
 	switch d := w.Decision; {
 	case w.Gone, a.Pod == nil, podapi.Terminal(a.Pod):
@@ -73,15 +73,18 @@ func (g *Group) waits() string {
 	case g.Missing:
 		return fmt.Sprintf("Pending: it waits for its pod group %s, which does not exist", g.Name)
 	case g.Pods < g.MinCount:
-		return fmt.Sprintf("Pending: waits for %s of group %s (%d of %d)", plural(g.MinCount-g.Pods, "more pod"), g.Name, g.Pods, g.MinCount)
+		return fmt.Sprintf("Pending: waits for %s of group %s (%d of %d)", plural(g.MinCount-g.Pods, "more pod"),
+			g.Name, g.Pods, g.MinCount)
 	}
 	return ""
 }
 
-// Explain sets w.NotReady, and w.Reason when no decision of Keelson's scheduler explains the pod's node: none was requested or none was needed.
+// Explain sets w.NotReady, and w.Reason when no decision of Keelson's scheduler explains the pod's node: none was
+// requested or none was needed.
 func (w *Why) Explain(a *Around) {
 	p := a.Pod
-	if s := &p.Status; s.Phase == corev1.PodFailed && s.Reason != "" { // more useful than who deletes the pod afterwards
+	// more useful than who deletes the pod afterwards
+	if s := &p.Status; s.Phase == corev1.PodFailed && s.Reason != "" {
 		w.Ended = s.Reason
 		if s.Message != "" {
 			w.Ended += ": " + s.Message
@@ -91,7 +94,8 @@ func (w *Why) Explain(a *Around) {
 	node := p.Spec.NodeName
 	gone := ""
 	if a.NodeGone {
-		gone = fmt.Sprintf("; there is no node %s, so nothing runs it, and the pod garbage collector will delete it", node)
+		gone = fmt.Sprintf("; there is no node %s, so nothing runs it, and the pod garbage collector will delete it",
+			node)
 	}
 	switch d := w.Decision; {
 	case node != "" && d != nil && d.Chosen == node:
@@ -99,27 +103,36 @@ func (w *Why) Explain(a *Around) {
 			w.Reason = "on " + node + gone
 		}
 	case node != "" && p.Annotations[corev1.MirrorPodAnnotationKey] != "":
-		w.Node, w.Reason = node, fmt.Sprintf("on %s: a static pod, which its kubelet read from a file; no scheduler was asked%s", node, gone)
+		w.Node = node
+		w.Reason = fmt.Sprintf("on %s: a static pod, which its kubelet read from a file; no scheduler was asked%s",
+			node, gone)
 	case node != "" && a.Foreign:
-		w.Node, w.Reason = node, "on "+node+": the API server is not Keelson's and has no record of why"+gone
+		w.Node = node
+		w.Reason = "on " + node + ": the API server is not Keelson's and has no record of why" + gone
 	case node != "" && w.BoundBy != "" && w.BoundBy != schedulerUser:
-		w.Node, w.Reason = node, fmt.Sprintf("on %s: bound by %s, not by the scheduler%s", node, w.BoundBy, gone)
+		w.Node = node
+		w.Reason = fmt.Sprintf("on %s: bound by %s, not by the scheduler%s", node, w.BoundBy, gone)
 	case node != "" && w.BoundBy == "" && !w.Partial:
-		w.Node, w.Reason = node, fmt.Sprintf("on %s: its spec.nodeName said so when it was made; no scheduler was asked%s", node, gone)
+		w.Node = node
+		w.Reason = fmt.Sprintf("on %s: its spec.nodeName said so when it was made; no scheduler was asked%s", node,
+			gone)
 	case node != "":
 		w.Node = node
-		w.Reason = "on " + node + ": what the scheduler thought of it is not remembered; it was made before this server started, or long ago" + gone
+		w.Reason = "on " + node + ": what the scheduler thought of it is not remembered; it was made before this " +
+			"server started, or long ago" + gone
 	case len(p.Spec.SchedulingGates) > 0:
 		names := make([]string, len(p.Spec.SchedulingGates))
 		for i, g := range p.Spec.SchedulingGates {
 			names[i] = g.Name
 		}
-		w.Reason = fmt.Sprintf(pendingFor+"held back by its scheduling gates (%s); it is scheduled once spec.schedulingGates is empty", strings.Join(names, ", "))
+		w.Reason = fmt.Sprintf(pendingFor+"held back by its scheduling gates (%s); it is scheduled once "+
+			"spec.schedulingGates is empty", strings.Join(names, ", "))
 	case a.Group.waits() != "":
 		w.Reason = a.Group.waits()
 	case a.Foreign:
 		w.Reason = otherScheduler(p) + " (the API server is not Keelson's: it has no record of each node)"
-	case cmp.Or(p.Spec.SchedulerName, defaultScheduler) != defaultScheduler && w.Since.IsZero() && d == nil: // no profile of Keelson's scheduler has it
+	case cmp.Or(p.Spec.SchedulerName, defaultScheduler) != defaultScheduler && w.Since.IsZero() && d == nil:
+		// no profile of Keelson's scheduler has it
 		w.Reason = otherScheduler(p)
 	case w.Decision == nil && a.Scheduler != "":
 		w.Reason = pendingFor + "the scheduler does not work: " + a.Scheduler
@@ -128,8 +141,11 @@ func (w *Why) Explain(a *Around) {
 
 // otherScheduler explains why a pod of a scheduler that is not Keelson's has no node.
 func otherScheduler(p *corev1.Pod) string {
-	if c := podapi.Condition(p, corev1.PodScheduled); c != nil && c.Status == corev1.ConditionFalse && c.Reason != corev1.PodReasonSchedulingGated && c.Message != "" {
-		return fmt.Sprintf(pendingFor+"the scheduler %q found no node for it: %s", p.Spec.SchedulerName, strings.TrimSuffix(c.Message, "."))
+	if c := podapi.Condition(p, corev1.PodScheduled); c != nil && c.Status == corev1.ConditionFalse &&
+		c.Reason != corev1.PodReasonSchedulingGated && c.Message != "" {
+		return fmt.Sprintf(pendingFor+"the scheduler %q found no node for it: %s", p.Spec.SchedulerName,
+			strings.TrimSuffix(c.Message, "."))
 	}
-	return fmt.Sprintf(pendingFor+"it waits for the scheduler %q, which has not bound it; does one of that name run?", p.Spec.SchedulerName)
+	return fmt.Sprintf(pendingFor+"it waits for the scheduler %q, which has not bound it; does one of that name run?",
+		p.Spec.SchedulerName)
 }

@@ -31,8 +31,8 @@ type decided struct {
 	bytes int
 }
 
-// decisionLog stores the complete decision of the last attempt of each pod. Old ones are dropped when the total exceeds limit bytes. Stories
-// keep a short form of every attempt.
+// decisionLog stores the complete decision of the last attempt of each pod. Old ones are dropped when the total exceeds
+// limit bytes. Stories keep a short form of every attempt.
 type decisionLog struct {
 	limit, bytes int
 	pods         map[string]*list.Element // by UID, of *decided
@@ -58,7 +58,13 @@ func (l *decisionLog) set(m *mark.Mark, about *mark.Decision) {
 	if e, ok := l.pods[uid]; ok {
 		l.drop(e)
 	}
-	d := &decided{uid: uid, at: m.At, took: m.Took, about: about, bytes: sizeOf(about) + len(uid)}
+	d := &decided{
+		uid:   uid,
+		at:    m.At,
+		took:  m.Took,
+		about: about,
+		bytes: sizeOf(about) + len(uid),
+	}
 	l.pods[uid] = l.order.PushFront(d)
 	l.bytes += d.bytes
 	for l.bytes > l.limit {
@@ -77,7 +83,9 @@ func (l *decisionLog) drop(e *list.Element) {
 func (l *decisionLog) bound(m *mark.Mark, b *mark.Bind) {
 	if d := l.of(m.Subject.UID); d != nil && d.about.Chosen == b.Node {
 		c := *d // a copy: readers may hold the old value
-		c.bound, c.bind, c.err = b, m.Took, m.Err
+		c.bound = b
+		c.bind = m.Took
+		c.err = m.Err
 		l.pods[c.uid].Value = &c
 	}
 }
@@ -94,8 +102,8 @@ const (
 	sizeText    = 16
 )
 
-// sizeOf estimates a decision's memory in bytes. Names of nodes and plugins may be shared strings but are counted: marks from other
-// processes have their own copies.
+// sizeOf estimates a decision's memory in bytes. Names of nodes and plugins may be shared strings but are counted:
+// marks from other processes have their own copies.
 func sizeOf(d *mark.Decision) int {
 	n := sizeDecided + len(d.Message) + len(d.Waits) + len(d.Chosen) + len(d.PodGroup)
 	for i := range d.Rejected {
@@ -136,16 +144,19 @@ func brief(d *mark.Decision) *mark.Decision {
 		return d
 	}
 	c := *d
-	c.Rejected, c.Scores = slices.Clone(d.Rejected[:min(len(d.Rejected), verdicts)]), slices.Clone(d.Scores[:min(len(d.Scores), scores)])
+	c.Rejected = slices.Clone(d.Rejected[:min(len(d.Rejected), verdicts)])
+	c.Scores = slices.Clone(d.Scores[:min(len(d.Scores), scores)])
 	for i := range c.Scores {
-		c.Scores[i].Plugins, c.Scores[i].Rules = nil, nil
+		c.Scores[i].Plugins = nil
+		c.Scores[i].Rules = nil
 	}
-	c.Groups, c.Rules = nil, nil
+	c.Groups = nil
+	c.Rules = nil
 	return &c
 }
 
-// Decision returns what is stored of a pod's last attempt, nil if nothing. The caller may modify the result but not the elements of its
-// slices.
+// Decision returns what is stored of a pod's last attempt, nil if nothing. The caller may modify the result but not the
+// elements of its slices.
 func (t *Timeline) Decision(pod types.UID) *decisions.PodDecision {
 	t.mu.Lock()
 	d := t.decided.of(string(pod))
@@ -156,9 +167,21 @@ func (t *Timeline) Decision(pod types.UID) *decisions.PodDecision {
 	a := d.about
 	out := &decisions.PodDecision{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: metav1.NewTime(d.at)}}
 	out.Status = decisions.PodDecisionStatus{
-		Message: message(a), Attempt: int32(a.Attempt), Nodes: int32(a.Nodes), Feasible: int32(a.Fit), Tied: int32(a.Tied), //nolint:gosec // numbers of nodes
-		Queued: metav1.Duration{Duration: a.QueueWait}, Took: metav1.Duration{Duration: d.took}, WaitsFor: a.Waits, Fixes: a.Fixes,
-		ExtensionPoints: extensionPoints(d), Scores: nodeScores(a), Rules: rules(a), Refusals: refused(a), RefusedBy: refusedBy(a), Preemption: preempted(a.Preemption),
+		Message:         message(a),
+		Attempt:         int32(a.Attempt),
+		Nodes:           int32(a.Nodes),
+		Feasible:        int32(a.Fit),
+		Tied:            int32(a.Tied), // numbers of nodes
+		Queued:          metav1.Duration{Duration: a.QueueWait},
+		Took:            metav1.Duration{Duration: d.took},
+		WaitsFor:        a.Waits,
+		Fixes:           a.Fixes,
+		ExtensionPoints: extensionPoints(d),
+		Scores:          nodeScores(a),
+		Rules:           rules(a),
+		Refusals:        refused(a),
+		RefusedBy:       refusedBy(a),
+		Preemption:      preempted(a.Preemption),
 	}
 	s := &out.Status
 	s.Result, s.Node, s.Reason = outcome(d)
@@ -224,11 +247,22 @@ func nodeScores(a *mark.Decision) []decisions.NodeScore {
 	for _, s := range a.Scores {
 		n := decisions.NodeScore{Node: s.Node, Total: s.Total}
 		for _, p := range s.Plugins {
-			n.Plugins = append(n.Plugins, decisions.PluginScore{Plugin: p.Plugin, Raw: p.Raw, Normalized: p.Score, Weight: p.Weight, Weighted: p.Score * p.Weight})
+			n.Plugins = append(n.Plugins, decisions.PluginScore{
+				Plugin:     p.Plugin,
+				Raw:        p.Raw,
+				Normalized: p.Score,
+				Weight:     p.Weight,
+				Weighted:   p.Score * p.Weight,
+			})
 		}
 		for i, r := range s.Rules {
 			if i < len(a.Rules) {
-				n.Rules = append(n.Rules, decisions.RuleScore{Raw: r.Raw, Normalized: r.Score, Weighted: r.Score * a.Rules[i].Weight, Failed: r.Failed})
+				n.Rules = append(n.Rules, decisions.RuleScore{
+					Raw:        r.Raw,
+					Normalized: r.Score,
+					Weighted:   r.Score * a.Rules[i].Weight,
+					Failed:     r.Failed,
+				})
 			}
 		}
 		out = append(out, n)
@@ -247,7 +281,12 @@ func rules(a *mark.Decision) []decisions.Rule {
 func refused(a *mark.Decision) []decisions.Refusal {
 	var out []decisions.Refusal
 	for _, v := range a.Rejected {
-		out = append(out, decisions.Refusal{Node: v.Node, Plugin: v.Plugin, Reason: v.Reason, Shortage: v.Short})
+		out = append(out, decisions.Refusal{
+			Node:     v.Node,
+			Plugin:   v.Plugin,
+			Reason:   v.Reason,
+			Shortage: v.Short,
+		})
 	}
 	return out
 }
@@ -255,11 +294,16 @@ func refused(a *mark.Decision) []decisions.Refusal {
 func refusedBy(a *mark.Decision) []decisions.RefusalGroup {
 	var out []decisions.RefusalGroup
 	for _, g := range a.Groups {
-		out = append(out, decisions.RefusalGroup{Plugin: g.Plugin, Reason: g.Reason, Nodes: int32(g.Nodes), Names: g.Names}) //nolint:gosec // a number of nodes
+		out = append(out, decisions.RefusalGroup{
+			Plugin: g.Plugin,
+			Reason: g.Reason,
+			Nodes:  int32(g.Nodes),
+			Names:  g.Names,
+		}) // a number of nodes
 	}
 	if len(out) == 0 {
 		for reason, n := range a.RejectedBy {
-			out = append(out, decisions.RefusalGroup{Reason: reason, Nodes: int32(n)}) //nolint:gosec // a number of nodes
+			out = append(out, decisions.RefusalGroup{Reason: reason, Nodes: int32(n)}) // a number of nodes
 		}
 		slices.SortFunc(out, func(x, y decisions.RefusalGroup) int {
 			return cmp.Or(cmp.Compare(y.Nodes, x.Nodes), cmp.Compare(x.Reason, y.Reason))
@@ -273,8 +317,13 @@ func preempted(p *mark.Preemption) *decisions.Preemption {
 		return nil
 	}
 	out := &decisions.Preemption{
-		Node: p.Node, Count: int32(p.Count), PDBViolations: int32(p.PDBViolations), Reprieved: int32(p.Reprieved), Candidates: int32(p.Candidates), //nolint:gosec // counts
-		RunnerUp: p.RunnerUp, Why: p.Why,
+		Node:          p.Node,
+		Count:         int32(p.Count),
+		PDBViolations: int32(p.PDBViolations),
+		Reprieved:     int32(p.Reprieved),
+		Candidates:    int32(p.Candidates), // counts
+		RunnerUp:      p.RunnerUp,
+		Why:           p.Why,
 	}
 	for _, v := range p.Victims {
 		out.Victims = append(out.Victims, decisions.Victim{Namespace: v.Namespace, Name: v.Name, Priority: v.Priority})

@@ -16,18 +16,47 @@ import (
 
 // attempted is the mark of an attempt for pod number i, about n nodes that fit and n that do not.
 func attempted(i, n int) mark.Mark {
-	d := &mark.Decision{Attempt: 1, Nodes: 2 * n, Fit: n, Chosen: "fit-0", RejectedBy: map[string]int{"Insufficient cpu": n}}
+	d := &mark.Decision{
+		Attempt:    1,
+		Nodes:      2 * n,
+		Fit:        n,
+		Chosen:     "fit-0",
+		RejectedBy: map[string]int{"Insufficient cpu": n},
+	}
 	for j := range n {
-		d.Rejected = append(d.Rejected, mark.Verdict{Node: fmt.Sprintf("full-%d", j), Plugin: "NodeResourcesFit", Reason: "Insufficient cpu", Short: fmt.Sprintf("cpu: asks %d, free 0 of 4", i)})
-		d.Scores = append(d.Scores, mark.NodeScore{Node: fmt.Sprintf("fit-%d", j), Plugins: []mark.PluginScore{{Plugin: "ImageLocality", Raw: 7, Score: 3, Weight: 2}}})
+		d.Rejected = append(d.Rejected, mark.Verdict{
+			Node:   fmt.Sprintf("full-%d", j),
+			Plugin: "NodeResourcesFit",
+			Reason: "Insufficient cpu",
+			Short:  fmt.Sprintf("cpu: asks %d, free 0 of 4", i),
+		})
+		d.Scores = append(d.Scores, mark.NodeScore{
+			Node: fmt.Sprintf("fit-%d", j),
+			Plugins: []mark.PluginScore{{
+				Plugin: "ImageLocality",
+				Raw:    7,
+				Score:  3,
+				Weight: 2,
+			}},
+		})
 	}
 	return mark.Mark{
-		Step: mark.StepDecision, Component: "scheduler", At: at(i), Took: us(80), Detail: d,
-		Subject: mark.Subject{Resource: "pods", Namespace: "default", Name: fmt.Sprint("p", i), UID: fmt.Sprint("uid-", i)},
+		Step:      mark.StepDecision,
+		Component: "scheduler",
+		At:        at(i),
+		Took:      us(80),
+		Detail:    d,
+		Subject: mark.Subject{
+			Resource:  "pods",
+			Namespace: "default",
+			Name:      fmt.Sprint("p", i),
+			UID:       fmt.Sprint("uid-", i),
+		},
 	}
 }
 
-// TestDecisionsAreBounded: whole decisions take no more bytes than they may, and those that went leave their brief form in the story.
+// TestDecisionsAreBounded: whole decisions take no more bytes than they may, and those that went leave their brief form
+// in the story.
 func TestDecisionsAreBounded(t *testing.T) {
 	const limit, pods = 1 << 20, 2000
 	before := heap()
@@ -43,10 +72,12 @@ func TestDecisionsAreBounded(t *testing.T) {
 			continue
 		}
 		if kept++; len(d.Status.Refusals) != 20 || len(d.Status.Scores) != 20 {
-			t.Fatalf("pod %d is remembered with %d refusals and %d scores, want 20 of each", i, len(d.Status.Refusals), len(d.Status.Scores))
+			t.Fatalf("pod %d is remembered with %d refusals and %d scores, want 20 of each", i, len(d.Status.Refusals),
+				len(d.Status.Scores))
 		}
 	}
-	if kept == 0 || kept == pods || tl.Decision("uid-1999") == nil || tl.Decision("uid-0") != nil || tl.decided.bytes > limit {
+	if kept == 0 || kept == pods || tl.Decision("uid-1999") == nil || tl.Decision("uid-0") != nil ||
+		tl.decided.bytes > limit {
 		t.Errorf("%d decisions in %d bytes; want the last ones, in %d at most", kept, tl.decided.bytes, limit)
 	}
 	if stories := int64(pods * 2500); grown > 2*limit+stories {
@@ -67,28 +98,73 @@ func TestDecisionsAreBounded(t *testing.T) {
 func TestDecisionOfTheAPI(t *testing.T) {
 	bind := func(err string) mark.Mark {
 		m := attempted(1, 2)
-		m.Step, m.Detail, m.Took, m.Err = mark.StepBind, &mark.Bind{Node: "fit-0", Reserve: us(3), Permit: us(4), PreBind: us(5)}, us(900), err
+		m.Step = mark.StepBind
+		m.Detail = &mark.Bind{
+			Node:    "fit-0",
+			Reserve: us(3),
+			Permit:  us(4),
+			PreBind: us(5),
+		}
+		m.Took = us(900)
+		m.Err = err
 		return m
 	}
 	waits := attempted(1, 0)
 	waits.Detail = &mark.Decision{
-		Attempt: 2, Nodes: 3, Message: "0/3 nodes are available: 3 Insufficient cpu.", RejectedBy: map[string]int{"Insufficient cpu": 3}, Waits: "a node changes",
-		Groups: []mark.Group{{Plugin: "NodeResourcesFit", Reason: "Insufficient cpu", Nodes: 3, Names: []string{"n1"}}}, Fixes: []string{"fits on n1 if cpu request <= 2"},
-		PreFilter: us(2), Filter: us(30), PostFilter: us(70),
+		Attempt:    2,
+		Nodes:      3,
+		Message:    "0/3 nodes are available: 3 Insufficient cpu.",
+		RejectedBy: map[string]int{"Insufficient cpu": 3},
+		Waits:      "a node changes",
+		Groups: []mark.Group{{
+			Plugin: "NodeResourcesFit",
+			Reason: "Insufficient cpu",
+			Nodes:  3,
+			Names:  []string{"n1"},
+		}},
+		Fixes:      []string{"fits on n1 if cpu request <= 2"},
+		PreFilter:  us(2),
+		Filter:     us(30),
+		PostFilter: us(70),
 	}
 	preempts := waits
-	preempts.Detail = &mark.Decision{Attempt: 1, Nodes: 3, RejectedBy: map[string]int{"Insufficient cpu": 3}, Preemption: &mark.Preemption{
-		Node: "n1", Victims: []mark.Victim{{Namespace: "shop", Name: "cheap", Priority: 1}}, Count: 1, Candidates: 2, RunnerUp: "n2", Why: "it has fewer victims",
-	}}
+	preempts.Detail = &mark.Decision{
+		Attempt:    1,
+		Nodes:      3,
+		RejectedBy: map[string]int{"Insufficient cpu": 3},
+		Preemption: &mark.Preemption{
+			Node:       "n1",
+			Victims:    []mark.Victim{{Namespace: "shop", Name: "cheap", Priority: 1}},
+			Count:      1,
+			Candidates: 2,
+			RunnerUp:   "n2",
+			Why:        "it has fewer victims",
+		},
+	}
 	judged := attempted(1, 0)
 	judged.Detail = &mark.Decision{
-		Attempt: 1, Nodes: 1, Fit: 1, Chosen: "n1", Rules: []mark.Rule{
-			{Plugin: "CELPolicy", Policy: "rank", From: "SchedulingPolicy", Field: "scores[0]", Expression: "int(node.labels['rank'])", Weight: 6},
+		Attempt: 1,
+		Nodes:   1,
+		Fit:     1,
+		Chosen:  "n1",
+		Rules: []mark.Rule{
+			{
+				Plugin:     "CELPolicy",
+				Policy:     "rank",
+				From:       "SchedulingPolicy",
+				Field:      "scores[0]",
+				Expression: "int(node.labels['rank'])",
+				Weight:     6,
+			},
 		},
 		Scores: []mark.NodeScore{{Node: "n1", Total: 42, Rules: []mark.RuleScore{{Raw: 7, Score: 7}}}},
 	}
 	for name, marks := range map[string][]mark.Mark{
-		"judged": {judged}, "scheduled": {attempted(1, 2), bind("")}, "bind-failed": {attempted(1, 2), bind("conflict")}, "unschedulable": {waits}, "preempting": {preempts},
+		"judged":        {judged},
+		"scheduled":     {attempted(1, 2), bind("")},
+		"bind-failed":   {attempted(1, 2), bind("conflict")},
+		"unschedulable": {waits},
+		"preempting":    {preempts},
 	} {
 		d := listening(marks).Decision("uid-1")
 		if d == nil {
@@ -103,19 +179,72 @@ func TestDecisionOfTheAPI(t *testing.T) {
 	}
 }
 
-// TestPreemptedTellsForWhom: who has to go for another pod, and is gone, knows its name; a later pod of the same name does not.
+// TestPreemptedTellsForWhom: who has to go for another pod, and is gone, knows its name; a later pod of the same name
+// does not.
 func TestPreemptedTellsForWhom(t *testing.T) {
-	small, big := mark.Subject{Resource: "pods", Namespace: "shop", Name: "small", UID: "1"}, mark.Subject{Resource: "pods", Namespace: "bank", Name: "big", UID: "2"}
+	small := mark.Subject{
+		Resource:  "pods",
+		Namespace: "shop",
+		Name:      "small",
+		UID:       "1",
+	}
+	big := mark.Subject{
+		Resource:  "pods",
+		Namespace: "bank",
+		Name:      "big",
+		UID:       "2",
+	}
 	post := func(ms int, s mark.Subject) mark.Mark {
-		return mark.Mark{Step: mark.StepRequest, Component: "apiserver", At: at(ms), Subject: s, Detail: &mark.Request{Verb: "POST", Resource: "pods", User: "u", Code: 201}}
+		return mark.Mark{
+			Step:      mark.StepRequest,
+			Component: "apiserver",
+			At:        at(ms),
+			Subject:   s,
+			Detail: &mark.Request{
+				Verb:     "POST",
+				Resource: "pods",
+				User:     "u",
+				Code:     201,
+			},
+		}
 	}
 	decides := func(ms int, s mark.Subject, d *mark.Decision) mark.Mark {
-		return mark.Mark{Step: mark.StepDecision, Component: "scheduler", At: at(ms), Subject: s, Detail: d}
+		return mark.Mark{
+			Step:      mark.StepDecision,
+			Component: "scheduler",
+			At:        at(ms),
+			Subject:   s,
+			Detail:    d,
+		}
 	}
 	tl := listening([]mark.Mark{
-		post(0, small), decides(1000, small, &mark.Decision{Attempt: 1, Nodes: 1, Fit: 1, Chosen: "n"}), post(2000, big),
-		decides(3000, big, &mark.Decision{Attempt: 1, Nodes: 1, Preemption: &mark.Preemption{Node: "n", Count: 1, Victims: []mark.Victim{{Namespace: "shop", Name: "small"}}}}),
-		{Step: mark.StepRequest, Component: "apiserver", At: at(4000), Subject: small, Detail: &mark.Request{Verb: "DELETE", Resource: "pods", User: schedulerUser, Code: 200}},
+		post(0, small), decides(1000, small, &mark.Decision{
+			Attempt: 1,
+			Nodes:   1,
+			Fit:     1,
+			Chosen:  "n",
+		}), post(2000, big),
+		decides(3000, big, &mark.Decision{
+			Attempt: 1,
+			Nodes:   1,
+			Preemption: &mark.Preemption{
+				Node:    "n",
+				Count:   1,
+				Victims: []mark.Victim{{Namespace: "shop", Name: "small"}},
+			},
+		}),
+		{
+			Step:      mark.StepRequest,
+			Component: "apiserver",
+			At:        at(4000),
+			Subject:   small,
+			Detail: &mark.Request{
+				Verb:     "DELETE",
+				Resource: "pods",
+				User:     schedulerUser,
+				Code:     200,
+			},
+		},
 	})
 	w, err := tl.Why("shop", "small")
 	if err != nil {
@@ -127,14 +256,16 @@ func TestPreemptedTellsForWhom(t *testing.T) {
 	if want := "it is gone; it was on n "; !strings.Contains(b.String(), want) {
 		t.Errorf("got %s, want %q in it", b.String(), want)
 	}
-	if want := "preempted by pod bank/big, which has a higher priority and needed its place\n"; !strings.Contains(b.String(), want) {
+	if want := "preempted by pod bank/big, which has a higher priority and needed its place\n"; !strings.Contains(
+		b.String(), want) {
 		t.Errorf("got %s, want %q in it", b.String(), want)
 	}
 	s, err := tl.Story("shop", "small")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, want := s.Steps[len(s.Steps)-1].What, "DELETE pods by system:kube-scheduler: preempted by pod bank/big"; got != want {
+	if got, want := s.Steps[len(s.Steps)-1].What,
+		"DELETE pods by system:kube-scheduler: preempted by pod bank/big"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	again := small
@@ -145,16 +276,41 @@ func TestPreemptedTellsForWhom(t *testing.T) {
 	}
 }
 
-// TestPreemptorNamesVictims: a pod that is scheduled at last still names the pods that went for it, each preemption once.
+// TestPreemptorNamesVictims: a pod that is scheduled at last still names the pods that went for it, each preemption
+// once.
 func TestPreemptorNamesVictims(t *testing.T) {
-	vip := mark.Subject{Resource: "pods", Namespace: "bank", Name: "vip", UID: "2"}
-	room := &mark.Preemption{Node: "n", Count: 3, Victims: []mark.Victim{{Namespace: "shop", Name: "small", Priority: 1}, {Namespace: "shop", Name: "tiny"}}}
+	vip := mark.Subject{
+		Resource:  "pods",
+		Namespace: "bank",
+		Name:      "vip",
+		UID:       "2",
+	}
+	room := &mark.Preemption{
+		Node:  "n",
+		Count: 3,
+		Victims: []mark.Victim{
+			{Namespace: "shop", Name: "small", Priority: 1},
+			{Namespace: "shop", Name: "tiny"},
+		},
+	}
 	decides := func(us int, d mark.Decision) mark.Mark {
-		return mark.Mark{Step: mark.StepDecision, Component: "scheduler", At: at(us), Subject: vip, Detail: &d}
+		return mark.Mark{
+			Step:      mark.StepDecision,
+			Component: "scheduler",
+			At:        at(us),
+			Subject:   vip,
+			Detail:    &d,
+		}
 	}
 	marks := []mark.Mark{
-		decides(0, mark.Decision{Attempt: 1, Nodes: 1, Preemption: room}), decides(1000, mark.Decision{Attempt: 2, Nodes: 1, Preemption: room}),
-		decides(2000, mark.Decision{Attempt: 3, Nodes: 1, Fit: 1, Chosen: "n"}),
+		decides(0, mark.Decision{Attempt: 1, Nodes: 1, Preemption: room}),
+		decides(1000, mark.Decision{Attempt: 2, Nodes: 1, Preemption: room}),
+		decides(2000, mark.Decision{
+			Attempt: 3,
+			Nodes:   1,
+			Fit:     1,
+			Chosen:  "n",
+		}),
 	}
 	const line = "   room was made on n: shop/small (priority 1), shop/tiny (priority 0), and 1 more had to go\n"
 	for tried, want := range map[int]int{1: 0, 2: 0, 3: 1} {

@@ -70,8 +70,17 @@ func (d *deliveries) marks(about mark.Subject) []mark.Mark {
 	out := make([]mark.Mark, 0, len(d.list))
 	for _, n := range d.list {
 		out = append(out, mark.Mark{
-			Step: mark.StepDelivery, Component: "apiserver", At: time.Unix(0, n.at), Took: n.took, Subject: about,
-			Detail: &mark.Delivery{Event: n.event, Revision: n.revision, To: n.watcher.to, Watches: n.watcher.watches},
+			Step:      mark.StepDelivery,
+			Component: "apiserver",
+			At:        time.Unix(0, n.at),
+			Took:      n.took,
+			Subject:   about,
+			Detail: &mark.Delivery{
+				Event:    n.event,
+				Revision: n.revision,
+				To:       n.watcher.to,
+				Watches:  n.watcher.watches,
+			},
 		})
 	}
 	return out
@@ -80,7 +89,13 @@ func (d *deliveries) marks(about mark.Subject) []mark.Mark {
 // delivery adds a watch event: one line for all receivers.
 func (w *writer) delivery(m mark.Mark, d *mark.Delivery) {
 	at := m.At.Sub(w.start)
-	to := Step{At: at, Took: m.Took, Who: watcherOf(d.To), What: d.Watches, HandOff: w.handOffs.of(m)}
+	to := Step{
+		At:      at,
+		Took:    m.Took,
+		Who:     watcherOf(d.To),
+		What:    d.Watches,
+		HandOff: w.handOffs.of(m),
+	}
 	key := fmt.Sprint(m.Subject.UID, d.Revision)
 	if i, ok := w.events[key]; ok {
 		w.steps[i].Parts = append(w.steps[i].Parts, to)
@@ -92,7 +107,14 @@ func (w *writer) delivery(m mark.Mark, d *mark.Delivery) {
 	}
 	w.events[key] = len(w.steps)
 	what := fmt.Sprintf(eventPrefix+"%s at revision %d", strings.TrimSuffix(m.Subject.Resource, "s"), d.Revision)
-	w.steps = append(w.steps, Step{HandOff: w.handOffs.of(m), At: at, Took: m.Took, Who: m.Component, What: what, Parts: []Step{to}})
+	w.steps = append(w.steps, Step{
+		HandOff: w.handOffs.of(m),
+		At:      at,
+		Took:    m.Took,
+		Who:     m.Component,
+		What:    what,
+		Parts:   []Step{to},
+	})
 }
 
 // completeDeliveries completes the lines of events when all receivers are known.

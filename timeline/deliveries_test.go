@@ -13,8 +13,17 @@ import (
 
 func event(from, took int, s mark.Subject, kind string, revision int64, to, watches string) mark.Mark {
 	return mark.Mark{
-		Step: mark.StepDelivery, Component: "apiserver", At: at(from), Took: us(took), Subject: s,
-		Detail: &mark.Delivery{Event: kind, Revision: revision, To: to, Watches: watches},
+		Step:      mark.StepDelivery,
+		Component: "apiserver",
+		At:        at(from),
+		Took:      us(took),
+		Subject:   s,
+		Detail: &mark.Delivery{
+			Event:    kind,
+			Revision: revision,
+			To:       to,
+			Watches:  watches,
+		},
 	}
 }
 
@@ -24,7 +33,12 @@ func watched() []mark.Mark {
 		controllers, scheduler, node = "system:kube-controller-manager", "system:kube-scheduler", "system:node:node-1"
 		everything                   = "pods, status.phase!=Failed,status.phase!=Succeeded"
 	)
-	svc := mark.Subject{Resource: "services", Namespace: "default", Name: "web", UID: "svc-1"}
+	svc := mark.Subject{
+		Resource:  "services",
+		Namespace: "default",
+		Name:      "web",
+		UID:       "svc-1",
+	}
 	return append(journey(),
 		event(950, 40, set, "ADDED", 512, controllers, "replicasets"),
 		event(2150, 50, pod, "ADDED", 513, scheduler, everything),
@@ -32,16 +46,47 @@ func watched() []mark.Mark {
 		event(3200, 30, pod, "MODIFIED", 515, scheduler, everything),
 		event(3200, 90, pod, "ADDED", 515, node, "pods, spec.nodeName=node-1"),
 		event(42800, 60, pod, "MODIFIED", 519, controllers, "pods"),
-		mark.Mark{Step: mark.StepReachable, Component: "proxy node-1", At: at(49000), Took: us(3000), Subject: pod, Detail: &mark.Reachable{Service: "web", Node: "node-1", Front: "10.43.0.9:80"}},
-		mark.Mark{Step: mark.StepResolvable, Component: "dns", At: at(48500), Took: us(20), Subject: svc, Detail: &mark.Resolvable{Node: "node-1", Name: "web.default.svc.cluster.local"}},
+		mark.Mark{
+			Step:      mark.StepReachable,
+			Component: "proxy node-1",
+			At:        at(49000),
+			Took:      us(3000),
+			Subject:   pod,
+			Detail:    &mark.Reachable{Service: "web", Node: "node-1", Front: "10.43.0.9:80"},
+		},
+		mark.Mark{
+			Step:      mark.StepResolvable,
+			Component: "dns",
+			At:        at(48500),
+			Took:      us(20),
+			Subject:   svc,
+			Detail:    &mark.Resolvable{Node: "node-1", Name: "web.default.svc.cluster.local"},
+		},
 	)
 }
 
 func TestSteps(t *testing.T) {
-	static := mark.Subject{Resource: "pods", Namespace: "kube-system", Name: "etcd-node-1", UID: "file-1"}
-	image := mark.Subject{Resource: "pods", Namespace: "kube-system", Name: "etcd-node-1", UID: "mirror-1"}
+	static := mark.Subject{
+		Resource:  "pods",
+		Namespace: "kube-system",
+		Name:      "etcd-node-1",
+		UID:       "file-1",
+	}
+	image := mark.Subject{
+		Resource:  "pods",
+		Namespace: "kube-system",
+		Name:      "etcd-node-1",
+		UID:       "mirror-1",
+	}
 	node := func(step mark.Step, from, took int, d any) mark.Mark {
-		return mark.Mark{Step: step, Component: "kubelet node-1", At: at(from), Took: us(took), Subject: static, Detail: d}
+		return mark.Mark{
+			Step:      step,
+			Component: "kubelet node-1",
+			At:        at(from),
+			Took:      us(took),
+			Subject:   static,
+			Detail:    d,
+		}
 	}
 	for name, c := range map[string]struct {
 		marks []mark.Mark
@@ -52,9 +97,22 @@ func TestSteps(t *testing.T) {
 		"steps-narrow": {watched(), pod, 80},
 		"steps-static": {[]mark.Mark{
 			node(mark.StepSeen, 0, 0, &mark.Seen{Source: "file", File: "/etc/manifests/etcd.yaml"}),
-			{Step: mark.StepRequest, Component: "apiserver", At: at(500), Took: us(900), Subject: image, Detail: &mark.Request{
-				Verb: http.MethodPost, Resource: "pods", User: "system:node:node-1", Code: 201, Revision: 40, MirrorOf: "file-1", OwnerUID: "node-uid",
-			}},
+			{
+				Step:      mark.StepRequest,
+				Component: "apiserver",
+				At:        at(500),
+				Took:      us(900),
+				Subject:   image,
+				Detail: &mark.Request{
+					Verb:     http.MethodPost,
+					Resource: "pods",
+					User:     "system:node:node-1",
+					Code:     201,
+					Revision: 40,
+					MirrorOf: "file-1",
+					OwnerUID: "node-uid",
+				},
+			},
 			event(1300, 40, image, "ADDED", 40, "system:node:node-1", "pods, spec.nodeName=node-1"),
 			node(mark.StepContainerStarted, 2000, 9000, &mark.Container{Name: "etcd"}),
 			node(mark.StepReady, 12000, 400, &mark.Status{From: "Pending", To: "Running", Ready: true}),
@@ -83,19 +141,23 @@ func TestRenderWatched(t *testing.T) {
 	golden(t, "journey-watched", b.Bytes())
 }
 
-// TestDeliveriesAreBounded: of a pod the first events are kept, of an owner the last, since they lead to the newest pods.
+// TestDeliveriesAreBounded: of a pod the first events are kept, of an owner the last, since they lead to the newest
+// pods.
 func TestDeliveriesAreBounded(t *testing.T) {
 	tl := New(Config{})
 	for i := range 10 * keepDeliveries {
 		tl.Listen(event(i, 1, pod, "MODIFIED", int64(i), "system:kube-scheduler", "pods"))
 		tl.Listen(event(i, 1, set, "MODIFIED", int64(i), fmt.Sprintf("system:serviceaccount:a:%d", i), "replicasets"))
 	}
-	of, owner := tl.pods.of(pod.UID), tl.owners.of(set.UID)
+	of := tl.pods.of(pod.UID)
+	owner := tl.owners.of(set.UID)
 	newest := int64(0)
 	for _, d := range owner.list {
 		newest = max(newest, d.revision)
 	}
-	if len(of.list) != keepDeliveries || of.list[0].revision != 0 || of.left != 9*keepDeliveries || len(owner.list) != keepDeliveries || newest != 10*keepDeliveries-1 {
-		t.Errorf("got %d of the pod from revision %d (%d left out), %d of the owner to %d", len(of.list), of.list[0].revision, of.left, len(owner.list), newest)
+	if len(of.list) != keepDeliveries || of.list[0].revision != 0 || of.left != 9*keepDeliveries ||
+		len(owner.list) != keepDeliveries || newest != 10*keepDeliveries-1 {
+		t.Errorf("got %d of the pod from revision %d (%d left out), %d of the owner to %d", len(of.list),
+			of.list[0].revision, of.left, len(owner.list), newest)
 	}
 }

@@ -16,7 +16,13 @@ import (
 
 // request describes an API write; the story's first one with its stages.
 func (w *writer) request(m mark.Mark, d *mark.Request) Step {
-	s := Step{At: m.At.Sub(w.start), Took: m.Took, Who: m.Component, Error: m.Err, HandOff: w.handOffs.of(m)}
+	s := Step{
+		At:      m.At.Sub(w.start),
+		Took:    m.Took,
+		Who:     m.Component,
+		Error:   m.Err,
+		HandOff: w.handOffs.of(m),
+	}
 	target := d.Resource
 	if d.Subresource != "" {
 		target += "/" + d.Subresource
@@ -52,7 +58,13 @@ func stages(at time.Duration, d *mark.Request, handOff int) []Step {
 		if what == "" && took == 0 {
 			return
 		}
-		out = append(out, Step{At: at, Took: took, Who: who, What: what, HandOff: handOff})
+		out = append(out, Step{
+			At:      at,
+			Took:    took,
+			Who:     who,
+			What:    what,
+			HandOff: handOff,
+		})
 		at += took
 	}
 	add("authn", proof(d), d.Authn)
@@ -83,12 +95,14 @@ func proof(d *mark.Request) string {
 	case len(groups) == 0:
 		return d.AuthnHow
 	case len(groups) > shown:
-		return fmt.Sprintf("%s, groups %s and %d more", d.AuthnHow, strings.Join(groups[:shown-1], " "), len(groups)-shown+1)
+		return fmt.Sprintf("%s, groups %s and %d more", d.AuthnHow, strings.Join(groups[:shown-1], " "),
+			len(groups)-shown+1)
 	}
 	return d.AuthnHow + ", groups " + strings.Join(groups, " ")
 }
 
-// rule says what allowed the request: binding, role (unless it has the same name) and subject; else the authorizer's reason.
+// rule says what allowed the request: binding, role (unless it has the same name) and subject; else the authorizer's
+// reason.
 func rule(d *mark.Request) string {
 	g := d.Grant
 	if g == nil {
@@ -132,7 +146,13 @@ func (w *writer) reconcile(m mark.Mark, d *mark.Reconcile) Step {
 	if at.Before(w.start) {
 		at = w.start
 	}
-	s := Step{At: at.Sub(w.start), Took: m.At.Add(m.Took).Sub(at), Who: m.Component, Error: m.Err, HandOff: w.handOffs.of(m)}
+	s := Step{
+		At:      at.Sub(w.start),
+		Took:    m.At.Add(m.Took).Sub(at),
+		Who:     m.Component,
+		Error:   m.Err,
+		HandOff: w.handOffs.of(m),
+	}
 	s.What = fmt.Sprintf("%s: event seen; wants %d, has %d", d.Controller, d.Wants, d.Has)
 	if len(d.Creates) > 0 {
 		s.What += ": creates " + some(d.Creates)

@@ -12,18 +12,23 @@ import (
 
 func TestShortensReasons(t *testing.T) {
 	grant := func(binding, role, subject mark.Ref) mark.Request {
-		return mark.Request{AuthzWhy: "RBAC: allowed", Grant: &mark.Grant{Binding: binding, Role: role, Subject: subject}}
+		return mark.Request{
+			AuthzWhy: "RBAC: allowed",
+			Grant:    &mark.Grant{Binding: binding, Role: role, Subject: subject},
+		}
 	}
 	for _, c := range []struct {
 		in   mark.Request
 		want string
 	}{
 		{
-			grant(mark.Ref{Kind: "ClusterRoleBinding", Name: "cluster-admin"}, mark.Ref{Kind: "ClusterRole", Name: "cluster-admin"}, mark.Ref{Kind: "Group", Name: "system:masters"}),
+			grant(mark.Ref{Kind: "ClusterRoleBinding", Name: "cluster-admin"},
+				mark.Ref{Kind: "ClusterRole", Name: "cluster-admin"}, mark.Ref{Kind: "Group", Name: "system:masters"}),
 			"ClusterRoleBinding cluster-admin for group system:masters",
 		},
 		{
-			grant(mark.Ref{Kind: "RoleBinding", Namespace: "dev", Name: "read"}, mark.Ref{Kind: "Role", Name: "pods"}, mark.Ref{Kind: "ServiceAccount", Namespace: "dev", Name: "bot"}),
+			grant(mark.Ref{Kind: "RoleBinding", Namespace: "dev", Name: "read"}, mark.Ref{Kind: "Role", Name: "pods"},
+				mark.Ref{Kind: "ServiceAccount", Namespace: "dev", Name: "bot"}),
 			"RoleBinding dev/read (Role pods) for serviceaccount dev/bot",
 		},
 		{mark.Request{AuthzWhy: "node authorizer"}, "node authorizer"},
@@ -34,11 +39,20 @@ func TestShortensReasons(t *testing.T) {
 		}
 	}
 	for want, in := range map[string]mark.Request{
-		"client certificate, groups system:masters": {AuthnHow: "client certificate", Groups: []string{"system:masters", "system:authenticated"}},
-		"service account token":                     {AuthnHow: "service account token", Groups: []string{"system:authenticated"}},
-		"anonymous":                                 {AuthnHow: "anonymous"},
-		"token, groups a b c d":                     {AuthnHow: "token", Groups: []string{"a", "b", "c", "d"}},
-		"token, groups a b c and 2 more":            {AuthnHow: "token", Groups: []string{"a", "b", "system:authenticated", "c", "d", "e"}},
+		"client certificate, groups system:masters": {
+			AuthnHow: "client certificate",
+			Groups:   []string{"system:masters", "system:authenticated"},
+		},
+		"service account token": {
+			AuthnHow: "service account token",
+			Groups:   []string{"system:authenticated"},
+		},
+		"anonymous":             {AuthnHow: "anonymous"},
+		"token, groups a b c d": {AuthnHow: "token", Groups: []string{"a", "b", "c", "d"}},
+		"token, groups a b c and 2 more": {
+			AuthnHow: "token",
+			Groups:   []string{"a", "b", "system:authenticated", "c", "d", "e"},
+		},
 	} {
 		groups := strings.Join(in.Groups, " ")
 		if got := proof(&in); got != want {
@@ -50,10 +64,18 @@ func TestShortensReasons(t *testing.T) {
 	}
 }
 
-// TestPullIsToldOnce: the steps of a pull on the way are taken back once it has ended; a written status without news is told once.
+// TestPullIsToldOnce: the steps of a pull on the way are taken back once it has ended; a written status without news is
+// told once.
 func TestPullIsToldOnce(t *testing.T) {
 	kubelet := func(step mark.Step, from, took int, d any) mark.Mark {
-		return mark.Mark{Step: step, Component: "kubelet", At: at(from), Took: us(took), Subject: pod, Detail: d}
+		return mark.Mark{
+			Step:      step,
+			Component: "kubelet",
+			At:        at(from),
+			Took:      us(took),
+			Subject:   pod,
+			Detail:    d,
+		}
 	}
 	marks := []mark.Mark{
 		kubelet(mark.StepSeen, 0, 0, &mark.Seen{Source: "api"}),
@@ -72,7 +94,13 @@ func TestPullIsToldOnce(t *testing.T) {
 	if got, want := story(), "event seen; status written; image nginx 1.0 MB of 4.0 MB"; got != want {
 		t.Errorf("on the way: %q, want %q", got, want)
 	}
-	marks = append(marks, kubelet(mark.StepImage, 1000, 5000, &mark.Image{Container: "c", Image: "nginx", Bytes: 4 << 20, Total: 4 << 20, Done: true}))
+	marks = append(marks, kubelet(mark.StepImage, 1000, 5000, &mark.Image{
+		Container: "c",
+		Image:     "nginx",
+		Bytes:     4 << 20,
+		Total:     4 << 20,
+		Done:      true,
+	}))
 	if got, want := story(), "event seen; image nginx pulled, 4.0 MB in 5.0 ms; status written"; got != want {
 		t.Errorf("at the end: %q, want %q", got, want)
 	}
@@ -81,7 +109,14 @@ func TestPullIsToldOnce(t *testing.T) {
 // TestPartialSaysSo: of a pod from before the server started nobody knows the phase or when it was made.
 func TestPartialSaysSo(t *testing.T) {
 	s, err := listening([]mark.Mark{
-		{Step: mark.StepSeen, Component: "kubelet", At: at(0), Took: us(10), Subject: pod, Detail: &mark.Seen{Source: "api"}},
+		{
+			Step:      mark.StepSeen,
+			Component: "kubelet",
+			At:        at(0),
+			Took:      us(10),
+			Subject:   pod,
+			Detail:    &mark.Seen{Source: "api"},
+		},
 	}).Story("default", podName)
 	if err != nil || !s.Partial || s.Phase != "" {
 		t.Fatalf("partial %v, phase %q, %v; want it partial, without a phase", s.Partial, s.Phase, err)
@@ -92,7 +127,14 @@ func TestPartialSaysSo(t *testing.T) {
 		t.Errorf("rendered as\n%s", b.String())
 	}
 	w, err := listening([]mark.Mark{
-		{Step: mark.StepSeen, Component: "kubelet", At: at(0), Took: us(10), Subject: pod, Detail: &mark.Seen{Source: "api"}},
+		{
+			Step:      mark.StepSeen,
+			Component: "kubelet",
+			At:        at(0),
+			Took:      us(10),
+			Subject:   pod,
+			Detail:    &mark.Seen{Source: "api"},
+		},
 	}).Why("default", podName)
 	b.Reset()
 	RenderWhy(&b, &w, false, 0)
@@ -104,7 +146,8 @@ func TestPartialSaysSo(t *testing.T) {
 	}
 }
 
-// TestMadeBefore: only a pod that was certainly made before the records began is said to be. Its creationTimestamp is in whole seconds.
+// TestMadeBefore: only a pod that was certainly made before the records began is said to be. Its creationTimestamp is
+// in whole seconds.
 func TestMadeBefore(t *testing.T) {
 	second := t0.Truncate(time.Second)
 	const before = "made before this server started: steps are remembered from "
@@ -113,15 +156,27 @@ func TestMadeBefore(t *testing.T) {
 		want                  string
 		just                  bool
 	}{
-		"before":                 {second.Add(-time.Second), t0, t0, before + "14:40:10.214 on", false},
-		"in the same second":     {second, t0, t0, "created 14:40:10.214", true},
-		"a watcher was first":    {second, second.Add(-time.Hour), t0, "created 14:40:10.214", true},
-		"at the end of a second": {second, second.Add(-time.Hour), second.Add(1001 * time.Millisecond), "created 14:40:11.001", true},
-		"forgotten":              {second, second.Add(-time.Hour), t0.Add(time.Hour), "created 14:40:10: steps are remembered from 15:40:10.214 on", false},
-		"long before":            {second.Add(-time.Hour), second, t0, before + "14:40:10.214 on", false},
-		"unknown":                {time.Time{}, second.Add(-time.Hour), t0, before + "14:40:10.214 on", false},
+		"before":              {second.Add(-time.Second), t0, t0, before + "14:40:10.214 on", false},
+		"in the same second":  {second, t0, t0, "created 14:40:10.214", true},
+		"a watcher was first": {second, second.Add(-time.Hour), t0, "created 14:40:10.214", true},
+		"at the end of a second": {
+			second, second.Add(-time.Hour), second.Add(1001 * time.Millisecond), "created 14:40:11.001", true,
+		},
+		"forgotten": {
+			second, second.Add(-time.Hour), t0.Add(time.Hour),
+			"created 14:40:10: steps are remembered from 15:40:10.214 on", false,
+		},
+		"long before": {second.Add(-time.Hour), second, t0, before + "14:40:10.214 on", false},
+		"unknown":     {time.Time{}, second.Add(-time.Hour), t0, before + "14:40:10.214 on", false},
 	} {
-		s := Story{Namespace: "default", Name: "p", Partial: true, Created: c.created, RecordedSince: c.since, Start: c.start}
+		s := Story{
+			Namespace:     "default",
+			Name:          "p",
+			Partial:       true,
+			Created:       c.created,
+			RecordedSince: c.since,
+			Start:         c.start,
+		}
 		var b strings.Builder
 		Render(&b, &s, false, 0)
 		if want := "default/p   " + c.want + "\n"; !strings.HasPrefix(b.String(), want) || s.JustMade() != c.just {
@@ -129,7 +184,13 @@ func TestMadeBefore(t *testing.T) {
 		}
 	}
 	start := time.Now()
-	s, err := listening([]mark.Mark{{Step: mark.StepQueued, Component: "scheduler", At: at(0), Subject: pod, Detail: &mark.Queued{Why: "PodAdd"}}}).Story("default", podName)
+	s, err := listening([]mark.Mark{{
+		Step:      mark.StepQueued,
+		Component: "scheduler",
+		At:        at(0),
+		Subject:   pod,
+		Detail:    &mark.Queued{Why: "PodAdd"},
+	}}).Story("default", podName)
 	if err != nil || s.RecordedSince.Before(start) || s.RecordedSince.After(time.Now()) {
 		t.Errorf("recorded since %v, %v; want the start of the records", s.RecordedSince, err)
 	}
@@ -138,9 +199,20 @@ func TestMadeBefore(t *testing.T) {
 // TestFailuresInPlainWords: what gRPC wraps around an error, and a size that nobody knows, are not told.
 func TestFailuresInPlainWords(t *testing.T) {
 	for want, m := range map[string]mark.Mark{
-		"starting c failed: exec: no such file":                         {Step: mark.StepContainerStarted, Err: "rpc error: code = Unknown desc = exec: no such file", Detail: &mark.Container{Name: "c"}},
-		"queued again: no other pod waits, so its backoff is cut short": {Step: mark.StepQueued, Detail: &mark.Queued{Why: "BackoffCutShort"}},
-		"image x:1 failed: pull x:1: refused":                           {Step: mark.StepImage, Err: "rpc error: code = Unavailable desc = pull x:1: refused", Detail: &mark.Image{Image: "x:1"}},
+		"starting c failed: exec: no such file": {
+			Step:   mark.StepContainerStarted,
+			Err:    "rpc error: code = Unknown desc = exec: no such file",
+			Detail: &mark.Container{Name: "c"},
+		},
+		"queued again: no other pod waits, so its backoff is cut short": {
+			Step:   mark.StepQueued,
+			Detail: &mark.Queued{Why: "BackoffCutShort"},
+		},
+		"image x:1 failed: pull x:1: refused": {
+			Step:   mark.StepImage,
+			Err:    "rpc error: code = Unavailable desc = pull x:1: refused",
+			Detail: &mark.Image{Image: "x:1"},
+		},
 	} {
 		if got := say(m); got != want {
 			t.Errorf("got %q, want %q", got, want)

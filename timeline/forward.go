@@ -27,8 +27,8 @@ const (
 	again   = 5 * time.Second
 )
 
-// Forwarder sends an agent's marks to the API server: register Listen with the agent's recorder, and run Run. While the server cannot be
-// reached, the oldest marks are dropped. It never blocks the agent.
+// Forwarder sends an agent's marks to the API server: register Listen with the agent's recorder, and run Run. While the
+// server cannot be reached, the oldest marks are dropped. It never blocks the agent.
 type Forwarder struct {
 	client *client.Client
 	log    *slog.Logger
@@ -117,11 +117,13 @@ func (f *Forwarder) flush(ctx context.Context, hc *http.Client) time.Duration {
 		all := append(batch, f.held...)
 		f.held = all[max(len(all)-maxHeld, 0):]
 		return again
-	case code == http.StatusNotFound || code == http.StatusForbidden || code == http.StatusUnauthorized || code == http.StatusMethodNotAllowed:
+	case code == http.StatusNotFound || code == http.StatusForbidden || code == http.StatusUnauthorized ||
+		code == http.StatusMethodNotAllowed:
 		f.log.Info("the server takes no marks: this agent's steps will be missing from timelines", "code", code)
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		f.unsupported, f.held = true, nil
+		f.unsupported = true
+		f.held = nil
 	case code >= http.StatusMultipleChoices:
 		f.log.Warn("marks were refused", "code", code, "marks", len(batch))
 	}
@@ -138,7 +140,8 @@ func (f *Forwarder) post(ctx context.Context, hc *http.Client, batch []mark.Mark
 	}
 	ctx, cancel := context.WithTimeout(ctx, again)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, strings.TrimSuffix(f.client.Config.Host, "/")+"/keelson/v1/marks", &body)
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, strings.TrimSuffix(f.client.Config.Host, "/")+
+		"/keelson/v1/marks", &body)
 	if err != nil {
 		return 0, fmt.Errorf("send marks: %w", err)
 	}

@@ -132,7 +132,8 @@ func (p *classifier) request(d *mark.Request) int {
 		return handSchedule
 	case d.Subresource == "" && d.Verb == http.MethodPost:
 		return handCreate
-	case d.Subresource == "status" && strings.HasPrefix(d.User, nodeUser): // only the kubelet's status reports how the pod runs
+	case d.Subresource == "status" && strings.HasPrefix(d.User, nodeUser):
+		// only the kubelet's status reports how the pod runs
 		return handStatus
 	}
 	return 0

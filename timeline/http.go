@@ -38,12 +38,15 @@ func (t *Timeline) Handler(sender func(*http.Request) Sender) http.Handler {
 		why, err := t.Why(r.PathValue("namespace"), r.PathValue("pod"))
 		answer(w, r, why, err)
 	})
-	mux.HandleFunc("POST /keelson/v1/marks", func(w http.ResponseWriter, r *http.Request) { t.serveMarks(w, r, sender(r)) })
+	mux.HandleFunc("POST /keelson/v1/marks", func(w http.ResponseWriter, r *http.Request) {
+		t.serveMarks(w, r, sender(r))
+	})
 	return mux
 }
 
 func (t *Timeline) serveStory(w http.ResponseWriter, r *http.Request) {
-	ns, name := r.PathValue("namespace"), r.PathValue("pod")
+	ns := r.PathValue("namespace")
+	name := r.PathValue("pod")
 	if r.URL.Query().Get("follow") != "true" {
 		s, err := t.Story(ns, name)
 		answer(w, r, s, err)
@@ -104,8 +107,11 @@ func refuse(w http.ResponseWriter, code int, reason metav1.StatusReason, message
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)
 	_ = json.NewEncoder(w).Encode(metav1.Status{
-		TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusFailure,
-		Message: message, Reason: reason, Code: int32(code), //nolint:gosec // an HTTP status code
+		TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"},
+		Status:   metav1.StatusFailure,
+		Message:  message,
+		Reason:   reason,
+		Code:     int32(code), // an HTTP status code
 	})
 }
 
@@ -123,14 +129,16 @@ func (t *Timeline) serveMarks(w http.ResponseWriter, r *http.Request, s Sender) 
 	now := time.Now()
 	if !t.rates.take(s.Name, len(marks), now) {
 		w.Header().Set("Retry-After", "5")
-		refuse(w, http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests, fmt.Sprintf("%s sends more than %d marks a second", s.Name, marksPerSecond))
+		refuse(w, http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests,
+			fmt.Sprintf("%s sends more than %d marks a second", s.Name, marksPerSecond))
 		return
 	}
 	t.take(&s, marks, now)
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// take stores the marks that the sender may send and ignores the others: a deleted pod, for example, is no error of the sender.
+// take stores the marks that the sender may send and ignores the others: a deleted pod, for example, is no error of the
+// sender.
 func (t *Timeline) take(s *Sender, marks []received, now time.Time) {
 	var bound map[string]Pod
 	if s.Node != "" {
@@ -140,7 +148,8 @@ func (t *Timeline) take(s *Sender, marks []received, now time.Time) {
 	refused := 0
 	for _, m := range marks {
 		if err := t.permit(s, bound, &m.Mark, m.size, now); err != nil {
-			wrong, refused = err, refused+1
+			wrong = err
+			refused = refused + 1
 			continue
 		}
 		m.ReportedBy = s.Node
@@ -193,7 +202,8 @@ func plausible(m mark.Mark) error {
 		return errors.New("mark without a time")
 	case m.Took < 0:
 		return errors.New("mark that took less than nothing")
-	case len(m.Subject.Name) > maxName || len(m.Subject.Namespace) > maxName || len(m.Subject.UID) > maxName || len(m.Component) > maxName:
+	case len(m.Subject.Name) > maxName || len(m.Subject.Namespace) > maxName || len(m.Subject.UID) > maxName ||
+		len(m.Component) > maxName:
 		return fmt.Errorf("name longer than %d bytes", maxName)
 	}
 	return nil

@@ -54,7 +54,8 @@ func TestServesStoryAndWhy(t *testing.T) {
 	resp, done = get(t, srv.URL+"/keelson/v1/timeline/default/nobody")
 	defer done()
 	var st metav1.Status
-	if err := json.NewDecoder(resp.Body).Decode(&st); err != nil || resp.StatusCode != http.StatusNotFound || !strings.Contains(st.Message, "default/nobody") {
+	if err := json.NewDecoder(resp.Body).Decode(&st); err != nil || resp.StatusCode != http.StatusNotFound ||
+		!strings.Contains(st.Message, "default/nobody") {
 		t.Errorf("unknown pod: %d %q, %v; want 404 naming it", resp.StatusCode, st.Message, err)
 	}
 }
@@ -101,7 +102,8 @@ func TestFollowStreamsUntilReady(t *testing.T) {
 func post(t *testing.T, h http.Handler, body string) *httptest.ResponseRecorder {
 	t.Helper()
 	w := httptest.NewRecorder()
-	h.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/keelson/v1/marks", strings.NewReader(body)))
+	h.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/keelson/v1/marks",
+		strings.NewReader(body)))
 	return w
 }
 
@@ -132,8 +134,13 @@ func TestTakesMarksWholeOrNotAtAll(t *testing.T) {
 }
 
 func FuzzReadMarks(f *testing.F) {
-	f.Add([]byte(`{"step":"queued","component":"s","at":"2026-07-01T14:40:10Z","subject":{"resource":"pods","namespace":"d","name":"x","uid":"u"},"detail":{"why":"PodAdd"}}`))
-	f.Add([]byte(`{"step":"request","at":"2026-07-01T14:40:10Z","subject":{"resource":"pods","name":"x","uid":"u"},"detail":{"verb":"POST","auditID":"1"}}` + "\n\n"))
+	f.Add(
+		[]byte(
+			`{"step":"queued","component":"s","at":"2026-07-01T14:40:10Z","subject":{"resource":"pods","namespace":"d","name":"x","uid":"u"},"detail":{"why":"PodAdd"}}`))
+	f.Add(
+		[]byte(
+			`{"step":"request","at":"2026-07-01T14:40:10Z","subject":{"resource":"pods","name":"x","uid":"u"},"detail":{"verb":"POST","auditID":"1"}}` +
+				"\n\n"))
 	f.Add([]byte("null\n{}"))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		marks, err := readMarks(bytes.NewReader(b))

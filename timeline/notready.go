@@ -30,9 +30,15 @@ type Warning struct {
 
 // WarningOf is what an event says. It may have been recorded in either form: with a count, or as a series.
 func WarningOf(e *corev1.Event) Warning {
-	w := Warning{Reason: e.Reason, Message: e.Message, Count: max(e.Count, 1), Last: e.LastTimestamp.Time}
+	w := Warning{
+		Reason:  e.Reason,
+		Message: e.Message,
+		Count:   max(e.Count, 1),
+		Last:    e.LastTimestamp.Time,
+	}
 	if e.Series != nil {
-		w.Count, w.Last = max(e.Series.Count, 1), e.Series.LastObservedTime.Time
+		w.Count = max(e.Series.Count, 1)
+		w.Last = e.Series.LastObservedTime.Time
 	}
 	if w.Last.IsZero() {
 		w.Last = e.EventTime.Time
@@ -49,11 +55,12 @@ type reasons struct {
 	out []string
 }
 
-// notReady says why a pod that has a node is not Ready, in the words of its kubelet: what containers wait for, failed probes, readiness gates.
-// It is empty for a pod that is Ready, has succeeded, is being deleted, or has no node.
+// notReady says why a pod that has a node is not Ready, in the words of its kubelet: what containers wait for, failed
+// probes, readiness gates. It is empty for a pod that is Ready, has succeeded, is being deleted, or has no node.
 func (a *Around) notReady() []string {
 	p := a.Pod
-	if p.Spec.NodeName == "" || a.NodeGone || p.DeletionTimestamp != nil || podapi.Ready(p) || p.Status.Phase == corev1.PodSucceeded ||
+	if p.Spec.NodeName == "" || a.NodeGone || p.DeletionTimestamp != nil || podapi.Ready(p) ||
+		p.Status.Phase == corev1.PodSucceeded ||
 		p.Status.Phase == corev1.PodFailed && p.Status.Reason != "" { // that is how it ended
 		return nil
 	}
@@ -77,7 +84,9 @@ func (a *Around) nodeCondition() *corev1.NodeCondition {
 	if a.Node == nil {
 		return nil
 	}
-	i := slices.IndexFunc(a.Node.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == corev1.NodeReady })
+	i := slices.IndexFunc(a.Node.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeReady
+	})
 	if i < 0 {
 		return nil
 	}
@@ -99,7 +108,8 @@ func (r *reasons) initContainers() bool {
 		switch {
 		case s == nil:
 			continue // its kubelet has not reported it
-		case sidecar && s.Ready && started(s), !sidecar && s.State.Terminated != nil && s.State.Terminated.ExitCode == 0:
+		case sidecar && s.Ready && started(s), !sidecar && s.State.Terminated != nil &&
+			s.State.Terminated.ExitCode == 0:
 			continue
 		case sidecar && started(s):
 			r.container(name, c, s) // the containers start beside it
@@ -107,7 +117,8 @@ func (r *reasons) initContainers() bool {
 		case notCreated(s):
 			r.creating(name+" is", []string{c.Name})
 		case s.State.Running != nil && !sidecar:
-			text := fmt.Sprintf("%s runs since %s; the containers start after it", name, s.State.Running.StartedAt.Local().Format(time.TimeOnly))
+			text := fmt.Sprintf("%s runs since %s; the containers start after it", name,
+				s.State.Running.StartedAt.Local().Format(time.TimeOnly))
 			if last := s.LastTerminationState.Terminated; last != nil {
 				text += "; its last run " + ended(last)
 			}
@@ -148,10 +159,12 @@ func (r *reasons) containers() {
 // notCreated reports whether a container waits for its first creation, and its kubelet gives no reason.
 func notCreated(s *corev1.ContainerStatus) bool {
 	w := s.State.Waiting
-	return w != nil && w.Message == "" && (w.Reason == "" || w.Reason == "ContainerCreating" || w.Reason == "PodInitializing")
+	return w != nil && w.Message == "" && (w.Reason == "" || w.Reason == "ContainerCreating" ||
+		w.Reason == "PodInitializing")
 }
 
-// creating tells of containers that are not created yet, with the newest warning: about volumes, devices, the sandbox, an image.
+// creating tells of containers that are not created yet, with the newest warning: about volumes, devices, the sandbox,
+// an image.
 func (r *reasons) creating(what string, names []string) {
 	if w := r.newest(func(w *Warning) bool { return aboutPod(w) || slices.Contains(names, w.Container) }); w != nil {
 		r.add("%s not created yet: %s: %s", what, w.Reason, w.text())
@@ -213,7 +226,8 @@ func (w *Warning) text() string {
 	if w.Count > 1 {
 		times = fmt.Sprintf("%d times, ", w.Count)
 	}
-	return fmt.Sprintf("%s (%slast at %s)", strings.TrimRight(short(w.Message), ". \n"), times, w.Last.Local().Format(time.TimeOnly))
+	return fmt.Sprintf("%s (%slast at %s)", strings.TrimRight(short(w.Message), ". \n"), times,
+		w.Last.Local().Format(time.TimeOnly))
 }
 
 func ended(t *corev1.ContainerStateTerminated) string {

@@ -13,8 +13,8 @@ import (
 	"keelson/lib/memory"
 )
 
-// Stories without new marks are packed: several hundred small objects become one. That takes a tenth of the memory, and avoids heap pages
-// that a few long-lived small objects would keep in use.
+// Stories without new marks are packed: several hundred small objects become one. That takes a tenth of the memory, and
+// avoids heap pages that a few long-lived small objects would keep in use.
 const (
 	restAfter = time.Minute
 	restMin   = 256     // records; fewer are not worth the work
@@ -44,7 +44,8 @@ func (p packed) unpack() []mark.Mark {
 }
 
 func newDecoder() (*zstd.Decoder, error) {
-	return zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxMemory(restBytes))
+	return zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true),
+		zstd.WithDecoderMaxMemory(restBytes))
 }
 
 // read parses the marks in p's decompressed text; it keeps no reference to text.
@@ -58,8 +59,8 @@ func (p packed) read(text []byte) []mark.Mark {
 	return out
 }
 
-// packer packs stories one after another with reused buffers: separate buffers for ten thousand stories would be hundreds of megabytes of
-// garbage in an idle cluster.
+// packer packs stories one after another with reused buffers: separate buffers for ten thousand stories would be
+// hundreds of megabytes of garbage in an idle cluster.
 type packer struct {
 	zstd   *zstd.Encoder
 	unzstd *zstd.Decoder
@@ -70,7 +71,8 @@ type packer struct {
 }
 
 func newPacker() (*packer, error) {
-	e, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1), zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithLowerEncoderMem(true), zstd.WithWindowSize(64<<10))
+	e, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1), zstd.WithEncoderLevel(zstd.SpeedFastest),
+		zstd.WithLowerEncoderMem(true), zstd.WithWindowSize(64<<10))
 	if err != nil {
 		return nil, err
 	}
@@ -124,11 +126,13 @@ func (t *Timeline) restLaterLocked() {
 	}
 }
 
-// rest packs records that have had no marks for restAfter. It holds the lock only for short times, so marks may arrive meanwhile.
+// rest packs records that have had no marks for restAfter. It holds the lock only for short times, so marks may arrive
+// meanwhile.
 func (t *Timeline) rest() {
 	p, err := newPacker()
 	if err != nil {
-		t.log.Error("stories are not packed", "err", err) // cannot happen: the options are constant; the timer stays off
+		// cannot happen: the options are constant; the timer stays off
+		t.log.Error("stories are not packed", "err", err)
 		return
 	}
 	defer p.close()
@@ -168,7 +172,8 @@ func (t *Timeline) resting() (out []*record, later bool) {
 // packOne, called only by rest, packs the current first marks of r and returns the approximate number of bytes freed.
 func (t *Timeline) packOne(by *packer, r *record) int {
 	t.mu.Lock()
-	before, marks := r.packed, r.first // marks are only appended
+	before := r.packed
+	marks := r.first // marks are only appended
 	t.mu.Unlock()
 	p, size, ok := by.pack(append(by.unpack(before), marks...))
 	if !ok || p.marks != before.marks+len(marks) {
@@ -179,6 +184,7 @@ func (t *Timeline) packOne(by *packer, r *record) int {
 	if len(r.first) < len(marks) {
 		return 0 // the record was packed meanwhile
 	}
-	r.packed, r.first = p, append([]mark.Mark(nil), r.first[len(marks):]...)
+	r.packed = p
+	r.first = append([]mark.Mark(nil), r.first[len(marks):]...)
 	return size
 }

@@ -18,19 +18,48 @@ import (
 // lived tells tl of a pod from its creation to its end.
 func lived(tl *Timeline, i int) {
 	name := "pod-" + strconv.Itoa(i)
-	s := mark.Subject{Resource: "pods", Namespace: "default", Name: name, UID: "uid-" + name}
+	s := mark.Subject{
+		Resource:  "pods",
+		Namespace: "default",
+		Name:      name,
+		UID:       "uid-" + name,
+	}
 	at := time.Now()
 	request := func(verb, sub string) {
-		tl.Listen(mark.Mark{Step: mark.StepRequest, Component: "apiserver", At: at, Took: time.Millisecond, Subject: s, Detail: &mark.Request{
-			Verb: verb, Resource: "pods", Subresource: sub, User: "system:serviceaccount:kube-system:replicaset-controller", AuditID: fmt.Sprintf("audit-%s-%s-%d", verb, sub, i),
-			Code: 200, OwnerUID: "owner", Key: "/registry/pods/default/" + name, AdmissionChanged: []mark.Change{{By: "ServiceAccount", Field: "spec.volumes"}},
-		}})
+		tl.Listen(mark.Mark{
+			Step:      mark.StepRequest,
+			Component: "apiserver",
+			At:        at,
+			Took:      time.Millisecond,
+			Subject:   s,
+			Detail: &mark.Request{
+				Verb:             verb,
+				Resource:         "pods",
+				Subresource:      sub,
+				User:             "system:serviceaccount:kube-system:replicaset-controller",
+				AuditID:          fmt.Sprintf("audit-%s-%s-%d", verb, sub, i),
+				Code:             200,
+				OwnerUID:         "owner",
+				Key:              "/registry/pods/default/" + name,
+				AdmissionChanged: []mark.Change{{By: "ServiceAccount", Field: "spec.volumes"}},
+			},
+		})
 		at = at.Add(time.Millisecond)
 	}
 	request("POST", "")
-	tl.Listen(mark.Mark{Step: mark.StepDecision, Component: "scheduler", At: at, Subject: s, Detail: &mark.Decision{
-		Attempt: 1, Nodes: 1000, Fit: 1000, Chosen: "node-1", Scores: []mark.NodeScore{{Node: "node-1", Total: 300, Plugins: []mark.PluginScore{{}, {}, {}}}},
-	}})
+	tl.Listen(mark.Mark{
+		Step:      mark.StepDecision,
+		Component: "scheduler",
+		At:        at,
+		Subject:   s,
+		Detail: &mark.Decision{
+			Attempt: 1,
+			Nodes:   1000,
+			Fit:     1000,
+			Chosen:  "node-1",
+			Scores:  []mark.NodeScore{{Node: "node-1", Total: 300, Plugins: []mark.PluginScore{{}, {}, {}}}},
+		},
+	})
 	request("POST", "binding")
 	request("PATCH", "status")
 	request("PATCH", "status")
@@ -42,7 +71,8 @@ func lived(tl *Timeline, i int) {
 // TestStoriesAtRest: packed stories are told as before, and go on.
 func TestStoriesAtRest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		tl, twin := New(Config{}), New(Config{})
+		tl := New(Config{})
+		twin := New(Config{})
 		for i := range restMin + 10 {
 			lived(tl, i)
 		}
@@ -52,11 +82,18 @@ func TestStoriesAtRest(t *testing.T) {
 		tl.mu.Lock()
 		r := tl.pods.of("uid-pod-5")
 		if r.packed.marks != 8 || len(r.first) != 0 || tl.timer {
-			t.Errorf("%d marks are packed and %d are not, timer %v; want 8, none and none", r.packed.marks, len(r.first), tl.timer)
+			t.Errorf("%d marks are packed and %d are not, timer %v; want 8, none and none", r.packed.marks,
+				len(r.first), tl.timer)
 		}
 		tl.mu.Unlock()
 		more := func(tl *Timeline) Story {
-			tl.Listen(mark.Mark{Step: mark.StepQueued, Component: "scheduler", At: time.Now(), Subject: r.subject, Detail: &mark.Queued{Why: "again"}})
+			tl.Listen(mark.Mark{
+				Step:      mark.StepQueued,
+				Component: "scheduler",
+				At:        time.Now(),
+				Subject:   r.subject,
+				Detail:    &mark.Queued{Why: "again"},
+			})
 			s, err := tl.Story("default", "pod-5")
 			if err != nil {
 				t.Fatal(err)
@@ -98,10 +135,11 @@ func heap() int64 {
 	runtime.GC()
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
-	return int64(m.HeapAlloc) //nolint:gosec // far below
+	return int64(m.HeapAlloc) // far below
 }
 
-// TestPackedAgain: one packer packs stories one after the other, also those that it packed before, and leaves little garbage.
+// TestPackedAgain: one packer packs stories one after the other, also those that it packed before, and leaves little
+// garbage.
 func TestPackedAgain(t *testing.T) {
 	tl := New(Config{})
 	p, err := newPacker()
@@ -119,7 +157,8 @@ func TestPackedAgain(t *testing.T) {
 		all = append(all, done)
 	}
 	for i, done := range all {
-		if diff := cmp.Diff(done.unpack(), p.unpack(done)); diff != "" || done.marks != 8 || done.unpack()[0].Subject.Name != "pod-"+strconv.Itoa(i) {
+		if diff := cmp.Diff(done.unpack(), p.unpack(done)); diff != "" || done.marks != 8 ||
+			done.unpack()[0].Subject.Name != "pod-"+strconv.Itoa(i) {
 			t.Errorf("pod %d, %d marks: a packer's own way back (+) is another:\n%s", i, done.marks, diff)
 		}
 	}

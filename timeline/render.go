@@ -37,8 +37,8 @@ const (
 	shortLine = 24
 )
 
-// Render prints a story as lines with the columns at, took, who, what, wrapped at width if possible; 0: unknown. The writer must keep write
-// errors itself.
+// Render prints a story as lines with the columns at, took, who, what, wrapped at width if possible; 0: unknown. The
+// writer must keep write errors itself.
 func Render(out io.Writer, s *Story, color bool, width int) {
 	p := colors(color)
 	var b strings.Builder
@@ -55,7 +55,10 @@ func Render(out io.Writer, s *Story, color bool, width int) {
 	line := func(at, took, who, style string, whats ...string) {
 		for i, what := range whats {
 			if i > 0 {
-				at, took, who, what = "", "", "", "  "+what
+				at = ""
+				took = ""
+				who = ""
+				what = "  " + what
 			}
 			fmt.Fprintf(&b, "%s  %s   %s  %s\n", right(at, 9), right(took, 9), left(who, wide), p.with(style, what))
 		}
@@ -66,7 +69,8 @@ func Render(out io.Writer, s *Story, color bool, width int) {
 		if fault := plain(st.Error); fault != "" && !strings.Contains(what, fault) {
 			what += ": " + fault
 		}
-		fold, style := wrap, ""
+		fold := wrap
+		style := ""
 		if width > 0 {
 			fold = broken
 		}
@@ -102,7 +106,8 @@ func heading(b *strings.Builder, p colors, s *Story) {
 	case !s.Partial || s.JustMade():
 		b.WriteString("created " + from)
 	case s.madeSince():
-		fmt.Fprintf(b, "created %s: steps are remembered from %s on", s.Created.In(s.Start.Location()).Format(time.TimeOnly), from)
+		fmt.Fprintf(b, "created %s: steps are remembered from %s on",
+			s.Created.In(s.Start.Location()).Format(time.TimeOnly), from)
 	default:
 		fmt.Fprintf(b, "made before this server started: steps are remembered from %s on", from)
 	}

@@ -18,8 +18,8 @@ type Sender struct {
 	Name string
 	// Steps are the steps whose marks the sender may send; nil: all.
 	Steps []mark.Step
-	// Node is the node whose kubelet the sender is; empty: it is none. A node may send marks about pods bound to it; they are stored as
-	// reported by the node.
+	// Node is the node whose kubelet the sender is; empty: it is none. A node may send marks about pods bound to it;
+	// they are stored as reported by the node.
 	Node string
 	// Bound lists the pods bound to Node by UID. It is called once per request.
 	Bound func() map[string]Pod
@@ -31,8 +31,10 @@ type Pod struct{ Namespace, Name string }
 // NodeSteps, SchedulerSteps and ControllerSteps are the steps of each kind of agent.
 var (
 	NodeSteps = []mark.Step{
-		mark.StepSeen, mark.StepVolumes, mark.StepNetwork, mark.StepPolicy, mark.StepSandbox, mark.StepImage, mark.StepContainerCreated,
-		mark.StepContainerStarted, mark.StepContainerExited, mark.StepProbe, mark.StepStatus, mark.StepReady, mark.StepTerminated,
+		mark.StepSeen, mark.StepVolumes, mark.StepNetwork, mark.StepPolicy, mark.StepSandbox, mark.StepImage,
+		mark.StepContainerCreated,
+		mark.StepContainerStarted, mark.StepContainerExited, mark.StepProbe, mark.StepStatus, mark.StepReady,
+		mark.StepTerminated,
 		mark.StepReachable,
 	}
 	SchedulerSteps  = []mark.Step{mark.StepQueued, mark.StepDecision, mark.StepBind}
@@ -72,12 +74,14 @@ func (t *Timeline) permit(s *Sender, bound map[string]Pod, m *mark.Mark, size in
 	case ok && p != name, remembered != (Pod{}) && remembered != name:
 		return fmt.Errorf("%w: pod %s is not of that name", errNotPermitted, m.Subject.UID)
 	case !ok && on != s.Node: // a pod deleted from the API may still be remembered
-		return fmt.Errorf("%w: pod %s/%s is not bound to node %s", errNotPermitted, m.Subject.Namespace, m.Subject.Name, s.Node)
+		return fmt.Errorf("%w: pod %s/%s is not bound to node %s", errNotPermitted, m.Subject.Namespace,
+			m.Subject.Name, s.Node)
 	}
 	return nil
 }
 
-// remembered is the name of a pod and the node to which it was bound, not counting reports of that node itself; empty: unknown.
+// remembered is the name of a pod and the node to which it was bound, not counting reports of that node itself; empty:
+// unknown.
 func (t *Timeline) remembered(uid string) (name Pod, node string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -17,7 +17,12 @@ import (
 // fromNode is what node-1 may send; bound to it are the pods a and, as long as it exists, b.
 func fromNode(bound map[string]Pod) func(*http.Request) Sender {
 	return func(*http.Request) Sender {
-		return Sender{Name: "system:node:node-1", Node: "node-1", Steps: NodeSteps, Bound: func() map[string]Pod { return bound }}
+		return Sender{
+			Name:  "system:node:node-1",
+			Node:  "node-1",
+			Steps: NodeSteps,
+			Bound: func() map[string]Pod { return bound },
+		}
 	}
 }
 
@@ -25,13 +30,30 @@ func fromNode(bound map[string]Pod) func(*http.Request) Sender {
 func TestNodesTellOfTheirPodsOnly(t *testing.T) {
 	now := time.Now()
 	subject := func(name string) mark.Subject {
-		return mark.Subject{Resource: "pods", Namespace: "default", Name: name, UID: name + "-uid"}
+		return mark.Subject{
+			Resource:  "pods",
+			Namespace: "default",
+			Name:      name,
+			UID:       name + "-uid",
+		}
 	}
 	bind := func(name, node string) mark.Mark {
-		return mark.Mark{Step: mark.StepBind, Component: "scheduler", At: now, Subject: subject(name), Detail: &mark.Bind{Node: node}}
+		return mark.Mark{
+			Step:      mark.StepBind,
+			Component: "scheduler",
+			At:        now,
+			Subject:   subject(name),
+			Detail:    &mark.Bind{Node: node},
+		}
 	}
 	seen := func(name string) mark.Mark {
-		return mark.Mark{Step: mark.StepSeen, Component: "kubelet node-1", At: now, Subject: subject(name), Detail: &mark.Seen{Source: "api"}}
+		return mark.Mark{
+			Step:      mark.StepSeen,
+			Component: "kubelet node-1",
+			At:        now,
+			Subject:   subject(name),
+			Detail:    &mark.Seen{Source: "api"},
+		}
 	}
 	for what, tt := range map[string]struct {
 		mark mark.Mark
@@ -48,14 +70,29 @@ func TestNodesTellOfTheirPodsOnly(t *testing.T) {
 		"its static pod's uid, claimed": {seen("theirs"), func(m *mark.Mark) { m.Subject.Name = "mirror" }, false},
 		"no uid":                        {seen("a"), func(m *mark.Mark) { m.Subject.UID = "" }, false},
 		"an owner":                      {seen("a"), func(m *mark.Mark) { m.Subject.Resource = "replicasets" }, false},
-		"a decision":                    {mark.Mark{Step: mark.StepDecision, At: now, Subject: subject("a"), Detail: &mark.Decision{Chosen: "node-2"}}, nil, false},
-		"a binding":                     {bind("a", "node-2"), nil, false},
-		"a request":                     {mark.Mark{Step: mark.StepRequest, At: now, Subject: subject("a"), Detail: &mark.Request{Verb: "POST", User: "admin"}}, nil, false},
-		"a reconcile":                   {mark.Mark{Step: mark.StepReconcile, At: now, Subject: subject("a"), Detail: &mark.Reconcile{Controller: "x"}}, nil, false},
-		"the future":                    {seen("a"), func(m *mark.Mark) { m.At = now.Add(time.Hour) }, false},
-		"the distant past":              {seen("a"), func(m *mark.Mark) { m.At = now.Add(-48 * time.Hour) }, false},
-		"a step of a year":              {seen("a"), func(m *mark.Mark) { m.Took = 365 * 24 * time.Hour }, false},
-		"a long word":                   {seen("a"), func(m *mark.Mark) { m.Err = strings.Repeat("x", longestNodeMark) }, false},
+		"a decision": {mark.Mark{
+			Step:    mark.StepDecision,
+			At:      now,
+			Subject: subject("a"),
+			Detail:  &mark.Decision{Chosen: "node-2"},
+		}, nil, false},
+		"a binding": {bind("a", "node-2"), nil, false},
+		"a request": {mark.Mark{
+			Step:    mark.StepRequest,
+			At:      now,
+			Subject: subject("a"),
+			Detail:  &mark.Request{Verb: "POST", User: "admin"},
+		}, nil, false},
+		"a reconcile": {mark.Mark{
+			Step:    mark.StepReconcile,
+			At:      now,
+			Subject: subject("a"),
+			Detail:  &mark.Reconcile{Controller: "x"},
+		}, nil, false},
+		"the future":       {seen("a"), func(m *mark.Mark) { m.At = now.Add(time.Hour) }, false},
+		"the distant past": {seen("a"), func(m *mark.Mark) { m.At = now.Add(-48 * time.Hour) }, false},
+		"a step of a year": {seen("a"), func(m *mark.Mark) { m.Took = 365 * 24 * time.Hour }, false},
+		"a long word":      {seen("a"), func(m *mark.Mark) { m.Err = strings.Repeat("x", longestNodeMark) }, false},
 	} {
 		tl := New(Config{})
 		for _, m := range []mark.Mark{bind("a", "node-1"), bind("gone", "node-1"), bind("theirs", "node-2")} {
@@ -97,7 +134,9 @@ func TestNodesTellOfTheirPodsOnly(t *testing.T) {
 // TestAgentsTellOfTheirSteps: a scheduler does not make a controller's marks.
 func TestAgentsTellOfTheirSteps(t *testing.T) {
 	tl := New(Config{})
-	handler := tl.Handler(func(*http.Request) Sender { return Sender{Name: "system:kube-scheduler", Steps: SchedulerSteps} })
+	handler := tl.Handler(func(*http.Request) Sender {
+		return Sender{Name: "system:kube-scheduler", Steps: SchedulerSteps}
+	})
 	if w := post(t, handler, encode(t, journey())); w.Code != http.StatusNoContent {
 		t.Fatalf("%d %s", w.Code, w.Body)
 	}
@@ -114,14 +153,31 @@ func TestAgentsTellOfTheirSteps(t *testing.T) {
 
 // TestNodesWordIsShownAsSuch: in the text and in JSON; and it cannot move the cursor.
 func TestNodesWordIsShownAsSuch(t *testing.T) {
-	tl, now := New(Config{}), time.Now()
-	a := mark.Subject{Resource: "pods", Namespace: "default", Name: "a", UID: "a-uid"}
-	tl.Listen(mark.Mark{Step: mark.StepBind, Component: "scheduler", At: now, Subject: a, Detail: &mark.Bind{Node: "node-1"}})
-	forged := mark.Mark{
-		Step: mark.StepContainerExited, Component: "kubelet\x1b[2Jnode-1", At: now.Add(-time.Hour), Subject: a, Err: "x\x1b]0;title\a\r",
-		Detail: &mark.Container{Name: "c\x1b[1A"},
+	tl := New(Config{})
+	now := time.Now()
+	a := mark.Subject{
+		Resource:  "pods",
+		Namespace: "default",
+		Name:      "a",
+		UID:       "a-uid",
 	}
-	if w := post(t, tl.Handler(fromNode(map[string]Pod{"a-uid": {"default", "a"}})), encode(t, []mark.Mark{forged})); w.Code != http.StatusNoContent {
+	tl.Listen(mark.Mark{
+		Step:      mark.StepBind,
+		Component: "scheduler",
+		At:        now,
+		Subject:   a,
+		Detail:    &mark.Bind{Node: "node-1"},
+	})
+	forged := mark.Mark{
+		Step:      mark.StepContainerExited,
+		Component: "kubelet\x1b[2Jnode-1",
+		At:        now.Add(-time.Hour),
+		Subject:   a,
+		Err:       "x\x1b]0;title\a\r",
+		Detail:    &mark.Container{Name: "c\x1b[1A"},
+	}
+	if w := post(t, tl.Handler(fromNode(map[string]Pod{"a-uid": {"default", "a"}})),
+		encode(t, []mark.Mark{forged})); w.Code != http.StatusNoContent {
 		t.Fatalf("%d %s", w.Code, w.Body)
 	}
 	s, err := tl.Story("default", "a")
@@ -133,7 +189,8 @@ func TestNodesWordIsShownAsSuch(t *testing.T) {
 	}
 	var text bytes.Buffer
 	Render(&text, &s, false, 0)
-	if got := text.String(); !strings.Contains(got, "* as node node-1 reports it") || strings.ContainsAny(got, "\x1b\a\r") {
+	if got := text.String(); !strings.Contains(got, "* as node node-1 reports it") ||
+		strings.ContainsAny(got, "\x1b\a\r") {
 		t.Errorf("text:\n%q", got)
 	}
 	b, err := json.Marshal(s)
@@ -145,7 +202,9 @@ func TestNodesWordIsShownAsSuch(t *testing.T) {
 // TestRates: a sender that sends without end is told to wait; others are not.
 func TestRates(t *testing.T) {
 	tl := New(Config{})
-	batch := encode(t, []mark.Mark{{Step: mark.StepSeen, At: time.Now(), Subject: mark.Subject{Resource: "pods", Name: "x", UID: "u"}}})
+	batch := encode(t, []mark.Mark{
+		{Step: mark.StepSeen, At: time.Now(), Subject: mark.Subject{Resource: "pods", Name: "x", UID: "u"}},
+	})
 	batch = strings.Repeat(batch, maxHeld)
 	var w *httptest.ResponseRecorder
 	for range 4 {
@@ -157,7 +216,8 @@ func TestRates(t *testing.T) {
 	if w := post(t, tl.Handler(trusted), batch); w.Code != http.StatusNoContent {
 		t.Errorf("another sender: %d, want 204", w.Code)
 	}
-	r, now := rates{}, time.Now()
+	r := rates{}
+	now := time.Now()
 	if !r.take("n", marksAtOnce, now) || r.take("n", 1, now) || !r.take("n", marksPerSecond, now.Add(time.Second)) {
 		t.Error("rates do not follow the clock")
 	}

@@ -14,28 +14,40 @@ import (
 type handOff struct{ who, sentence string }
 
 var handOffTexts = [handOffs + 1]handOff{
-	handRequest: {"client -> API server", "Somebody asks for an object. The API server finds out who asks (authentication) and whether they may (authorization), lets " +
+	handRequest: {"client -> API server", "Somebody asks for an object. The API server finds out who asks " +
+		"(authentication) and whether they may (authorization), lets " +
 		"admission plugins change or refuse the object, fills in defaults and validates it."},
-	handStored: {"API server -> store", "The object is written, and is on disk before the client hears of it. Each write has a number, its revision. Nothing runs yet: " +
+	handStored: {"API server -> store", "The object is written, and is on disk before the client hears of it. Each " +
+		"write has a number, its revision. Nothing runs yet: " +
 		"the object says what is wanted."},
-	handToController: {"store -> API server -> controller", "Nobody keeps asking whether something changed: each controller has a watch open, and the API server sends " +
+	handToController: {"store -> API server -> controller", "Nobody keeps asking whether something changed: each " +
+		"controller has a watch open, and the API server sends " +
 		"every change along it. A Deployment is turned into a ReplicaSet here first."},
-	handCreate: {"controller -> API server", "The controller compares the pods that are wanted with those that are there, and asks for a missing one: the second request, " +
+	handCreate: {"controller -> API server", "The controller compares the pods that are wanted with those that are " +
+		"there, and asks for a missing one: the second request, " +
 		"which is authenticated, authorized and admitted as the first."},
-	handPodStored:   {"API server -> store", "The pod is written. It has no node yet."},
-	handToScheduler: {"store -> API server -> scheduler", "The scheduler watches pods too, and looks for those without a node."},
-	handSchedule:    {"scheduler", "It leaves out the nodes that the pod cannot run on (filter), gives the others points (score) and takes the best; with one node too."},
-	handBind:        {"scheduler -> API server", "The scheduler starts nothing. It tells the API server the node's name, by a binding: the third request."},
-	handBound:       {"API server -> store", "The binding is written: the pod has a node, in spec.nodeName."},
-	handToKubelet:   {"store -> API server -> kubelet", "The kubelet watches the pods of its own node only. This pod is one of them now, so it gets an event."},
-	handRun: {"kubelet -> container runtime", "The kubelet mounts the volumes and has the container runtime make the sandbox with its network, get the images, create and " +
+	handPodStored: {"API server -> store", "The pod is written. It has no node yet."},
+	handToScheduler: {
+		"store -> API server -> scheduler", "The scheduler watches pods too, and looks for those without a node.",
+	},
+	handSchedule: {"scheduler", "It leaves out the nodes that the pod cannot run on (filter), gives the others " +
+		"points (score) and takes the best; with one node too."},
+	handBind: {"scheduler -> API server", "The scheduler starts nothing. It tells the API server the node's " +
+		"name, by a binding: the third request."},
+	handBound: {"API server -> store", "The binding is written: the pod has a node, in spec.nodeName."},
+	handToKubelet: {"store -> API server -> kubelet", "The kubelet watches the pods of its own node only. This pod " +
+		"is one of them now, so it gets an event."},
+	handRun: {"kubelet -> container runtime", "The kubelet mounts the volumes and has the container runtime make the " +
+		"sandbox with its network, get the images, create and " +
 		"start the containers. Probes then find out whether they work."},
-	handStatus:   {"kubelet -> API server -> store", "The kubelet reports what became of the pod, as its status."},
-	handToOthers: {"store -> API server -> everybody", "Whoever watches the pod learns of it: controllers count it, Services and names lead to it, `kubectl get -w` shows it."},
+	handStatus: {"kubelet -> API server -> store", "The kubelet reports what became of the pod, as its status."},
+	handToOthers: {"store -> API server -> everybody", "Whoever watches the pod learns of it: controllers count it, " +
+		"Services and names lead to it, `kubectl get -w` shows it."},
 }
 
 // staticRequest replaces the first hand-off of a static pod.
-var staticRequest = handOff{"file -> kubelet", "A static pod: its manifest is a file on the node, which the kubelet read. No API server, controller or scheduler was asked. " +
+var staticRequest = handOff{"file -> kubelet", "A static pod: its manifest is a file on the node, which the kubelet " +
+	"read. No API server, controller or scheduler was asked. " +
 	"What the API shows is its image, a mirror pod."}
 
 // deed is one line below a hand-off.
@@ -86,7 +98,8 @@ func (s *Story) deeds() [handOffs + 1][]deed {
 	return out
 }
 
-// absent explains why a hand-off has no steps. last is the last one with steps; bound says whether the pod's binding has a step.
+// absent explains why a hand-off has no steps. last is the last one with steps; bound says whether the pod's binding
+// has a step.
 func (s *Story) absent(n, last int, static, scheduled, bound bool) string {
 	switch {
 	case static && n < handRun:
@@ -111,7 +124,8 @@ func (s *Story) absent(n, last int, static, scheduled, bound bool) string {
 	return "not remembered"
 }
 
-// RenderSteps prints a story as the thirteen hand-offs, each with an explanation for newcomers, wrapped at width if possible; 0: unknown.
+// RenderSteps prints a story as the thirteen hand-offs, each with an explanation for newcomers, wrapped at width if
+// possible; 0: unknown.
 func RenderSteps(out io.Writer, s *Story, color bool, width int) {
 	p := colors(color)
 	var b strings.Builder
@@ -120,7 +134,8 @@ func RenderSteps(out io.Writer, s *Story, color bool, width int) {
 		width = longLine
 	}
 	all := s.deeds()
-	last, static := 0, len(all[handRequest]) > 0 && strings.HasPrefix(all[handRequest][0].what, staticSeen)
+	last := 0
+	static := len(all[handRequest]) > 0 && strings.HasPrefix(all[handRequest][0].what, staticSeen)
 	bound := len(all[handBind]) > 0
 	scheduled := bound || len(all[handSchedule]) > 0
 	wide := 0
@@ -134,7 +149,8 @@ func RenderSteps(out io.Writer, s *Story, color bool, width int) {
 	}
 	for n := 1; n <= handOffs; n++ {
 		if len(all[n]) == 0 {
-			why, to := s.absent(n, last, static, scheduled, bound), n
+			why := s.absent(n, last, static, scheduled, bound)
+			to := n
 			for to < handOffs && len(all[to+1]) == 0 && s.absent(to+1, last, static, scheduled, bound) == why {
 				to++
 			}
@@ -189,7 +205,8 @@ func deedsBelow(b *strings.Builder, p colors, list []deed, wide, width int) {
 				part = p.with(dim, part)
 			}
 			if i == 0 {
-				fmt.Fprintf(b, "       %s  %s  %s  %s\n", right(at, 10), right(Took(d.took), 8), left(d.who, wide), part)
+				fmt.Fprintf(b, "       %s  %s  %s  %s\n", right(at, 10), right(Took(d.took), 8), left(d.who, wide),
+					part)
 			} else {
 				b.WriteString(strings.Repeat(" ", gaps+wide) + "  " + part + "\n")
 			}
@@ -215,7 +232,8 @@ func words(text string, limit int) []string {
 		case line == "":
 			line = word
 		case utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) > limit:
-			lines, line = append(lines, line), word
+			lines = append(lines, line)
+			line = word
 		default:
 			line += " " + word
 		}

@@ -20,7 +20,8 @@ type Story struct {
 	UID       string `json:"uid,omitempty"`
 	Phase     string `json:"phase"`
 	Node      string `json:"node,omitempty"`
-	// Owner is the controller object ("ReplicaSet my-replicaset"), OwnerRevision the store revision that led to this pod, 0: unknown.
+	// Owner is the controller object ("ReplicaSet my-replicaset"), OwnerRevision the store revision that led to this
+	// pod, 0: unknown.
 	Owner         string `json:"owner,omitempty"`
 	OwnerRevision int64  `json:"ownerRevision,omitempty"`
 	// Start is the time of the first request that led to the pod, if it is remembered.
@@ -32,8 +33,8 @@ type Story struct {
 	// Total is the time from Start to Ready, or to the end of the last step; Accounted is the part covered by steps.
 	Total     time.Duration `json:"total"`
 	Accounted time.Duration `json:"accounted"`
-	// Partial means that the pod was created before the server started, or that its first marks were dropped. Phase is empty until a status
-	// shows it.
+	// Partial means that the pod was created before the server started, or that its first marks were dropped. Phase is
+	// empty until a status shows it.
 	Partial bool `json:"partial,omitempty"`
 	// RecordedSince is when the server began to record marks; only in a partial story.
 	RecordedSince time.Time `json:"recordedSince,omitzero"`
@@ -78,8 +79,8 @@ func (t *Timeline) Story(namespace, name string) (Story, error) {
 	return s, nil
 }
 
-// JustMade reports whether a partial story only lacks the mark of the pod's creation because it has not arrived yet: watchers get a new pod
-// before its request has ended.
+// JustMade reports whether a partial story only lacks the mark of the pod's creation because it has not arrived yet:
+// watchers get a new pod before its request has ended.
 func (s *Story) JustMade() bool {
 	const late = 2 * time.Second // Created is rounded down by up to a second
 	return s.Partial && s.madeSince() && s.Start.Before(s.Created.Add(late))
@@ -93,7 +94,14 @@ func (s *Story) madeSince() bool {
 // join builds a story from marks.
 func join(pod *record, owners []*record) Story {
 	marks := pod.marks()
-	s := Story{Namespace: pod.subject.Namespace, Name: pod.subject.Name, UID: pod.uid, Phase: "Pending", Dropped: pod.dropped, DroppedEvents: pod.left}
+	s := Story{
+		Namespace:     pod.subject.Namespace,
+		Name:          pod.subject.Name,
+		UID:           pod.uid,
+		Phase:         "Pending",
+		Dropped:       pod.dropped,
+		DroppedEvents: pod.left,
+	}
 	if s.Partial = creation(marks).IsZero(); s.Partial {
 		s.Phase = ""
 	}
@@ -104,7 +112,12 @@ func join(pod *record, owners []*record) Story {
 	if i := slices.IndexFunc(all, func(m mark.Mark) bool { return m.ReportedBy == "" }); i >= 0 {
 		s.Start = all[i].At // a node's clock must not set the start of the story
 	}
-	w := writer{start: s.Start, detailed: detailed(all), handOffs: newClassifier(all, pod, owners), leavesFor: pod.leavesFor}
+	w := writer{
+		start:     s.Start,
+		detailed:  detailed(all),
+		handOffs:  newClassifier(all, pod, owners),
+		leavesFor: pod.leavesFor,
+	}
 	for _, m := range all {
 		s.note(m)
 		w.write(m)
@@ -152,25 +165,29 @@ func (s *Story) note(m mark.Mark) {
 				s.Done = true
 			}
 		case mark.StepTerminated:
-			s.Phase, s.Done = "Terminated", true
+			s.Phase = "Terminated"
+			s.Done = true
 		}
 	case *mark.Request:
-		if d.Verb == http.MethodDelete && d.Resource == "pods" && d.Subresource == "" && d.Code < 300 && s.Phase != "Terminated" {
+		if d.Verb == http.MethodDelete && d.Resource == "pods" && d.Subresource == "" && d.Code < 300 &&
+			s.Phase != "Terminated" {
 			s.Phase = "Terminating"
 			s.Done = s.Done || s.Node == ""
 		}
 	}
 }
 
-// causal is the longest time between the end of a request on an owner and the controller's observation of it. An older request did not
-// cause the reconcile.
+// causal is the longest time between the end of a request on an owner and the controller's observation of it. An older
+// request did not cause the reconcile.
 const causal = 2 * time.Second
 
-// causesOf returns the marks of owners that led to the pod: the reconcile that created it, the request before it, and so on for the owner's
-// owner.
+// causesOf returns the marks of owners that led to the pod: the reconcile that created it, the request before it, and
+// so on for the owner's owner.
 func causesOf(marks []mark.Mark, owners []*record, s *Story) []mark.Mark {
 	var out []mark.Mark
-	child, childName, made := creation(marks), s.Name, true
+	child := creation(marks)
+	childName := s.Name
+	made := true
 	for i, o := range owners {
 		if i == 0 {
 			s.Owner = ownerKinds[o.subject.Resource] + " " + o.subject.Name
@@ -204,7 +221,8 @@ func causesOf(marks []mark.Mark, owners []*record, s *Story) []mark.Mark {
 				s.OwnerRevision = d.Revision
 			}
 		}
-		child, childName = q.At, o.subject.Name
+		child = q.At
+		childName = o.subject.Name
 	}
 	return out
 }
@@ -219,8 +237,9 @@ func creation(marks []mark.Mark) time.Time {
 	return time.Time{}
 }
 
-// reconcileOf finds the reconcile that wrote the child: the one during which it was written or, for a new child, the one that names it. For
-// an existing child that was changed (a scaled ReplicaSet), the reconcile that names it is an old one.
+// reconcileOf finds the reconcile that wrote the child: the one during which it was written or, for a new child, the
+// one that names it. For an existing child that was changed (a scaled ReplicaSet), the reconcile that names it is an
+// old one.
 func reconcileOf(marks []mark.Mark, child time.Time, name string, made bool) *mark.Mark {
 	var during *mark.Mark
 	for i := range marks {
@@ -253,11 +272,13 @@ func requestBefore(marks []mark.Mark, reconcile, seen time.Time) *mark.Mark {
 	return last
 }
 
-// detailed are the requests that are shown with stages: the first one, and those that created an object or bound the pod.
+// detailed are the requests that are shown with stages: the first one, and those that created an object or bound the
+// pod.
 func detailed(all []mark.Mark) map[*mark.Request]bool {
 	out := map[*mark.Request]bool{}
 	for _, m := range all {
-		if d, ok := m.Detail.(*mark.Request); ok && (len(out) == 0 || d.Verb == http.MethodPost && (d.Subresource == "" || d.Subresource == "binding")) {
+		if d, ok := m.Detail.(*mark.Request); ok &&
+			(len(out) == 0 || d.Verb == http.MethodPost && (d.Subresource == "" || d.Subresource == "binding")) {
 			out[d] = true
 		}
 	}
@@ -269,7 +290,8 @@ func covered(steps []Step, total time.Duration) time.Duration {
 	type span struct{ from, to time.Duration }
 	var spans []span
 	for _, s := range steps {
-		from, to := max(s.At, 0), min(s.At+s.Took, total)
+		from := max(s.At, 0)
+		to := min(s.At+s.Took, total)
 		if to > from {
 			spans = append(spans, span{from, to})
 		}
@@ -307,7 +329,8 @@ type writer struct {
 func (w *writer) write(m mark.Mark) {
 	switch d := m.Detail.(type) {
 	case *mark.Request:
-		// A request is a line of the API server. The kubelet's open line continues after a status write that changes nothing.
+		// A request is a line of the API server. The kubelet's open line continues after a status write that changes
+		// nothing.
 		if d.Subresource != "status" || d.Change != "" || m.Err != "" {
 			w.flush()
 		}
@@ -317,12 +340,23 @@ func (w *writer) write(m mark.Mark) {
 		w.steps = append(w.steps, w.reconcile(m, d))
 	case *mark.Eviction:
 		w.flush()
-		w.steps = append(w.steps, Step{At: m.At.Sub(w.start), Who: m.Component, What: evicted(d), HandOff: w.handOffs.of(m)})
+		w.steps = append(w.steps, Step{
+			At:      m.At.Sub(w.start),
+			Who:     m.Component,
+			What:    evicted(d),
+			HandOff: w.handOffs.of(m),
+		})
 	case *mark.Delivery:
 		w.delivery(m, d)
 	case *mark.Resolvable:
 		w.flush()
-		w.steps = append(w.steps, Step{At: m.At.Sub(w.start), Took: m.Took, Who: m.Component, HandOff: w.handOffs.of(m), What: "name " + d.Name + " leads to it"})
+		w.steps = append(w.steps, Step{
+			At:      m.At.Sub(w.start),
+			Took:    m.Took,
+			Who:     m.Component,
+			HandOff: w.handOffs.of(m),
+			What:    "name " + d.Name + " leads to it",
+		})
 	case *mark.Queued, *mark.Decision, *mark.Bind:
 		w.part("scheduler", m)
 	default:
@@ -341,7 +375,8 @@ func (w *writer) part(kind string, m mark.Mark) {
 	what := say(m)
 	at := m.At.Sub(w.start)
 	if w.open == nil {
-		w.open, w.openKind = &Step{At: at, Who: m.Component, ReportedBy: m.ReportedBy}, kind
+		w.open = &Step{At: at, Who: m.Component, ReportedBy: m.ReportedBy}
+		w.openKind = kind
 	}
 	if d, ok := m.Detail.(*mark.Decision); ok {
 		if w.decisions++; w.decisions > 1 {
@@ -353,7 +388,15 @@ func (w *writer) part(kind string, m mark.Mark) {
 		w.open.Error = m.Err
 	}
 	if what != "" && !w.told(m, what) && !w.again(m, what) {
-		w.open.Parts = append(w.open.Parts, Step{At: at, Took: m.Took, Who: m.Component, What: what, Error: m.Err, ReportedBy: m.ReportedBy, HandOff: w.handOffs.of(m)})
+		w.open.Parts = append(w.open.Parts, Step{
+			At:         at,
+			Took:       m.Took,
+			Who:        m.Component,
+			What:       what,
+			Error:      m.Err,
+			ReportedBy: m.ReportedBy,
+			HandOff:    w.handOffs.of(m),
+		})
 	}
 	if d, ok := m.Detail.(*mark.Decision); ok && d.Chosen == "" {
 		w.flush() // the next attempt gets its own line
@@ -389,16 +432,20 @@ type tried struct {
 	what        string
 }
 
-// told reports whether the mark needs no new step: an unchanged status write is shown once, and the steps during a pull are removed when it
-// has ended.
+// told reports whether the mark needs no new step: an unchanged status write is shown once, and the steps during a pull
+// are removed when it has ended.
 // ended the steps on the way are taken back.
 func (w *writer) told(m mark.Mark, what string) bool {
 	switch d := m.Detail.(type) {
 	case *mark.Status:
-		return m.Step == mark.StepStatus && m.Err == "" && slices.ContainsFunc(w.open.Parts, func(p Step) bool { return p.What == what })
+		return m.Step == mark.StepStatus && m.Err == "" && slices.ContainsFunc(w.open.Parts, func(p Step) bool {
+			return p.What == what
+		})
 	case *mark.Image:
 		pulled := "image " + d.Image + " pulled"
-		if !d.Done && !d.Present && slices.ContainsFunc(w.open.Parts, func(p Step) bool { return strings.HasPrefix(p.What, pulled) }) {
+		if !d.Done && !d.Present && slices.ContainsFunc(w.open.Parts, func(p Step) bool {
+			return strings.HasPrefix(p.What, pulled)
+		}) {
 			return m.Err == "" // the pull's own mark sorts first, by its start time
 		}
 		w.open.Parts = slices.DeleteFunc(w.open.Parts, func(p Step) bool {
@@ -432,5 +479,8 @@ func (w *writer) flush() {
 	if w.open.What = strings.Join(said, "; "); w.open.What != "" {
 		w.steps = append(w.steps, *w.open)
 	}
-	w.open, w.openKind, w.tries, w.failing = nil, "", nil, nil
+	w.open = nil
+	w.openKind = ""
+	w.tries = nil
+	w.failing = nil
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package timeline joins marks into the story of a pod, from the request that led to it, over every hand-off, to the first Ready, and
-// explains the scheduler's decision. cluster registers Listen with every component's recorder and serves Handler; remote agents send marks
-// with a Forwarder. Stories are in memory only, with a size limit, and lost when the server stops. It never calls a component and never
-// slows one down: Listen copies a mark and returns.
+// Package timeline joins marks into the story of a pod, from the request that led to it, over every hand-off, to the
+// first Ready, and explains the scheduler's decision. cluster registers Listen with every component's recorder and
+// serves Handler; remote agents send marks with a Forwarder. Stories are in memory only, with a size limit, and lost
+// when the server stops. It never calls a component and never slows one down: Listen copies a mark and returns.
 package timeline
 
 import (
@@ -47,7 +47,8 @@ type Timeline struct {
 	owners recordCache
 	names  map[string]string // namespace/name of a pod -> UID of the latest with that name
 	topics map[string]*topic // namespace/name -> followers
-	// watchers are those of stored deliveries. resolved records, by namespace/name, when the names of Services became resolvable.
+	// watchers are those of stored deliveries. resolved records, by namespace/name, when the names of Services became
+	// resolvable.
 	watchers map[watcher]*watcher
 	resolved recordCache
 	decided  decisionLog
@@ -55,7 +56,8 @@ type Timeline struct {
 }
 
 // ErrUnknown is returned for a pod without marks.
-var ErrUnknown = errors.New("nothing is remembered about it: it does not exist, or came to be before the server started")
+var ErrUnknown = errors.New("nothing is remembered about it: it does not exist, or came to be before the server " +
+	"started")
 
 // New returns an empty timeline; it starts nothing.
 func New(cfg Config) *Timeline {
@@ -69,15 +71,27 @@ func New(cfg Config) *Timeline {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	return &Timeline{
-		log: cfg.Log, since: time.Now(), pods: newRecordCache(cfg.Limit), owners: newRecordCache(keepOwners), names: map[string]string{}, topics: map[string]*topic{},
-		watchers: map[watcher]*watcher{}, resolved: newRecordCache(keepOwners), decided: newDecisionLog(cfg.DecisionBytes),
+		log:      cfg.Log,
+		since:    time.Now(),
+		pods:     newRecordCache(cfg.Limit),
+		owners:   newRecordCache(keepOwners),
+		names:    map[string]string{},
+		topics:   map[string]*topic{},
+		watchers: map[watcher]*watcher{},
+		resolved: newRecordCache(keepOwners),
+		decided:  newDecisionLog(cfg.DecisionBytes),
 	}
 }
 
 // ownerKinds are the resources whose requests and reconciles can begin a pod's story.
 var ownerKinds = map[string]string{
-	"replicasets": "ReplicaSet", "deployments": "Deployment", "replicationcontrollers": "ReplicationController",
-	"statefulsets": "StatefulSet", "daemonsets": "DaemonSet", "jobs": "Job", "cronjobs": "CronJob",
+	"replicasets":            "ReplicaSet",
+	"deployments":            "Deployment",
+	"replicationcontrollers": "ReplicationController",
+	"statefulsets":           "StatefulSet",
+	"daemonsets":             "DaemonSet",
+	"jobs":                   "Job",
+	"cronjobs":               "CronJob",
 }
 
 // Listen implements mark.Listener.
@@ -201,12 +215,14 @@ func (t *Timeline) snapshot(namespace, name string) (pod *record, owners []*reco
 	if r == nil {
 		return nil, nil, ErrUnknown
 	}
-	if mirror := t.pods.of(r.mirror); mirror != nil && mirror.subject.Name == r.subject.Name && mirror.subject.Namespace == r.subject.Namespace {
+	if mirror := t.pods.of(r.mirror); mirror != nil && mirror.subject.Name == r.subject.Name &&
+		mirror.subject.Namespace == r.subject.Namespace {
 		r = mirror
 	}
 	pod = r.clone()
 	pod.decided = t.decided.of(r.uid)
-	if static := t.pods.of(r.static); static != nil && static.subject.Name == r.subject.Name && static.subject.Namespace == r.subject.Namespace {
+	if static := t.pods.of(r.static); static != nil && static.subject.Name == r.subject.Name &&
+		static.subject.Namespace == r.subject.Namespace {
 		pod.shows = static.clone()
 	}
 	for _, m := range pod.marks() {
@@ -352,7 +368,9 @@ func (r *record) add(m mark.Mark) {
 
 func (r *record) clone() *record {
 	c := *r
-	c.first, c.last, c.list = slices.Concat(r.packed.unpack(), r.first), slices.Clone(r.last), slices.Clone(r.list)
+	c.first = slices.Concat(r.packed.unpack(), r.first)
+	c.last = slices.Clone(r.last)
+	c.list = slices.Clone(r.list)
 	c.packed = packed{}
 	return &c
 }

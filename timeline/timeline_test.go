@@ -48,61 +48,194 @@ func us(n int) time.Duration { return time.Duration(n) * time.Microsecond }
 const podName = "my-replicaset-qswlg"
 
 var (
-	set = mark.Subject{Resource: "replicasets", Namespace: "default", Name: "my-replicaset", UID: "rs-1"}
-	pod = mark.Subject{Resource: "pods", Namespace: "default", Name: podName, UID: "pod-1"}
+	set = mark.Subject{
+		Resource:  "replicasets",
+		Namespace: "default",
+		Name:      "my-replicaset",
+		UID:       "rs-1",
+	}
+	pod = mark.Subject{
+		Resource:  "pods",
+		Namespace: "default",
+		Name:      podName,
+		UID:       "pod-1",
+	}
 )
 
 // journey is a pod made by a ReplicaSet, from the request to Ready.
 func journey() []mark.Mark {
 	api := func(from, took int, s mark.Subject, r *mark.Request) mark.Mark {
-		return mark.Mark{Step: mark.StepRequest, Component: "apiserver", At: at(from), Took: us(took), Subject: s, Detail: r}
+		return mark.Mark{
+			Step:      mark.StepRequest,
+			Component: "apiserver",
+			At:        at(from),
+			Took:      us(took),
+			Subject:   s,
+			Detail:    r,
+		}
 	}
 	kubelet := func(step mark.Step, from, took int, d any) mark.Mark {
-		return mark.Mark{Step: step, Component: "kubelet", At: at(from), Took: us(took), Subject: pod, Detail: d}
+		return mark.Mark{
+			Step:      step,
+			Component: "kubelet",
+			At:        at(from),
+			Took:      us(took),
+			Subject:   pod,
+			Detail:    d,
+		}
 	}
 	return []mark.Mark{
 		api(0, 900, set, &mark.Request{
-			Verb: "POST", Group: "apps", Resource: "replicasets", User: "admin", UserAgent: "kubectl/v1.37.2 (linux/amd64) keelson", AuditID: "d7974927-1111-2222",
-			Code: 201, Revision: 512, Key: "/registry/replicasets/default/my-replicaset", AuthnHow: "client certificate", Groups: []string{"system:masters"},
-			AuthzWhy: "ClusterRoleBinding cluster-admin", AdmissionChanged: []mark.Change{
-				{By: "ServiceAccount", Field: "spec.serviceAccountName"}, {By: "DefaultTolerationSeconds", Field: "spec.tolerations"}, {By: "ServiceAccount", Field: "spec.volumes"},
-			}, AdmissionAccepted: 7, Authn: us(41), Authz: us(9), Decode: us(12), Admission: us(55), Default: us(14),
-			Validate: us(24), Store: us(700), Sync: us(600),
+			Verb:      "POST",
+			Group:     "apps",
+			Resource:  "replicasets",
+			User:      "admin",
+			UserAgent: "kubectl/v1.37.2 (linux/amd64) keelson",
+			AuditID:   "d7974927-1111-2222",
+			Code:      201,
+			Revision:  512,
+			Key:       "/registry/replicasets/default/my-replicaset",
+			AuthnHow:  "client certificate",
+			Groups:    []string{"system:masters"},
+			AuthzWhy:  "ClusterRoleBinding cluster-admin",
+			AdmissionChanged: []mark.Change{
+				{
+					By:    "ServiceAccount",
+					Field: "spec.serviceAccountName",
+				}, {By: "DefaultTolerationSeconds", Field: "spec.tolerations"}, {
+					By:    "ServiceAccount",
+					Field: "spec.volumes",
+				},
+			},
+			AdmissionAccepted: 7,
+			Authn:             us(41),
+			Authz:             us(9),
+			Decode:            us(12),
+			Admission:         us(55),
+			Default:           us(14),
+			Validate:          us(24),
+			Store:             us(700),
+			Sync:              us(600),
 		}),
 		{
-			Step: mark.StepReconcile, Component: "controllers", At: at(1100), Took: us(1900), Subject: set, Detail: &mark.Reconcile{
-				Controller: "replicaset", EventSeen: at(1000), Wants: 2, Creates: []string{podName, "my-replicaset-ts2mx"},
+			Step:      mark.StepReconcile,
+			Component: "controllers",
+			At:        at(1100),
+			Took:      us(1900),
+			Subject:   set,
+			Detail: &mark.Reconcile{
+				Controller: "replicaset",
+				EventSeen:  at(1000),
+				Wants:      2,
+				Creates:    []string{podName, "my-replicaset-ts2mx"},
 			},
 		},
 		api(1200, 900, pod, &mark.Request{
-			Verb: "POST", Resource: "pods", User: "system:serviceaccount:kube-system:replicaset-controller", Code: 201, Revision: 513, OwnerUID: "rs-1",
+			Verb:     "POST",
+			Resource: "pods",
+			User:     "system:serviceaccount:kube-system:replicaset-controller",
+			Code:     201,
+			Revision: 513,
+			OwnerUID: "rs-1",
 		}),
-		{Step: mark.StepQueued, Component: "scheduler", At: at(2200), Subject: pod, Detail: &mark.Queued{Why: "PodAdd"}},
-		{Step: mark.StepDecision, Component: "scheduler", At: at(2300), Took: us(90), Subject: pod, Detail: &mark.Decision{
-			Attempt: 1, QueueWait: us(100), Nodes: 3, Fit: 2, Filter: us(20), Score: us(30), Chosen: "node-1",
-			Rejected:   []mark.Verdict{{Node: "node-3", Plugin: "TaintToleration", Reason: "node(s) had untolerated taint(s)", Short: "taint gpu=true:NoSchedule not tolerated"}},
-			RejectedBy: map[string]int{"node(s) had untolerated taint(s)": 1},
-			Scores: []mark.NodeScore{
-				{Node: "node-1", Total: 312, Plugins: []mark.PluginScore{{Plugin: "TaintToleration", Score: 100, Weight: 3}, {Plugin: "NodeResourcesFit", Score: 12, Weight: 1}}},
-				{Node: "node-2", Total: 287, Plugins: []mark.PluginScore{{Plugin: "TaintToleration", Score: 92, Weight: 3}, {Plugin: "NodeResourcesFit", Score: 11, Weight: 1}}},
+		{
+			Step:      mark.StepQueued,
+			Component: "scheduler",
+			At:        at(2200),
+			Subject:   pod,
+			Detail:    &mark.Queued{Why: "PodAdd"},
+		},
+		{
+			Step:      mark.StepDecision,
+			Component: "scheduler",
+			At:        at(2300),
+			Took:      us(90),
+			Subject:   pod,
+			Detail: &mark.Decision{
+				Attempt:   1,
+				QueueWait: us(100),
+				Nodes:     3,
+				Fit:       2,
+				Filter:    us(20),
+				Score:     us(30),
+				Chosen:    "node-1",
+				Rejected: []mark.Verdict{{
+					Node:   "node-3",
+					Plugin: "TaintToleration",
+					Reason: "node(s) had untolerated taint(s)",
+					Short:  "taint gpu=true:NoSchedule not tolerated",
+				}},
+				RejectedBy: map[string]int{"node(s) had untolerated taint(s)": 1},
+				Scores: []mark.NodeScore{
+					{
+						Node:  "node-1",
+						Total: 312,
+						Plugins: []mark.PluginScore{
+							{Plugin: "TaintToleration", Score: 100, Weight: 3},
+							{Plugin: "NodeResourcesFit", Score: 12, Weight: 1},
+						},
+					},
+					{
+						Node:  "node-2",
+						Total: 287,
+						Plugins: []mark.PluginScore{
+							{Plugin: "TaintToleration", Score: 92, Weight: 3},
+							{Plugin: "NodeResourcesFit", Score: 11, Weight: 1},
+						},
+					},
+				},
 			},
-		}},
-		{Step: mark.StepBind, Component: "scheduler", At: at(2390), Took: us(820), Subject: pod, Detail: &mark.Bind{Node: "node-1"}},
-		api(2400, 800, pod, &mark.Request{Verb: "POST", Resource: "pods", Subresource: "binding", User: "system:kube-scheduler", Code: 201, Revision: 515}),
+		},
+		{
+			Step:      mark.StepBind,
+			Component: "scheduler",
+			At:        at(2390),
+			Took:      us(820),
+			Subject:   pod,
+			Detail:    &mark.Bind{Node: "node-1"},
+		},
+		api(2400, 800, pod, &mark.Request{
+			Verb:        "POST",
+			Resource:    "pods",
+			Subresource: "binding",
+			User:        "system:kube-scheduler",
+			Code:        201,
+			Revision:    515,
+		}),
 		kubelet(mark.StepSeen, 3300, 0, &mark.Seen{Source: "api"}),
 		kubelet(mark.StepVolumes, 3400, 400, &mark.Volumes{Count: 1}),
 		kubelet(mark.StepNetwork, 4000, 2100, &mark.Network{
-			IPs: []string{"10.42.0.7"}, CNI: "podnet",
-			Plugins: []mark.Plugin{{Name: "bridge", Command: "ADD", Took: us(1400)}, {Name: "portmap", Command: "ADD", Took: us(600)}},
+			IPs: []string{"10.42.0.7"},
+			CNI: "podnet",
+			Plugins: []mark.Plugin{
+				{Name: "bridge", Command: "ADD", Took: us(1400)},
+				{Name: "portmap", Command: "ADD", Took: us(600)},
+			},
 		}),
-		kubelet(mark.StepImage, 6200, 0, &mark.Image{Container: "my-container", Image: "keelson.local/hello", Present: true}),
+		kubelet(mark.StepImage, 6200, 0, &mark.Image{
+			Container: "my-container",
+			Image:     "keelson.local/hello",
+			Present:   true,
+		}),
 		kubelet(mark.StepContainerCreated, 6300, 9000, &mark.Container{Name: "my-container"}),
 		kubelet(mark.StepContainerStarted, 15300, 21000, &mark.Container{Name: "my-container"}),
 		kubelet(mark.StepStatus, 41900, 1000, &mark.Status{From: "Pending", To: "Running"}),
 		api(42000, 900, pod, &mark.Request{
-			Verb: "PATCH", Resource: "pods", Subresource: "status", User: "system:node:node-1", Code: 200, Revision: 519, Change: "phase Pending -> Running",
+			Verb:        "PATCH",
+			Resource:    "pods",
+			Subresource: "status",
+			User:        "system:node:node-1",
+			Code:        200,
+			Revision:    519,
+			Change:      "phase Pending -> Running",
 		}),
-		kubelet(mark.StepProbe, 46900, 700, &mark.Probe{Container: "my-container", Kind: "readiness", Action: "http :80/", Success: true, Output: "200"}),
+		kubelet(mark.StepProbe, 46900, 700, &mark.Probe{
+			Container: "my-container",
+			Kind:      "readiness",
+			Action:    "http :80/",
+			Success:   true,
+			Output:    "200",
+		}),
 		kubelet(mark.StepReady, 47600, 500, &mark.Status{From: "Running", To: "Running", Ready: true}),
 	}
 }
@@ -127,7 +260,8 @@ func TestRenderJourney(t *testing.T) {
 	Render(&b, &s, true, 0)
 	golden(t, "journey-color", b.Bytes())
 	if !s.Done || s.ReadyAfter != us(48100) || s.Accounted > s.Total {
-		t.Errorf("done %v, ready after %v, accounted %v of %v; want done, 48.1ms, no more than all", s.Done, s.ReadyAfter, s.Accounted, s.Total)
+		t.Errorf("done %v, ready after %v, accounted %v of %v; want done, 48.1ms, no more than all", s.Done,
+			s.ReadyAfter, s.Accounted, s.Total)
 	}
 }
 
@@ -175,29 +309,76 @@ func TestAccountedIsPartOfTotal(t *testing.T) {
 }
 
 func pending() []mark.Mark {
-	big := mark.Subject{Resource: "pods", Namespace: "default", Name: "big", UID: "big-1"}
+	big := mark.Subject{
+		Resource:  "pods",
+		Namespace: "default",
+		Name:      "big",
+		UID:       "big-1",
+	}
 	marks := []mark.Mark{{
-		Step: mark.StepRequest, Component: "apiserver", At: at(3_999_000), Took: us(900), Subject: big,
-		Detail: &mark.Request{Verb: "POST", Resource: "pods", User: "admin", UserAgent: "kubectl/v1.37.2", Code: 201, Revision: 600, Key: "/registry/pods/default/big"},
+		Step:      mark.StepRequest,
+		Component: "apiserver",
+		At:        at(3_999_000),
+		Took:      us(900),
+		Subject:   big,
+		Detail: &mark.Request{
+			Verb:      "POST",
+			Resource:  "pods",
+			User:      "admin",
+			UserAgent: "kubectl/v1.37.2",
+			Code:      201,
+			Revision:  600,
+			Key:       "/registry/pods/default/big",
+		},
 	}}
 	for try := 1; try <= 3; try++ {
 		begin := try * 4_000_000
 		marks = append(marks,
-			mark.Mark{Step: mark.StepQueued, Component: "scheduler", At: at(begin), Subject: big, Detail: &mark.Queued{Why: []string{"", "PodAdd", "NodeAdd", "AssignedPodDelete"}[try]}},
-			mark.Mark{Step: mark.StepDecision, Component: "scheduler", At: at(begin + 100), Took: us(80), Subject: big, Detail: &mark.Decision{
-				Attempt: try, QueueWait: us(100), Nodes: 3, Waits: "a node or pod changes",
-				Message: "0/3 nodes are available: 1 node(s) had untolerated taint(s), 2 Insufficient memory.",
-				Rejected: []mark.Verdict{
-					{Node: "node-1", Plugin: "NodeResourcesFit", Reason: "Insufficient memory", Short: "memory: asks 4Gi, free 1.2Gi of 3.8Gi"},
-					{
-						Node: "node-2", Plugin: "NodeResourcesFit", Reason: "Insufficient memory", Short: "memory: asks 4Gi, free 2.9Gi of 3.8Gi",
-						Nearest: true, Hint: "fits on node-2 if memory request <= 2.9Gi",
+			mark.Mark{
+				Step:      mark.StepQueued,
+				Component: "scheduler",
+				At:        at(begin),
+				Subject:   big,
+				Detail:    &mark.Queued{Why: []string{"", "PodAdd", "NodeAdd", "AssignedPodDelete"}[try]},
+			},
+			mark.Mark{
+				Step:      mark.StepDecision,
+				Component: "scheduler",
+				At:        at(begin + 100),
+				Took:      us(80),
+				Subject:   big,
+				Detail: &mark.Decision{
+					Attempt:   try,
+					QueueWait: us(100),
+					Nodes:     3,
+					Waits:     "a node or pod changes",
+					Message:   "0/3 nodes are available: 1 node(s) had untolerated taint(s), 2 Insufficient memory.",
+					Rejected: []mark.Verdict{
+						{
+							Node:   "node-1",
+							Plugin: "NodeResourcesFit",
+							Reason: "Insufficient memory",
+							Short:  "memory: asks 4Gi, free 1.2Gi of 3.8Gi",
+						},
+						{
+							Node:    "node-2",
+							Plugin:  "NodeResourcesFit",
+							Reason:  "Insufficient memory",
+							Short:   "memory: asks 4Gi, free 2.9Gi of 3.8Gi",
+							Nearest: true,
+							Hint:    "fits on node-2 if memory request <= 2.9Gi",
+						},
+						{
+							Node:   "node-3",
+							Plugin: "TaintToleration",
+							Reason: "node(s) had untolerated taint(s)",
+							Short:  "taint gpu=true:NoSchedule not tolerated",
+						},
 					},
-					{Node: "node-3", Plugin: "TaintToleration", Reason: "node(s) had untolerated taint(s)", Short: "taint gpu=true:NoSchedule not tolerated"},
+					RejectedBy: map[string]int{"Insufficient memory": 2, "node(s) had untolerated taint(s)": 1},
+					Fixes:      []string{"fits on node-2 if memory request <= 2.9Gi"},
 				},
-				RejectedBy: map[string]int{"Insufficient memory": 2, "node(s) had untolerated taint(s)": 1},
-				Fixes:      []string{"fits on node-2 if memory request <= 2.9Gi"},
-			}})
+			})
 	}
 	return marks
 }
@@ -234,54 +415,174 @@ func TestRenderWhyBound(t *testing.T) {
 // TestWhyAtWidths shows decisions of clusters of several sizes on terminals of three widths.
 func TestWhyAtWidths(t *testing.T) {
 	share := func(raw, score, weight int64) []mark.PluginScore {
-		return []mark.PluginScore{{Plugin: "NodeResourcesFit", Raw: raw, Score: score, Weight: weight}, {Plugin: "InterPodAffinity", Raw: -20, Score: 50, Weight: 2}}
+		return []mark.PluginScore{{
+			Plugin: "NodeResourcesFit",
+			Raw:    raw,
+			Score:  score,
+			Weight: weight,
+		}, {
+			Plugin: "InterPodAffinity",
+			Raw:    -20,
+			Score:  50,
+			Weight: 2,
+		}}
 	}
 	scheduled := &mark.Decision{
-		Attempt: 1, Nodes: 9, Fit: 8, Filter: us(40), PreFilter: us(9), Score: us(90), PreScore: us(20), Chosen: "node-0", Tied: 2,
-		RejectedBy: map[string]int{"Insufficient cpu": 1}, Rejected: []mark.Verdict{{Node: "node-8", Plugin: "NodeResourcesFit", Reason: "Insufficient cpu", Short: "cpu: asks 2, free 1 of 4"}},
+		Attempt:    1,
+		Nodes:      9,
+		Fit:        8,
+		Filter:     us(40),
+		PreFilter:  us(9),
+		Score:      us(90),
+		PreScore:   us(20),
+		Chosen:     "node-0",
+		Tied:       2,
+		RejectedBy: map[string]int{"Insufficient cpu": 1},
+		Rejected: []mark.Verdict{{
+			Node:   "node-8",
+			Plugin: "NodeResourcesFit",
+			Reason: "Insufficient cpu",
+			Short:  "cpu: asks 2, free 1 of 4",
+		}},
 	}
 	for i := range int64(8) {
-		scheduled.Scores = append(scheduled.Scores, mark.NodeScore{Node: fmt.Sprint("node-", i), Total: 190 - i/2, Plugins: share(90-i/2, 90-i/2, 1)})
+		scheduled.Scores = append(scheduled.Scores, mark.NodeScore{
+			Node:    fmt.Sprint("node-", i),
+			Total:   190 - i/2,
+			Plugins: share(90-i/2, 90-i/2, 1),
+		})
 	}
 	judged := &mark.Decision{
-		Attempt: 1, Nodes: 2, Fit: 2, Chosen: "node-0",
+		Attempt: 1,
+		Nodes:   2,
+		Fit:     2,
+		Chosen:  "node-0",
 		Rules: []mark.Rule{
-			{Plugin: "CELPolicy", Policy: "ssd", From: "configuration", Field: "scores[0]", Expression: "node.labels[?'disk'].orValue('') == 'ssd'", Weight: 2},
-			{Plugin: "CELPolicy", Policy: "rank", From: "SchedulingPolicy", Field: "scores[0]", Expression: "int(node.labels['rank'])", Weight: 6},
+			{
+				Plugin:     "CELPolicy",
+				Policy:     "ssd",
+				From:       "configuration",
+				Field:      "scores[0]",
+				Expression: "node.labels[?'disk'].orValue('') == 'ssd'",
+				Weight:     2,
+			},
+			{
+				Plugin:     "CELPolicy",
+				Policy:     "rank",
+				From:       "SchedulingPolicy",
+				Field:      "scores[0]",
+				Expression: "int(node.labels['rank'])",
+				Weight:     6,
+			},
 		},
 	}
 	for i := range int64(2) {
 		judged.Scores = append(judged.Scores, mark.NodeScore{
-			Node: fmt.Sprint("node-", i), Total: 286 - 200*i,
-			Plugins: []mark.PluginScore{{Plugin: "NodeResourcesFit", Raw: 86, Score: 86, Weight: 1}, {Plugin: "CELPolicy", Raw: 100 - 100*i, Score: 100 - 100*i, Weight: 2}},
-			Rules:   []mark.RuleScore{{Raw: float64(100 - 100*i), Score: 100 - 100*i}, {Raw: -0.5 * float64(1-i), Failed: i == 1}},
+			Node:  fmt.Sprint("node-", i),
+			Total: 286 - 200*i,
+			Plugins: []mark.PluginScore{{
+				Plugin: "NodeResourcesFit",
+				Raw:    86,
+				Score:  86,
+				Weight: 1,
+			}, {
+				Plugin: "CELPolicy",
+				Raw:    100 - 100*i,
+				Score:  100 - 100*i,
+				Weight: 2,
+			}},
+			Rules: []mark.RuleScore{
+				{Raw: float64(100 - 100*i), Score: 100 - 100*i},
+				{Raw: -0.5 * float64(1-i), Failed: i == 1},
+			},
 		})
 	}
 	many := &mark.Decision{
-		Attempt: 3, Nodes: 5000, Waits: "a node or pod changes", Filter: us(900), PreFilter: us(9), PostFilter: us(800),
+		Attempt:    3,
+		Nodes:      5000,
+		Waits:      "a node or pod changes",
+		Filter:     us(900),
+		PreFilter:  us(9),
+		PostFilter: us(800),
 		RejectedBy: map[string]int{"Insufficient memory": 4990, "node(s) had untolerated taint(s)": 10},
 		Groups: []mark.Group{
-			{Plugin: "NodeResourcesFit", Reason: "Insufficient memory", Nodes: 4990, Names: []string{"node-0001", "node-0002", "node-0003"}},
-			{Plugin: "TaintToleration", Reason: "node(s) had untolerated taint(s)", Nodes: 10, Names: []string{"gpu-1", "gpu-2", "gpu-3"}},
+			{
+				Plugin: "NodeResourcesFit",
+				Reason: "Insufficient memory",
+				Nodes:  4990,
+				Names:  []string{"node-0001", "node-0002", "node-0003"},
+			},
+			{
+				Plugin: "TaintToleration",
+				Reason: "node(s) had untolerated taint(s)",
+				Nodes:  10,
+				Names:  []string{"gpu-1", "gpu-2", "gpu-3"},
+			},
 		},
-		Rejected: []mark.Verdict{{Node: "node-0007", Plugin: "NodeResourcesFit", Reason: "Insufficient memory", Short: "memory: asks 4Gi, free 2.9Gi of 3.8Gi", Nearest: true, Hint: "x"}, {Node: "node-0009"}},
-		Fixes:    []string{"fits on node-0007 if memory request <= 2.9Gi", "add toleration gpu=true:NoSchedule", "4 nodes free up when job default/nightly-report ends"},
+		Rejected: []mark.Verdict{{
+			Node:    "node-0007",
+			Plugin:  "NodeResourcesFit",
+			Reason:  "Insufficient memory",
+			Short:   "memory: asks 4Gi, free 2.9Gi of 3.8Gi",
+			Nearest: true,
+			Hint:    "x",
+		}, {Node: "node-0009"}},
+		Fixes: []string{
+			"fits on node-0007 if memory request <= 2.9Gi", "add toleration gpu=true:NoSchedule",
+			"4 nodes free up when job default/nightly-report ends",
+		},
 	}
 	preempts := &mark.Decision{
-		Attempt: 1, Nodes: 1, Groups: []mark.Group{{Plugin: "NodeResourcesFit", Reason: "Insufficient cpu", Nodes: 1, Names: []string{"n"}}}, RejectedBy: map[string]int{"Insufficient cpu": 1},
-		Rejected: []mark.Verdict{{Node: "n", Plugin: "NodeResourcesFit", Reason: "Insufficient cpu", Short: "cpu: asks 2, free 0 of 4"}},
+		Attempt: 1,
+		Nodes:   1,
+		Groups: []mark.Group{{
+			Plugin: "NodeResourcesFit",
+			Reason: "Insufficient cpu",
+			Nodes:  1,
+			Names:  []string{"n"},
+		}},
+		RejectedBy: map[string]int{"Insufficient cpu": 1},
+		Rejected: []mark.Verdict{{
+			Node:   "n",
+			Plugin: "NodeResourcesFit",
+			Reason: "Insufficient cpu",
+			Short:  "cpu: asks 2, free 0 of 4",
+		}},
 		Preemption: &mark.Preemption{
-			Node: "n", Victims: []mark.Victim{{Namespace: "shop", Name: "cheap-1", Priority: 5}, {Namespace: "shop", Name: "cheap-2"}}, Count: 3, Reprieved: 2, PDBViolations: 1,
-			Candidates: 4, RunnerUp: "m", Why: "its most important victim has a lower priority",
+			Node: "n",
+			Victims: []mark.Victim{
+				{Namespace: "shop", Name: "cheap-1", Priority: 5},
+				{Namespace: "shop", Name: "cheap-2"},
+			},
+			Count:         3,
+			Reprieved:     2,
+			PDBViolations: 1,
+			Candidates:    4,
+			RunnerUp:      "m",
+			Why:           "its most important victim has a lower priority",
 		},
 	}
 	for name, w := range map[string]*Why{
-		"scheduled": {Node: "node-0", For: us(200), Decision: scheduled, Bind: &mark.Bind{Node: "node-0", Reserve: us(2)}, BindTook: us(800)},
-		"many":      {For: 12 * time.Second, Tries: 3, Next: many.Waits, Decision: many, Brief: true}, "preempts": {Tries: 1, Decision: preempts},
+		"scheduled": {
+			Node:     "node-0",
+			For:      us(200),
+			Decision: scheduled,
+			Bind:     &mark.Bind{Node: "node-0", Reserve: us(2)},
+			BindTook: us(800),
+		},
+		"many": {
+			For:      12 * time.Second,
+			Tries:    3,
+			Next:     many.Waits,
+			Decision: many,
+			Brief:    true,
+		},
+		"preempts": {Tries: 1, Decision: preempts},
 		"policies": {Node: "node-0", For: us(200), Decision: judged},
 	} {
 		for _, width := range []int{60, 80, 120} {
-			w.Namespace, w.Name = "default", "pod"
+			w.Namespace = "default"
+			w.Name = "pod"
 			var b bytes.Buffer
 			RenderWhy(&b, w, false, width)
 			for line := range strings.SplitSeq(b.String(), "\n") {
@@ -297,9 +598,17 @@ func TestWhyAtWidths(t *testing.T) {
 func TestForgetsWhatIsUntouchedForLongest(t *testing.T) {
 	tl := New(Config{Limit: 3})
 	for i := range 5 {
-		tl.Listen(mark.Mark{Step: mark.StepQueued, At: at(i), Subject: mark.Subject{
-			Resource: "pods", Namespace: "default", Name: fmt.Sprint(i), UID: fmt.Sprint("uid-", i),
-		}, Detail: &mark.Queued{}})
+		tl.Listen(mark.Mark{
+			Step: mark.StepQueued,
+			At:   at(i),
+			Subject: mark.Subject{
+				Resource:  "pods",
+				Namespace: "default",
+				Name:      fmt.Sprint(i),
+				UID:       fmt.Sprint("uid-", i),
+			},
+			Detail: &mark.Queued{},
+		})
 	}
 	for i := range 5 {
 		_, err := tl.Story("default", fmt.Sprint(i))
@@ -316,8 +625,11 @@ func TestLongLifeKeepsBothEnds(t *testing.T) {
 	tl := listening(journey())
 	for i := range 1000 {
 		tl.Listen(mark.Mark{
-			Step: mark.StepContainerExited, Component: "kubelet", At: at(1_000_000 + i*1000), Subject: pod,
-			Detail: &mark.Container{Name: "my-container", Restart: i, ExitCode: 1},
+			Step:      mark.StepContainerExited,
+			Component: "kubelet",
+			At:        at(1_000_000 + i*1000),
+			Subject:   pod,
+			Detail:    &mark.Container{Name: "my-container", Restart: i, ExitCode: 1},
 		})
 	}
 	s, err := tl.Story("default", podName)
@@ -327,7 +639,8 @@ func TestLongLifeKeepsBothEnds(t *testing.T) {
 	last := s.Steps[len(s.Steps)-1]
 	end := last.Parts[len(last.Parts)-1].What
 	if s.ReadyAfter != us(48100) || end != "my-container (restart 999) exited with 1" || s.Dropped == 0 {
-		t.Errorf("ready after %v, last %q, dropped %d; want 48.1ms, the last restart, some", s.ReadyAfter, end, s.Dropped)
+		t.Errorf("ready after %v, last %q, dropped %d; want 48.1ms, the last restart, some", s.ReadyAfter, end,
+			s.Dropped)
 	}
 }
 
@@ -335,16 +648,29 @@ func TestNamesakeReplaces(t *testing.T) {
 	tl := listening(journey())
 	again := pod
 	again.UID = "pod-2"
-	tl.Listen(mark.Mark{Step: mark.StepQueued, Component: "scheduler", At: at(9_000_000), Subject: again, Detail: &mark.Queued{}})
+	tl.Listen(mark.Mark{
+		Step:      mark.StepQueued,
+		Component: "scheduler",
+		At:        at(9_000_000),
+		Subject:   again,
+		Detail:    &mark.Queued{},
+	})
 	// The old one's last words come late.
-	tl.Listen(mark.Mark{Step: mark.StepTerminated, Component: "kubelet", At: at(8_000_000), Subject: pod, Detail: &mark.Status{}})
+	tl.Listen(mark.Mark{
+		Step:      mark.StepTerminated,
+		Component: "kubelet",
+		At:        at(8_000_000),
+		Subject:   pod,
+		Detail:    &mark.Status{},
+	})
 	if s, err := tl.Story("default", podName); err != nil || s.UID != "pod-2" {
 		t.Errorf("story of %q, %v; want pod-2", s.UID, err)
 	}
 }
 
 func BenchmarkListen(b *testing.B) {
-	tl, marks := New(Config{}), journey()
+	tl := New(Config{})
+	marks := journey()
 	for i := 0; b.Loop(); i++ {
 		m := marks[i%len(marks)]
 		m.Subject.UID = fmt.Sprint(i / len(marks))
@@ -355,10 +681,21 @@ func BenchmarkListen(b *testing.B) {
 // TestWhyEvicted: what a taint of its node means for a pod is told until it is cancelled.
 func TestWhyEvicted(t *testing.T) {
 	marks := journey()
-	subject := mark.Subject{Resource: "pods", Namespace: "default", Name: podName, UID: podUID(marks)}
+	subject := mark.Subject{
+		Resource:  "pods",
+		Namespace: "default",
+		Name:      podName,
+		UID:       podUID(marks),
+	}
 	now := time.Now()
 	line := func(d *mark.Eviction) string {
-		marks = append(marks, mark.Mark{Step: mark.StepEviction, Component: "controllers", At: now, Subject: subject, Detail: d})
+		marks = append(marks, mark.Mark{
+			Step:      mark.StepEviction,
+			Component: "controllers",
+			At:        now,
+			Subject:   subject,
+			Detail:    d,
+		})
 		w, err := listening(marks).Why("default", podName)
 		if err != nil {
 			t.Fatal(err)
@@ -367,7 +704,12 @@ func TestWhyEvicted(t *testing.T) {
 		RenderWhy(&b, &w, false, 0)
 		return b.String()
 	}
-	got := line(&mark.Eviction{Node: "node-1", Taint: "node.kubernetes.io/unreachable:NoExecute", Tolerated: 300 * time.Second, Deadline: now.Add(3*time.Minute + 200*time.Millisecond)})
+	got := line(&mark.Eviction{
+		Node:      "node-1",
+		Taint:     "node.kubernetes.io/unreachable:NoExecute",
+		Tolerated: 300 * time.Second,
+		Deadline:  now.Add(3*time.Minute + 200*time.Millisecond),
+	})
 	want := "   evicted in 3m0s, at " + now.Add(3*time.Minute+200*time.Millisecond).Local().Format(time.TimeOnly) +
 		": node-1 has the taint node.kubernetes.io/unreachable:NoExecute, which the pod tolerates for 5m0s\n"
 	if !strings.Contains(got, want) {
@@ -387,13 +729,18 @@ func podUID(marks []mark.Mark) string {
 	return ""
 }
 
-// TestStoryFitsTheTerminal: on a terminal no line is wider than it, whatever an error or a stage says; a terminal would break them anywhere.
+// TestStoryFitsTheTerminal: on a terminal no line is wider than it, whatever an error or a stage says; a terminal would
+// break them anywhere.
 func TestStoryFitsTheTerminal(t *testing.T) {
 	long := strings.Repeat("no route to the registry ", 12)
-	s := &Story{Namespace: "default", Name: "a", Steps: []Step{
-		{Who: "apiserver", What: "POST pods", Parts: []Step{{Who: "admission", What: long}}},
-		{Who: "kubelet", What: "image x failed: " + long, Error: "failed"},
-	}}
+	s := &Story{
+		Namespace: "default",
+		Name:      "a",
+		Steps: []Step{
+			{Who: "apiserver", What: "POST pods", Parts: []Step{{Who: "admission", What: long}}},
+			{Who: "kubelet", What: "image x failed: " + long, Error: "failed"},
+		},
+	}
 	for _, width := range []int{60, 80, 120, 200} {
 		var b strings.Builder
 		Render(&b, s, false, width)

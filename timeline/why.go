@@ -29,7 +29,8 @@ type Why struct {
 	Next string `json:"next,omitempty"`
 	// Reason is why no scheduling decision explains the pod's node or its absence; empty: a decision does.
 	Reason string `json:"reason,omitempty"`
-	// NotReady are the reasons why a pod that has a node is not Ready, as its kubelet has reported them; empty: it is, or nothing is known.
+	// NotReady are the reasons why a pod that has a node is not Ready, as its kubelet has reported them; empty: it is,
+	// or nothing is known.
 	NotReady []string `json:"notReady,omitempty"`
 	// BoundBy is the user that wrote pods/binding.
 	BoundBy string `json:"boundBy,omitempty"`
@@ -39,7 +40,8 @@ type Why struct {
 	Gone bool `json:"gone,omitempty"`
 	// PreemptedBy is the pod, namespace/name, for which the scheduler deleted this one.
 	PreemptedBy string `json:"preemptedBy,omitempty"`
-	// Ended is how the pod ended or who ends it, if known: "evicted by ann", "Evicted: The node was low on resource: memory".
+	// Ended is how the pod ended or who ends it, if known: "evicted by ann", "Evicted: The node was low on resource:
+	// memory".
 	Ended string `json:"ended,omitempty"`
 	// Decision is the last attempt; absent: none yet. Brief: only the short form is remembered.
 	Decision *mark.Decision `json:"decision,omitempty"`
@@ -67,7 +69,8 @@ func reason(pod *record, now time.Time) Why {
 	w := Why{Namespace: pod.subject.Namespace, Name: pod.subject.Name, PreemptedBy: pod.leavesFor}
 	until := now
 	marks := pod.marks()
-	w.Partial, w.MadeRoom = creation(marks).IsZero(), madeRoom(marks)
+	w.Partial = creation(marks).IsZero()
+	w.MadeRoom = madeRoom(marks)
 	for _, m := range marks {
 		switch d := m.Detail.(type) {
 		case *mark.Queued:
@@ -78,9 +81,13 @@ func reason(pod *record, now time.Time) Why {
 			if w.Since.IsZero() {
 				w.Since = m.At
 			}
-			w.Decision, w.Tries, w.Next = d, max(d.Attempt, w.Tries+1), d.Waits
+			w.Decision = d
+			w.Tries = max(d.Attempt, w.Tries+1)
+			w.Next = d.Waits
 			if d.Chosen != "" {
-				w.Node, w.Next, until = d.Chosen, "", m.At.Add(m.Took)
+				w.Node = d.Chosen
+				w.Next = ""
+				until = m.At.Add(m.Took)
 			}
 		case *mark.Request:
 			if d.Code < http.StatusBadRequest {
@@ -88,12 +95,16 @@ func reason(pod *record, now time.Time) Why {
 			}
 		case *mark.Bind:
 			if m.Err != "" {
-				w.Node, w.Next, until = "", "its backoff is over", now
+				w.Node = ""
+				w.Next = "its backoff is over"
+				until = now
 			}
 		case *mark.Eviction:
-			w.Eviction, w.Left = d, max(0, d.Deadline.Sub(now))
+			w.Eviction = d
+			w.Left = max(0, d.Deadline.Sub(now))
 			if d.Cancelled {
-				w.Eviction, w.Left = nil, 0
+				w.Eviction = nil
+				w.Left = 0
 			}
 		}
 	}
@@ -147,7 +158,9 @@ func (w *Why) whole(d *decided) {
 	case d == nil || d.about.Attempt != w.Decision.Attempt || d.about.Chosen != w.Decision.Chosen:
 		w.Brief = true
 	default:
-		w.Decision, w.Bind, w.BindTook = d.about, d.bound, d.bind
+		w.Decision = d.about
+		w.Bind = d.bound
+		w.BindTook = d.bind
 	}
 }
 

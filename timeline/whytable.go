@@ -89,8 +89,8 @@ func (t table) eviction(w *Why) {
 	t.text(red, "evicted ", fmt.Sprintf("%s: %s has the taint %s, %s", when, e.Node, e.Taint, tolerated))
 }
 
-// Fold wraps a line between words at width characters if possible, with below as the prefix of further lines. Spaces between words are
-// kept.
+// Fold wraps a line between words at width characters if possible, with below as the prefix of further lines. Spaces
+// between words are kept.
 func Fold(text string, width int, below string) []string {
 	var lines []string
 	line := ""
@@ -104,7 +104,8 @@ func Fold(text string, width int, below string) []string {
 		word, text = word[:end], word[end:]
 		if strings.TrimSpace(line) != "" && utf8.RuneCountInString(line+gap+word) > width {
 			lines = append(lines, line)
-			line, gap = below, ""
+			line = below
+			gap = ""
 		}
 		line += gap + word
 	}
@@ -113,7 +114,8 @@ func Fold(text string, width int, below string) []string {
 
 // text prints words after a label, wrapped.
 func (t table) text(style, label, words string) {
-	line, below := indent+label, indent+strings.Repeat(" ", utf8.RuneCountInString(label))
+	line := indent + label
+	below := indent + strings.Repeat(" ", utf8.RuneCountInString(label))
 	for i, word := range strings.Fields(words) {
 		switch {
 		case i == 0:
@@ -143,7 +145,8 @@ func (t table) scores(d *mark.Decision) {
 		}
 	}
 	rows = append(rows, []string{"total", ""})
-	used, told := 0, 0
+	used := 0
+	told := 0
 	for _, s := range d.Scores {
 		column := scoreColumn(&s, d)
 		wide := 0
@@ -178,7 +181,8 @@ func (t table) scores(d *mark.Decision) {
 		t.text("", "", fmt.Sprintf("%d nodes have the highest total: one of them was picked at random", d.Tied))
 	}
 	t.rules(d)
-	t.text(dim, "", "raw > from 0 to 100 = times the weight; the first node is the chosen one, the next is the runner-up")
+	t.text(dim, "", "raw > from 0 to 100 = times the weight; the first node is the chosen one, the next is the "+
+		"runner-up")
 }
 
 // scoreColumn is a node's column: name, scores by plugin, total.
@@ -192,7 +196,8 @@ func scoreColumn(s *mark.NodeScore, d *mark.Decision) []string {
 		i := slices.IndexFunc(s.Plugins, func(o mark.PluginScore) bool { return o.Plugin == pl.Plugin })
 		cell := ""
 		if i >= 0 {
-			cell = fmt.Sprintf("%d > %d = %d", s.Plugins[i].Raw, s.Plugins[i].Score, s.Plugins[i].Score*s.Plugins[i].Weight)
+			cell = fmt.Sprintf("%d > %d = %d", s.Plugins[i].Raw, s.Plugins[i].Score,
+				s.Plugins[i].Score*s.Plugins[i].Weight)
 		}
 		column = append(column, cell)
 		for i := range d.Rules {
@@ -238,7 +243,8 @@ func (t table) aligned(rows [][]string) {
 	}
 }
 
-// refusals prints for each node the first plugin that rejected it and what is missing; for many nodes in groups, with the nearest one.
+// refusals prints for each node the first plugin that rejected it and what is missing; for many nodes in groups, with
+// the nearest one.
 func (t table) refusals(d *mark.Decision) {
 	var rows [][]string
 	grouped := len(d.Groups) > 0 && (len(d.Rejected) > mostNamed || len(d.Rejected) < d.Nodes-d.Fit)

@@ -18,7 +18,14 @@ import (
 
 func names(k, resource, singular string) kind.Names {
 	gv := admissionv1.SchemeGroupVersion
-	return kind.Names{Group: gv.Group, Version: gv.Version, Kind: k, Resource: resource, Singular: singular, Categories: []string{"api-extensions"}}
+	return kind.Names{
+		Group:      gv.Group,
+		Version:    gv.Version,
+		Kind:       k,
+		Resource:   resource,
+		Singular:   singular,
+		Categories: []string{"api-extensions"},
+	}
 }
 
 // The defaults that webhooks and policies share.

@@ -21,8 +21,8 @@ import (
 
 const maxConditions = 64
 
-// expressions compiles the expressions of one object. An expression that is stored already may go on using what has since been
-// taken from new ones.
+// expressions compiles the expressions of one object. An expression that is stored already may go on using what has
+// since been taken from new ones.
 type expressions struct {
 	params bool     // the object has parameters
 	stored []string // expressions that were there before
@@ -53,7 +53,9 @@ func (x *expressions) environment(text string) environment.Type {
 }
 
 // check compiles text, which stands at child, unless it is blank; shown is the value to print in an error.
-func (x *expressions) check(l *check.List, child, text, shown string, may plugincel.OptionalVariableDeclarations, types ...*cel.Type) {
+func (x *expressions) check(
+	l *check.List, child, text, shown string, may plugincel.OptionalVariableDeclarations, types ...*cel.Type,
+) {
 	if strings.TrimSpace(text) == "" {
 		return
 	}
@@ -108,18 +110,22 @@ var (
 	identifier = regexp.MustCompile(`^[_a-zA-Z][_a-zA-Z0-9]*$`)
 	// reserved are the words that the expression language keeps for itself.
 	reserved = []string{
-		"true", "false", "null", "in", "as", "break", "const", "continue", "else", "for", "function", "if", "import", "let",
+		"true", "false", "null", "in", "as", "break", "const", "continue", "else", "for", "function", "if", "import",
+		"let",
 		"loop", "package", "namespace", "return", "var", "void", "while",
 	}
 )
 
 // validateVariables checks the variables and makes them known to the expressions that x checks next.
-func validateVariables(l *check.List, variables []admissionv1.Variable, x *expressions, may plugincel.OptionalVariableDeclarations) {
+func validateVariables(
+	l *check.List, variables []admissionv1.Variable, x *expressions, may plugincel.OptionalVariableDeclarations,
+) {
 	if len(variables) == 0 {
 		return
 	}
 	var err error
-	if x.composed, err = plugincel.NewCompositedCompiler(environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion())); err != nil {
+	if x.composed, err = plugincel.NewCompositedCompiler(
+		environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion())); err != nil {
 		l.Add(field.InternalError(l.Path("variables"), fmt.Errorf("make an environment: %w", err)))
 		return
 	}
@@ -136,6 +142,7 @@ func validateVariables(l *check.List, variables []admissionv1.Variable, x *expre
 			return
 		}
 		s := source{name: v.Name, text: v.Expression, types: []*cel.Type{cel.AnyType, cel.DynType}}
-		report(l, "expression", v.Expression, x.composed.CompileAndStoreVariable(s, may, x.environment(v.Expression)).Error)
+		report(l, "expression", v.Expression,
+			x.composed.CompileAndStoreVariable(s, may, x.environment(v.Expression)).Error)
 	})
 }

@@ -37,18 +37,30 @@ func MutatingAdmissionPolicy() *kind.Kind {
 				p.Generation++
 			}
 		},
-		Validate:              func(p *policy) field.ErrorList { return append(validateMutating(p, nil), validateReserved(p)...) },
+		Validate: func(p *policy) field.ErrorList {
+			return append(validateMutating(p, nil), validateReserved(p)...)
+		},
 		Warnings:              warnReserved[*policy],
 		NoUnconditionalUpdate: true,
 		ValidateUpdate:        validateMutating,
 		Columns: []metav1.TableColumnDefinition{
 			kind.NameColumn,
-			{Name: "Mutations", Type: "integer", Description: "Mutation indicates the number of mutations rules defined in this configuration"},
-			{Name: "ParamKind", Type: "string", Description: "ParamKind specifies the kind of resources used to parameterize this policy"},
+			{
+				Name:        "Mutations",
+				Type:        "integer",
+				Description: "Mutation indicates the number of mutations rules defined in this configuration",
+			},
+			{
+				Name:        "ParamKind",
+				Type:        "string",
+				Description: "ParamKind specifies the kind of resources used to parameterize this policy",
+			},
 			kind.AgeColumn,
 		},
 		Row: func(p *policy) []any {
-			return []any{p.Name, int64(len(p.Spec.Mutations)), paramKind(p.Spec.ParamKind), kind.Age(p.CreationTimestamp)}
+			return []any{
+				p.Name, int64(len(p.Spec.Mutations)), paramKind(p.Spec.ParamKind), kind.Age(p.CreationTimestamp),
+			}
 		},
 	}.Erase()
 }
@@ -67,7 +79,8 @@ func validateMutating(p, old *admissionv1.MutatingAdmissionPolicy) field.ErrorLi
 		same := false
 		if old != nil {
 			x.stored = mutatingExpressions(&old.Spec)
-			same = equality.Semantic.DeepEqual(s.ParamKind, old.Spec.ParamKind) && equality.Semantic.DeepEqual(s.MatchConditions, old.Spec.MatchConditions)
+			same = equality.Semantic.DeepEqual(s.ParamKind, old.Spec.ParamKind) &&
+				equality.Semantic.DeepEqual(s.MatchConditions, old.Spec.MatchConditions)
 		}
 		if !same {
 			validateConditions(l, s.MatchConditions, x)
@@ -82,7 +95,9 @@ func validateMutating(p, old *admissionv1.MutatingAdmissionPolicy) field.ErrorLi
 }
 
 // changing are the operations whose objects can be changed; Kubernetes counts connections among them.
-var changing = []admissionv1.OperationType{admissionv1.OperationAll, admissionv1.Connect, admissionv1.Create, admissionv1.Update}
+var changing = []admissionv1.OperationType{
+	admissionv1.OperationAll, admissionv1.Connect, admissionv1.Create, admissionv1.Update,
+}
 
 // validateChanging: what is deleted cannot be changed. The path that is reported is Kubernetes'.
 func validateChanging(l *check.List, child string, rules []admissionv1.NamedRuleWithOperations) {
@@ -130,13 +145,16 @@ func validateMutation(l *check.List, m *admissionv1.Mutation, x *expressions) {
 	}
 	switch m.PatchType {
 	case admissionv1.PatchTypeApplyConfiguration, admissionv1.PatchTypeJSONPatch:
-		apply, patch := m.ApplyConfiguration, m.JSONPatch
+		apply := m.ApplyConfiguration
+		patch := m.JSONPatch
 		parts := []func(){
 			func() {
-				expression("applyConfiguration", apply != nil, kind.Value(apply).Expression, admissionv1.PatchTypeApplyConfiguration, cel.ObjectType("Object"))
+				expression("applyConfiguration", apply != nil, kind.Value(apply).Expression,
+					admissionv1.PatchTypeApplyConfiguration, cel.ObjectType("Object"))
 			},
 			func() {
-				expression("jsonPatch", patch != nil, kind.Value(patch).Expression, admissionv1.PatchTypeJSONPatch, cel.ListType(cel.ObjectType("JSONPatch")))
+				expression("jsonPatch", patch != nil, kind.Value(patch).Expression, admissionv1.PatchTypeJSONPatch,
+					cel.ListType(cel.ObjectType("JSONPatch")))
 			},
 		}
 		if m.PatchType == admissionv1.PatchTypeJSONPatch { // what must be there comes before what must not
@@ -146,7 +164,8 @@ func validateMutation(l *check.List, m *admissionv1.Mutation, x *expressions) {
 			part()
 		}
 	default:
-		check.OneOf(l, "patchType", m.PatchType, admissionv1.PatchTypeApplyConfiguration, admissionv1.PatchTypeJSONPatch)
+		check.OneOf(l, "patchType", m.PatchType, admissionv1.PatchTypeApplyConfiguration,
+			admissionv1.PatchTypeJSONPatch)
 	}
 }
 
@@ -166,7 +185,8 @@ func MutatingAdmissionPolicyBinding() *kind.Kind {
 		})
 	}
 	return kind.Spec[*binding]{
-		Names:         names("MutatingAdmissionPolicyBinding", "mutatingadmissionpolicybindings", "mutatingadmissionpolicybinding"),
+		Names: names("MutatingAdmissionPolicyBinding", "mutatingadmissionpolicybindings",
+			"mutatingadmissionpolicybinding"),
 		New:           func() *binding { return &binding{} },
 		NewList:       func() runtime.Object { return &admissionv1.MutatingAdmissionPolicyBindingList{} },
 		Default:       func(b *binding) { defaultMatch(b.Spec.MatchResources) },

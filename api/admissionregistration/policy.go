@@ -39,25 +39,41 @@ func ValidatingAdmissionPolicy() *kind.Kind {
 			kind.Fill(&p.Spec.FailurePolicy, admissionv1.Fail)
 			defaultMatch(p.Spec.MatchConstraints)
 		},
-		PrepareCreate: func(p *policy) { p.Generation, p.Status = 1, admissionv1.ValidatingAdmissionPolicyStatus{} },
+		PrepareCreate: func(p *policy) {
+			p.Generation = 1
+			p.Status = admissionv1.ValidatingAdmissionPolicyStatus{}
+		},
 		PrepareUpdate: func(p, old *policy) {
-			p.Status, p.Generation = old.Status, old.Generation
+			p.Status = old.Status
+			p.Generation = old.Generation
 			if !equality.Semantic.DeepEqual(p.Spec, old.Spec) {
 				p.Generation++
 			}
 		},
-		Validate:              func(p *policy) field.ErrorList { return append(validatePolicy(p, nil), validateReserved(p)...) },
+		Validate: func(p *policy) field.ErrorList {
+			return append(validatePolicy(p, nil), validateReserved(p)...)
+		},
 		Warnings:              warnReserved[*policy],
 		NoUnconditionalUpdate: true,
 		ValidateUpdate:        validatePolicy,
 		Columns: []metav1.TableColumnDefinition{
 			kind.NameColumn,
-			{Name: "Validations", Type: "integer", Description: "Validations indicates the number of validation rules defined in this configuration"},
-			{Name: "ParamKind", Type: "string", Description: "ParamKind specifies the kind of resources used to parameterize this policy"},
+			{
+				Name:        "Validations",
+				Type:        "integer",
+				Description: "Validations indicates the number of validation rules defined in this configuration",
+			},
+			{
+				Name:        "ParamKind",
+				Type:        "string",
+				Description: "ParamKind specifies the kind of resources used to parameterize this policy",
+			},
 			kind.AgeColumn,
 		},
 		Row: func(p *policy) []any {
-			return []any{p.Name, int64(len(p.Spec.Validations)), paramKind(p.Spec.ParamKind), kind.Age(p.CreationTimestamp)}
+			return []any{
+				p.Name, int64(len(p.Spec.Validations)), paramKind(p.Spec.ParamKind), kind.Age(p.CreationTimestamp),
+			}
 		},
 		Status: &kind.Sub[*policy]{
 			PrepareUpdate: func(p, old *policy) {
@@ -87,7 +103,8 @@ func validatePolicy(p, old *admissionv1.ValidatingAdmissionPolicy) field.ErrorLi
 		same := false
 		if old != nil {
 			x.stored = policyExpressions(&old.Spec)
-			same = equality.Semantic.DeepEqual(s.ParamKind, old.Spec.ParamKind) && equality.Semantic.DeepEqual(s.MatchConditions, old.Spec.MatchConditions)
+			same = equality.Semantic.DeepEqual(s.ParamKind, old.Spec.ParamKind) &&
+				equality.Semantic.DeepEqual(s.MatchConditions, old.Spec.MatchConditions)
 		}
 		if !same {
 			validateConditions(l, s.MatchConditions, x)
@@ -99,7 +116,9 @@ func validatePolicy(p, old *admissionv1.ValidatingAdmissionPolicy) field.ErrorLi
 			l.Required("auditAnnotations", none)
 			return
 		}
-		check.Each(l, "validations", s.Validations, func(_ int, v *admissionv1.Validation) { validateValidation(l, v, &x) })
+		check.Each(l, "validations", s.Validations, func(_ int, v *admissionv1.Validation) {
+			validateValidation(l, v, &x)
+		})
 		validateAnnotations(l, p.Name, s.AuditAnnotations, &x)
 	})
 }
@@ -185,7 +204,8 @@ func validateValidation(l *check.List, v *admissionv1.Validation, x *expressions
 		l.Required("expression", "expression is not specified")
 	}
 	x.check(l, "expression", v.Expression, v.Expression, everything, cel.BoolType)
-	x.check(l, "messageExpression", v.MessageExpression, v.MessageExpression, plugincel.OptionalVariableDeclarations{}, cel.StringType)
+	x.check(l, "messageExpression", v.MessageExpression, v.MessageExpression, plugincel.OptionalVariableDeclarations{},
+		cel.StringType)
 	if v.MessageExpression != "" && strings.TrimSpace(v.MessageExpression) == "" {
 		l.Invalid("messageExpression", v.MessageExpression, "must be non-empty if specified")
 	}
@@ -195,7 +215,8 @@ func validateValidation(l *check.List, v *admissionv1.Validation, x *expressions
 	case strings.ContainsAny(message, "\n\r"):
 		l.Invalid("message", v.Message, "must not contain line breaks")
 	}
-	check.Pointer(l, "reason", v.Reason, metav1.StatusReasonForbidden, metav1.StatusReasonInvalid, metav1.StatusReasonRequestEntityTooLarge)
+	check.Pointer(l, "reason", v.Reason, metav1.StatusReasonForbidden, metav1.StatusReasonInvalid,
+		metav1.StatusReasonRequestEntityTooLarge)
 }
 
 func validateAnnotations(l *check.List, policy string, list []admissionv1.AuditAnnotation, x *expressions) {
@@ -216,7 +237,8 @@ func validateAnnotations(l *check.List, policy string, list []admissionv1.AuditA
 		case n > maxAnnotationExpression:
 			l.Required("valueExpression", fmt.Sprintf("must not exceed %d bytes in length", maxAnnotationExpression))
 		default:
-			x.check(l, "valueExpression", strings.TrimSpace(a.ValueExpression), a.ValueExpression, everything, cel.StringType, cel.NullType)
+			x.check(l, "valueExpression", strings.TrimSpace(a.ValueExpression), a.ValueExpression, everything,
+				cel.StringType, cel.NullType)
 		}
 		if !seen.Add(a.Key) {
 			l.Duplicate("key", a.Key)
@@ -228,7 +250,9 @@ func validatePolicyStatus(s *admissionv1.ValidatingAdmissionPolicyStatus) field.
 	l := check.At(field.NewPath("status"))
 	if s.TypeChecking != nil {
 		l.In("typeChecking")
-		check.Each(l, "expressionWarnings", s.TypeChecking.ExpressionWarnings, func(_ int, w *admissionv1.ExpressionWarning) {
+		check.Each(l, "expressionWarnings", s.TypeChecking.ExpressionWarnings, func(
+			_ int, w *admissionv1.ExpressionWarning,
+		) {
 			if w.Warning == "" {
 				l.Required("warning", "")
 			}
@@ -246,7 +270,8 @@ func validatePolicyStatus(s *admissionv1.ValidatingAdmissionPolicyStatus) field.
 func ValidatingAdmissionPolicyBinding() *kind.Kind {
 	type binding = admissionv1.ValidatingAdmissionPolicyBinding
 	return kind.Spec[*binding]{
-		Names:         names("ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings", "validatingadmissionpolicybinding"),
+		Names: names("ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings",
+			"validatingadmissionpolicybinding"),
 		New:           func() *binding { return &binding{} },
 		NewList:       func() runtime.Object { return &admissionv1.ValidatingAdmissionPolicyBindingList{} },
 		Default:       func(b *binding) { defaultMatch(b.Spec.MatchResources) },
@@ -257,7 +282,9 @@ func ValidatingAdmissionPolicyBinding() *kind.Kind {
 				b.Generation++
 			}
 		},
-		Validate:              func(b *binding) field.ErrorList { return append(validateBinding(b), validateReserved(b)...) },
+		Validate: func(b *binding) field.ErrorList {
+			return append(validateBinding(b), validateReserved(b)...)
+		},
 		Warnings:              warnReserved[*binding],
 		NoUnconditionalUpdate: true,
 		ValidateUpdate:        func(b, _ *binding) field.ErrorList { return validateBinding(b) },
@@ -270,8 +297,16 @@ func ValidatingAdmissionPolicyBinding() *kind.Kind {
 
 var bindingColumns = []metav1.TableColumnDefinition{
 	kind.NameColumn,
-	{Name: "PolicyName", Type: "string", Description: "PolicyName indicates the policy definition which the policy binding binded to"},
-	{Name: "ParamRef", Type: "string", Description: "ParamRef indicates the param resource which sets the configuration param"},
+	{
+		Name:        "PolicyName",
+		Type:        "string",
+		Description: "PolicyName indicates the policy definition which the policy binding binded to",
+	},
+	{
+		Name:        "ParamRef",
+		Type:        "string",
+		Description: "ParamRef indicates the param resource which sets the configuration param",
+	},
 	kind.AgeColumn,
 }
 
@@ -336,7 +371,8 @@ func validateParamRef(l *check.List, p *admissionv1.ParamRef) {
 		l.Required("parameterNotFoundAction", "")
 		return
 	}
-	check.Pointer(l, "parameterNotFoundAction", p.ParameterNotFoundAction, admissionv1.DenyAction, admissionv1.AllowAction)
+	check.Pointer(l, "parameterNotFoundAction", p.ParameterNotFoundAction, admissionv1.DenyAction,
+		admissionv1.AllowAction)
 }
 
 var actions = []admissionv1.ValidationAction{admissionv1.Audit, admissionv1.Deny, admissionv1.Warn}
@@ -353,7 +389,8 @@ func validateActions(l *check.List, list []admissionv1.ValidationAction) {
 		}
 	})
 	if seen.Has(string(admissionv1.Deny)) && seen.Has(string(admissionv1.Warn)) {
-		l.Invalid(child, list, "must not contain both Deny and Warn (repeating the same validation failure information in the API response and headers serves no purpose)")
+		l.Invalid(child, list, "must not contain both Deny and Warn (repeating the same validation failure "+
+			"information in the API response and headers serves no purpose)")
 	}
 	if len(list) == 0 {
 		l.Missing(child)

@@ -16,13 +16,16 @@ import (
 // staticSuffix ends the names of what Kubernetes reads from files on the server; none such can be made through the API.
 const staticSuffix = ".static.k8s.io"
 
-const reservedName = "names ending with %q are reserved for static manifest-based configurations and cannot be managed via the API"
+const reservedName = "names ending with %q are reserved for static manifest-based configurations and cannot be " +
+	"managed via the API"
 
 func validateReserved(obj metav1.Object) field.ErrorList {
 	if !strings.HasSuffix(obj.GetName(), staticSuffix) {
 		return nil
 	}
-	return field.ErrorList{field.Invalid(field.NewPath("metadata", "name"), obj.GetName(), fmt.Sprintf(reservedName, staticSuffix))}
+	return field.ErrorList{
+		field.Invalid(field.NewPath("metadata", "name"), obj.GetName(), fmt.Sprintf(reservedName, staticSuffix)),
+	}
 }
 
 // warnReserved is for objects that had their names before these were reserved.
@@ -50,7 +53,8 @@ func warnUnseen(hooks []admissionv1.MutatingWebhook) []string {
 		for j := range hooks[i].Rules {
 			path := field.NewPath("webhooks").Index(i).Child("rules").Index(j)
 			for _, gr := range namedUnseen(&hooks[i].Rules[j].Rule) {
-				out = append(out, fmt.Sprintf("%s: %s is excluded from admission webhooks; this rule will have no effect", path, gr))
+				out = append(out,
+					fmt.Sprintf("%s: %s is excluded from admission webhooks; this rule will have no effect", path, gr))
 			}
 		}
 	}
@@ -64,7 +68,8 @@ func namedUnseen(r *admissionv1.Rule) []schema.GroupResource {
 	var out []schema.GroupResource
 	for _, group := range r.APIGroups {
 		for _, resource := range r.Resources {
-			if gr := (schema.GroupResource{Group: group, Resource: resource}); slices.Contains(unseen, gr) && !slices.Contains(out, gr) {
+			if gr := (schema.GroupResource{Group: group, Resource: resource}); slices.Contains(unseen, gr) &&
+				!slices.Contains(out, gr) {
 				out = append(out, gr)
 			}
 		}

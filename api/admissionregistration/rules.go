@@ -17,9 +17,13 @@ import (
 var (
 	failurePolicies = []admissionv1.FailurePolicyType{admissionv1.Fail, admissionv1.Ignore}
 	matchPolicies   = []admissionv1.MatchPolicyType{admissionv1.Equivalent, admissionv1.Exact}
-	reinvocations   = []admissionv1.ReinvocationPolicyType{admissionv1.IfNeededReinvocationPolicy, admissionv1.NeverReinvocationPolicy}
-	scopes          = []admissionv1.ScopeType{admissionv1.AllScopes, admissionv1.ClusterScope, admissionv1.NamespacedScope}
-	operations      = []admissionv1.OperationType{
+	reinvocations   = []admissionv1.ReinvocationPolicyType{
+		admissionv1.IfNeededReinvocationPolicy, admissionv1.NeverReinvocationPolicy,
+	}
+	scopes = []admissionv1.ScopeType{
+		admissionv1.AllScopes, admissionv1.ClusterScope, admissionv1.NamespacedScope,
+	}
+	operations = []admissionv1.OperationType{
 		admissionv1.OperationAll, admissionv1.Connect, admissionv1.Create, admissionv1.Delete, admissionv1.Update,
 	}
 )

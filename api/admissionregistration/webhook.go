@@ -21,7 +21,11 @@ import (
 
 var webhookColumns = []metav1.TableColumnDefinition{
 	kind.NameColumn,
-	{Name: "Webhooks", Type: "integer", Description: "Webhooks indicates the number of webhooks registered in this configuration"},
+	{
+		Name:        "Webhooks",
+		Type:        "integer",
+		Description: "Webhooks indicates the number of webhooks registered in this configuration",
+	},
 	kind.AgeColumn,
 }
 
@@ -29,7 +33,8 @@ var webhookColumns = []metav1.TableColumnDefinition{
 func ValidatingWebhookConfiguration() *kind.Kind {
 	type config = admissionv1.ValidatingWebhookConfiguration
 	return kind.Spec[*config]{
-		Names:   names("ValidatingWebhookConfiguration", "validatingwebhookconfigurations", "validatingwebhookconfiguration"),
+		Names: names("ValidatingWebhookConfiguration", "validatingwebhookconfigurations",
+			"validatingwebhookconfiguration"),
 		New:     func() *config { return &config{} },
 		NewList: func() runtime.Object { return &admissionv1.ValidatingWebhookConfigurationList{} },
 		Default: func(c *config) {
@@ -37,8 +42,11 @@ func ValidatingWebhookConfiguration() *kind.Kind {
 				w := &c.Webhooks[i]
 				m := fromValidating(w)
 				defaultWebhook(&m)
-				w.FailurePolicy, w.MatchPolicy, w.TimeoutSeconds = m.FailurePolicy, m.MatchPolicy, m.TimeoutSeconds
-				w.NamespaceSelector, w.ObjectSelector = m.NamespaceSelector, m.ObjectSelector
+				w.FailurePolicy = m.FailurePolicy
+				w.MatchPolicy = m.MatchPolicy
+				w.TimeoutSeconds = m.TimeoutSeconds
+				w.NamespaceSelector = m.NamespaceSelector
+				w.ObjectSelector = m.ObjectSelector
 				defaultClient(&w.ClientConfig)
 				defaultRules(w.Rules)
 			}
@@ -53,14 +61,18 @@ func ValidatingWebhookConfiguration() *kind.Kind {
 		Validate: func(c *config) field.ErrorList {
 			return append(validateWebhooks(allValidating(c), nil), validateReserved(c)...)
 		},
-		Warnings: func(c, old *config) []string { return append(warnReserved(c, old), warnUnseen(allValidating(c))...) },
+		Warnings: func(c, old *config) []string {
+			return append(warnReserved(c, old), warnUnseen(allValidating(c))...)
+		},
 		ValidateUpdate: func(c, old *config) field.ErrorList {
 			before := allValidating(old)
 			return validateWebhooks(allValidating(c), before)
 		},
 		NoUnconditionalUpdate: true,
 		Columns:               webhookColumns,
-		Row:                   func(c *config) []any { return []any{c.Name, int64(len(c.Webhooks)), kind.Age(c.CreationTimestamp)} },
+		Row: func(c *config) []any {
+			return []any{c.Name, int64(len(c.Webhooks)), kind.Age(c.CreationTimestamp)}
+		},
 	}.Erase()
 }
 
@@ -96,16 +108,26 @@ func MutatingWebhookConfiguration() *kind.Kind {
 		},
 		NoUnconditionalUpdate: true,
 		Columns:               webhookColumns,
-		Row:                   func(c *config) []any { return []any{c.Name, int64(len(c.Webhooks)), kind.Age(c.CreationTimestamp)} },
+		Row: func(c *config) []any {
+			return []any{c.Name, int64(len(c.Webhooks)), kind.Age(c.CreationTimestamp)}
+		},
 	}.Erase()
 }
 
 // fromValidating is w as the larger of the two types, which has one field more; rules are written once.
 func fromValidating(w *admissionv1.ValidatingWebhook) admissionv1.MutatingWebhook {
 	return admissionv1.MutatingWebhook{
-		Name: w.Name, ClientConfig: w.ClientConfig, Rules: w.Rules, FailurePolicy: w.FailurePolicy, MatchPolicy: w.MatchPolicy,
-		NamespaceSelector: w.NamespaceSelector, ObjectSelector: w.ObjectSelector, SideEffects: w.SideEffects,
-		TimeoutSeconds: w.TimeoutSeconds, AdmissionReviewVersions: w.AdmissionReviewVersions, MatchConditions: w.MatchConditions,
+		Name:                    w.Name,
+		ClientConfig:            w.ClientConfig,
+		Rules:                   w.Rules,
+		FailurePolicy:           w.FailurePolicy,
+		MatchPolicy:             w.MatchPolicy,
+		NamespaceSelector:       w.NamespaceSelector,
+		ObjectSelector:          w.ObjectSelector,
+		SideEffects:             w.SideEffects,
+		TimeoutSeconds:          w.TimeoutSeconds,
+		AdmissionReviewVersions: w.AdmissionReviewVersions,
+		MatchConditions:         w.MatchConditions,
 	}
 }
 
@@ -153,7 +175,8 @@ func lenienceOf(hooks, old []admissionv1.MutatingWebhook) lenience {
 var (
 	harmless = []admissionv1.SideEffectClass{admissionv1.SideEffectClassNone, admissionv1.SideEffectClassNoneOnDryRun}
 	effects  = []admissionv1.SideEffectClass{
-		admissionv1.SideEffectClassNone, admissionv1.SideEffectClassNoneOnDryRun, admissionv1.SideEffectClassSome, admissionv1.SideEffectClassUnknown,
+		admissionv1.SideEffectClassNone, admissionv1.SideEffectClassNoneOnDryRun, admissionv1.SideEffectClassSome,
+		admissionv1.SideEffectClassUnknown,
 	}
 	// reviewVersions are the versions of AdmissionReview that a webhook must be able to speak one of.
 	reviewVersions = []string{"v1", "v1beta1"}

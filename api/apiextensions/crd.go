@@ -29,8 +29,13 @@ func CustomResourceDefinition() *kind.Kind {
 	gv := v1.SchemeGroupVersion
 	return kind.Spec[*v1.CustomResourceDefinition]{
 		Names: kind.Names{
-			Group: gv.Group, Version: gv.Version, Kind: "CustomResourceDefinition", Resource: "customresourcedefinitions",
-			Singular: "customresourcedefinition", ShortNames: []string{"crd", "crds"}, Categories: []string{"api-extensions"},
+			Group:      gv.Group,
+			Version:    gv.Version,
+			Kind:       "CustomResourceDefinition",
+			Resource:   "customresourcedefinitions",
+			Singular:   "customresourcedefinition",
+			ShortNames: []string{"crd", "crds"},
+			Categories: []string{"api-extensions"},
 		},
 		New:           func() *v1.CustomResourceDefinition { return &v1.CustomResourceDefinition{} },
 		NewList:       func() runtime.Object { return &v1.CustomResourceDefinitionList{} },
@@ -60,8 +65,14 @@ func CustomResourceDefinition() *kind.Kind {
 			{Name: "Scope", Type: "string", Description: "Whether the objects are of the cluster or of a namespace."},
 			{Name: "Versions", Type: "string", Description: "The versions that are served."},
 			{Name: "Created At", Type: "date", Description: metav1.ObjectMeta{}.SwaggerDoc()["creationTimestamp"]},
-			kind.Wide("Group", "The group of the kind."), kind.Wide("Kind", "The name of the kind."), kind.Wide("ShortNames", "Short names of the resource."),
-			{Name: "Established", Type: "boolean", Priority: 1, Description: "Whether the resource is there."},
+			kind.Wide("Group", "The group of the kind."), kind.Wide("Kind", "The name of the kind."),
+			kind.Wide("ShortNames", "Short names of the resource."),
+			{
+				Name:        "Established",
+				Type:        "boolean",
+				Priority:    1,
+				Description: "Whether the resource is there.",
+			},
 		},
 		Row:                   row,
 		NoUnconditionalUpdate: true,
@@ -69,7 +80,9 @@ func CustomResourceDefinition() *kind.Kind {
 		Status: &kind.Sub[*v1.CustomResourceDefinition]{
 			PrepareUpdate: func(obj, old *v1.CustomResourceDefinition) {
 				obj.Spec = old.Spec
-				obj.Labels, obj.Annotations, obj.OwnerReferences = old.Labels, old.Annotations, old.OwnerReferences
+				obj.Labels = old.Labels
+				obj.Annotations = old.Annotations
+				obj.OwnerReferences = old.OwnerReferences
 			},
 			ValidateUpdate: func(obj, old *v1.CustomResourceDefinition) field.ErrorList {
 				in, before, err := bothInternal(obj, old)
@@ -82,7 +95,8 @@ func CustomResourceDefinition() *kind.Kind {
 	}.Erase()
 }
 
-// Terminate notes on a definition whose deletion begins that its objects go first; the finalizer holds it until they have.
+// Terminate notes on a definition whose deletion begins that its objects go first; the finalizer holds it until they
+// have.
 func Terminate(obj kind.Object) {
 	crd, ok := obj.(*v1.CustomResourceDefinition)
 	if !ok || slices.Contains(crd.Finalizers, v1.CustomResourceCleanupFinalizer) {
@@ -90,12 +104,15 @@ func Terminate(obj kind.Object) {
 	}
 	crd.Finalizers = append(crd.Finalizers, v1.CustomResourceCleanupFinalizer)
 	SetCondition(crd, v1.CustomResourceDefinitionCondition{
-		Type: v1.Terminating, Status: v1.ConditionTrue, Reason: "InstanceDeletionPending",
+		Type:    v1.Terminating,
+		Status:  v1.ConditionTrue,
+		Reason:  "InstanceDeletionPending",
 		Message: "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon",
 	})
 }
 
-// Held tells of a definition that is about to be deleted that its objects still hold it: always, when its deletion begins.
+// Held tells of a definition that is about to be deleted that its objects still hold it: always, when its deletion
+// begins.
 func Held(obj kind.Object) bool { return obj.GetDeletionTimestamp() == nil }
 
 // SetCondition sets c on crd; its time changes only with its status.
@@ -116,8 +133,12 @@ func SetCondition(crd *v1.CustomResourceDefinition, c v1.CustomResourceDefinitio
 }
 
 // Condition returns crd's condition of type t, or nil.
-func Condition(crd *v1.CustomResourceDefinition, t v1.CustomResourceDefinitionConditionType) *v1.CustomResourceDefinitionCondition {
-	i := slices.IndexFunc(crd.Status.Conditions, func(c v1.CustomResourceDefinitionCondition) bool { return c.Type == t })
+func Condition(
+	crd *v1.CustomResourceDefinition, t v1.CustomResourceDefinitionConditionType,
+) *v1.CustomResourceDefinitionCondition {
+	i := slices.IndexFunc(crd.Status.Conditions, func(c v1.CustomResourceDefinitionCondition) bool {
+		return c.Type == t
+	})
 	if i < 0 {
 		return nil
 	}
@@ -157,10 +178,12 @@ func noteStored(crd *v1.CustomResourceDefinition) {
 	}
 }
 
-// toInternal turns crd into the form that the validation library reads. crd stays as it is, though the two may share parts.
+// toInternal turns crd into the form that the validation library reads. crd stays as it is, though the two may share
+// parts.
 func toInternal(crd *v1.CustomResourceDefinition) (*internal.CustomResourceDefinition, error) {
 	out := &internal.CustomResourceDefinition{}
-	if err := v1.Convert_v1_CustomResourceDefinition_To_apiextensions_CustomResourceDefinition(crd.DeepCopy(), out, nil); err != nil {
+	if err := v1.Convert_v1_CustomResourceDefinition_To_apiextensions_CustomResourceDefinition(crd.DeepCopy(), out,
+		nil); err != nil {
 		return nil, fmt.Errorf("read definition %s: %w", crd.Name, err)
 	}
 	return out, nil
@@ -174,8 +197,8 @@ func bothInternal(obj, old *v1.CustomResourceDefinition) (in, before *internal.C
 	return in, before, err
 }
 
-// withoutSchema refuses selectable fields of versions whose schema cannot be read, and takes them out: the validation library panics on
-// them (Kubernetes v1.37 breaks such a request off).
+// withoutSchema refuses selectable fields of versions whose schema cannot be read, and takes them out: the validation
+// library panics on them (Kubernetes v1.37 breaks such a request off).
 func withoutSchema(in *internal.CustomResourceDefinition) (errs field.ErrorList) {
 	check := func(s *internal.CustomResourceValidation, fields *[]internal.SelectableField, path *field.Path) {
 		if s == nil || len(*fields) == 0 {
@@ -183,7 +206,8 @@ func withoutSchema(in *internal.CustomResourceDefinition) (errs field.ErrorList)
 		}
 		if ss, err := structural.NewStructural(s.OpenAPIV3Schema); err != nil || ss == nil {
 			*fields = nil
-			errs = append(errs, field.Invalid(path.Child("selectableFields"), "", "may only be set when validations.schema is included"))
+			errs = append(errs, field.Invalid(path.Child("selectableFields"), "",
+				"may only be set when validations.schema is included"))
 		}
 	}
 	spec := field.NewPath("spec")

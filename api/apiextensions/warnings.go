@@ -47,7 +47,9 @@ func vain(s *internal.CustomResourceDefinitionSpec) (formats, sets []string) {
 		}
 		if p.XListType != nil && *p.XListType == "set" && p.Items != nil && p.Items.Schema != nil {
 			if t := p.Items.Schema.Type; t == "object" || t == "array" {
-				sets = append(sets, fmt.Sprintf("x-kubernetes-list-type: set for items of type %q is not supported by server-side apply or CEL validation rules", t))
+				sets = append(sets,
+					fmt.Sprintf("x-kubernetes-list-type: set for items of type %q is not supported by server-side "+
+						"apply or CEL validation rules", t))
 			}
 		}
 		return false // look at all

@@ -26,7 +26,11 @@ func APIService() *kind.Kind {
 	gv := v1.SchemeGroupVersion
 	return kind.Spec[*v1.APIService]{
 		Names: kind.Names{
-			Group: gv.Group, Version: gv.Version, Kind: "APIService", Resource: "apiservices", Singular: "apiservice",
+			Group:      gv.Group,
+			Version:    gv.Version,
+			Kind:       "APIService",
+			Resource:   "apiservices",
+			Singular:   "apiservice",
 			Categories: []string{"api-extensions"},
 		},
 		New:     func() *v1.APIService { return &v1.APIService{} },
@@ -49,7 +53,11 @@ func APIService() *kind.Kind {
 		ValidateName:   path.ValidatePathSegmentName, //nolint:staticcheck // deprecated in favour of a copy, which would be no better
 		Columns: []metav1.TableColumnDefinition{
 			kind.NameColumn,
-			{Name: "Service", Type: "string", Description: "The reference to the service that hosts this API endpoint."},
+			{
+				Name:        "Service",
+				Type:        "string",
+				Description: "The reference to the service that hosts this API endpoint.",
+			},
 			{Name: "Available", Type: "string", Description: "Whether this service is available."},
 			kind.AgeColumn,
 		},
@@ -67,7 +75,10 @@ func APIService() *kind.Kind {
 
 // Local is the condition of what this server answers for itself.
 var Local = v1.APIServiceCondition{
-	Type: v1.Available, Status: v1.ConditionTrue, Reason: "Local", Message: "Local APIServices are always available",
+	Type:    v1.Available,
+	Status:  v1.ConditionTrue,
+	Reason:  "Local",
+	Message: "Local APIServices are always available",
 }
 
 // SetCondition sets c; its time changes only with its status.
@@ -95,7 +106,8 @@ func Available(s *v1.APIService) *v1.APIServiceCondition {
 }
 
 func row(s *v1.APIService) []any {
-	service, available := "Local", string(v1.ConditionUnknown)
+	service := "Local"
+	available := string(v1.ConditionUnknown)
 	if ref := s.Spec.Service; ref != nil {
 		service = ref.Namespace + "/" + ref.Name
 	}
@@ -119,12 +131,15 @@ func validate(s *v1.APIService) field.ErrorList {
 	at := field.NewPath("spec")
 	want := s.Spec.Version + "." + s.Spec.Group
 	for _, n := range [][2]string{{"generateName", s.GenerateName}, {"name", s.Name}} {
-		if n[1] != "" && n[1] != want && len(path.IsValidPathSegmentName(n[1])) == 0 { //nolint:staticcheck // deprecated in favour of a copy
-			errs = append(errs, field.Invalid(field.NewPath("metadata", n[0]), n[1], fmt.Sprintf("must be `spec.version+\".\"+spec.group`: %q", want)))
+		if n[1] != "" && n[1] != want &&
+			len(path.IsValidPathSegmentName(n[1])) == 0 { //nolint:staticcheck // deprecated in favour of a copy
+			errs = append(errs, field.Invalid(field.NewPath("metadata", n[0]), n[1],
+				fmt.Sprintf("must be `spec.version+\".\"+spec.group`: %q", want)))
 		}
 	}
 	if s.Spec.Group == "" && s.Spec.Version != "v1" {
-		errs = append(errs, field.Required(at.Child("group"), "only v1 may have an empty group and it better be legacy kube"))
+		errs = append(errs,
+			field.Required(at.Child("group"), "only v1 may have an empty group and it better be legacy kube"))
 	}
 	if s.Spec.Group != "" {
 		for _, msg := range validation.IsDNS1123Subdomain(s.Spec.Group) {
@@ -147,10 +162,12 @@ func validateService(s *v1.APIServiceSpec, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if s.Service == nil {
 		if len(s.CABundle) > 0 {
-			errs = append(errs, field.Invalid(at.Child("caBundle"), fmt.Sprintf("%d bytes", len(s.CABundle)), "local APIServices may not have a caBundle"))
+			errs = append(errs, field.Invalid(at.Child("caBundle"), fmt.Sprintf("%d bytes", len(s.CABundle)),
+				"local APIServices may not have a caBundle"))
 		}
 		if s.InsecureSkipTLSVerify {
-			errs = append(errs, field.Invalid(at.Child("insecureSkipTLSVerify"), true, "local APIServices may not have insecureSkipTLSVerify"))
+			errs = append(errs, field.Invalid(at.Child("insecureSkipTLSVerify"), true,
+				"local APIServices may not have insecureSkipTLSVerify"))
 		}
 		return errs
 	}
@@ -169,7 +186,8 @@ func validateService(s *v1.APIServiceSpec, at *field.Path) field.ErrorList {
 		errs = append(errs, field.Invalid(service.Child("port"), port, "port is not valid: "+strings.Join(msgs, ", ")))
 	}
 	if s.InsecureSkipTLSVerify && len(s.CABundle) > 0 {
-		errs = append(errs, field.Invalid(at.Child("insecureSkipTLSVerify"), true, "may not be true if caBundle is present"))
+		errs = append(errs, field.Invalid(at.Child("insecureSkipTLSVerify"), true,
+			"may not be true if caBundle is present"))
 	}
 	return errs
 }
@@ -178,7 +196,8 @@ func validateStatus(s *v1.APIService) field.ErrorList {
 	var errs field.ErrorList
 	for i, c := range s.Status.Conditions {
 		if c.Status != v1.ConditionTrue && c.Status != v1.ConditionFalse && c.Status != v1.ConditionUnknown {
-			errs = append(errs, field.NotSupported(field.NewPath("status", "conditions").Index(i).Child("status"), c.Status,
+			errs = append(errs, field.NotSupported(field.NewPath("status", "conditions").Index(i).Child("status"),
+				c.Status,
 				[]string{string(v1.ConditionTrue), string(v1.ConditionFalse), string(v1.ConditionUnknown)}))
 		}
 	}

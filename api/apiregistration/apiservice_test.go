@@ -12,8 +12,11 @@ func TestValidate(t *testing.T) {
 	port := func(n int32) *int32 { return &n }
 	good := func(edit func(*v1.APIService)) *v1.APIService {
 		s := &v1.APIService{Spec: v1.APIServiceSpec{
-			Group: "example.com", Version: "v1", GroupPriorityMinimum: 100, VersionPriority: 10,
-			Service: &v1.ServiceReference{Namespace: "ns", Name: "s", Port: port(443)},
+			Group:                "example.com",
+			Version:              "v1",
+			GroupPriorityMinimum: 100,
+			VersionPriority:      10,
+			Service:              &v1.ServiceReference{Namespace: "ns", Name: "s", Port: port(443)},
 		}}
 		s.Name = "v1.example.com"
 		edit(s)
@@ -21,16 +24,27 @@ func TestValidate(t *testing.T) {
 	}
 	for want, s := range map[string]*v1.APIService{
 		"": good(func(*v1.APIService) {}),
-		"metadata.name: Invalid value: \"x\": must be `spec.version+\".\"+spec.group`: \"v1.example.com\"": good(func(s *v1.APIService) { s.Name = "x" }),
-		`spec.groupPriorityMinimum: Invalid value: 20001: must be positive and less than 20000`:            good(func(s *v1.APIService) { s.Spec.GroupPriorityMinimum = 20001 }),
-		`spec.versionPriority: Invalid value: 0: must be positive and less than 1000`:                      good(func(s *v1.APIService) { s.Spec.VersionPriority = 0 }),
-		`spec.service.namespace: Required value`:                                                           good(func(s *v1.APIService) { s.Spec.Service.Namespace = "" }),
-		`spec.service.port: Invalid value: 0: port is not valid: must be between 1 and 65535, inclusive`:   good(func(s *v1.APIService) { s.Spec.Service.Port = nil }),
-		`spec.insecureSkipTLSVerify: Invalid value: true: may not be true if caBundle is present`: good(func(s *v1.APIService) {
-			s.Spec.CABundle, s.Spec.InsecureSkipTLSVerify = []byte("x"), true
+		"metadata.name: Invalid value: \"x\": must be `spec.version+\".\"+spec.group`: \"v1.example.com\"": good(
+			func(s *v1.APIService) { s.Name = "x" }),
+		`spec.groupPriorityMinimum: Invalid value: 20001: must be positive and less than 20000`: good(
+			func(s *v1.APIService) { s.Spec.GroupPriorityMinimum = 20001 }),
+		`spec.versionPriority: Invalid value: 0: must be positive and less than 1000`: good(
+			func(s *v1.APIService) { s.Spec.VersionPriority = 0 }),
+		`spec.service.namespace: Required value`: good(
+			func(s *v1.APIService) { s.Spec.Service.Namespace = "" }),
+		`spec.service.port: Invalid value: 0: port is not valid: must be between 1 and 65535, inclusive`: good(
+			func(s *v1.APIService) { s.Spec.Service.Port = nil }),
+		`spec.insecureSkipTLSVerify: Invalid value: true: may not be true if caBundle is present`: good(func(
+			s *v1.APIService,
+		) {
+			s.Spec.CABundle = []byte("x")
+			s.Spec.InsecureSkipTLSVerify = true
 		}),
-		`spec.caBundle: Invalid value: "1 bytes": local APIServices may not have a caBundle`: good(func(s *v1.APIService) {
-			s.Spec.Service, s.Spec.CABundle = nil, []byte("x")
+		`spec.caBundle: Invalid value: "1 bytes": local APIServices may not have a caBundle`: good(func(
+			s *v1.APIService,
+		) {
+			s.Spec.Service = nil
+			s.Spec.CABundle = []byte("x")
 		}),
 	} {
 		got := ""

@@ -7,8 +7,8 @@
 //
 // Invariants:
 //  1. live objects are never modified (they may be shared with caches); only obj, the new object, is.
-//  2. What Update writes is what Kubernetes' own field manager writes; track.go is only a shorter way to the same bytes,
-//     and a test holds the two together.
+//  2. What Update writes is what Kubernetes' own field manager writes; track.go is only a shorter way to the same
+//     bytes, and a test holds the two together.
 package apply
 
 import (
@@ -47,10 +47,16 @@ type Manager struct {
 	empty  reflect.Value // what a new object is compared with
 }
 
-// New returns the manager of k's objects as sub writes them. reset are the paths that sub never changes ("status" for the
-// object itself): nobody becomes their owner through it.
+// New returns the manager of k's objects as sub writes them. reset are the paths that sub never changes ("status" for
+// the object itself): nobody becomes their owner through it.
 func New(k *kind.Kind, sub string, reset ...[]string) *Manager {
-	return &Manager{kind: k, gvk: k.GVK(), version: k.GVK().GroupVersion().String(), sub: sub, reset: reset}
+	return &Manager{
+		kind:    k,
+		gvk:     k.GVK(),
+		version: k.GVK().GroupVersion().String(),
+		sub:     sub,
+		reset:   reset,
+	}
 }
 
 func (m *Manager) build() error {
@@ -70,8 +76,10 @@ func (m *Manager) buildOnce() error {
 	if err != nil {
 		return err
 	}
-	types, objects := typeConverter{parse}, objectTypes{m.kind}
-	m.fields, err = managedfields.NewDefaultFieldManager(types, objects, objects, objects, m.gvk, m.gvk.GroupVersion(), m.sub, filter)
+	types := typeConverter{parse}
+	objects := objectTypes{m.kind}
+	m.fields, err = managedfields.NewDefaultFieldManager(types, objects, objects, objects, m.gvk, m.gvk.GroupVersion(),
+		m.sub, filter)
 	if err != nil {
 		return fmt.Errorf("field manager of %s: %w", m.gvk.Kind, err)
 	}
@@ -108,8 +116,8 @@ func planOf(gvk schema.GroupVersionKind, reset [][]string, t reflect.Type, parse
 	return p
 }
 
-// Update sets obj's managedFields for a write by manager that turned live into obj. live is nil for a create. Where ownership
-// cannot be worked out live's is kept: a write never fails because of it.
+// Update sets obj's managedFields for a write by manager that turned live into obj. live is nil for a create. Where
+// ownership cannot be worked out live's is kept: a write never fails because of it.
 func (m *Manager) Update(live, obj kind.Object, manager string) error {
 	if err := m.build(); err != nil {
 		return err
@@ -127,9 +135,11 @@ func (m *Manager) Update(live, obj kind.Object, manager string) error {
 	return nil
 }
 
-// Apply merges patch into live as manager and returns the new object, defaulted, with its managedFields. live is the object as it
-// is, or an empty one of that name. Conflicts with other managers are a 409 Status unless force.
-func (m *Manager) Apply(live kind.Object, patch *unstructured.Unstructured, manager string, force bool) (kind.Object, error) {
+// Apply merges patch into live as manager and returns the new object, defaulted, with its managedFields. live is the
+// object as it is, or an empty one of that name. Conflicts with other managers are a 409 Status unless force.
+func (m *Manager) Apply(
+	live kind.Object, patch *unstructured.Unstructured, manager string, force bool,
+) (kind.Object, error) {
 	if err := m.build(); err != nil {
 		return nil, err
 	}
@@ -173,11 +183,12 @@ func (c typeConverter) TypedToObject(v *typed.TypedValue) (runtime.Object, error
 // objectTypes is what the field manager needs to know about one kind with one version: there is nothing to convert.
 type objectTypes struct{ kind *kind.Kind }
 
-// ConvertToVersion returns obj typed and with its kind, sharing its parts. Entries of other versions are read as if they were of the
-// served one, which is right as long as fields keep their names; versions that nobody knows are refused, and the field manager then
-// drops their entries.
+// ConvertToVersion returns obj typed and with its kind, sharing its parts. Entries of other versions are read as if
+// they were of the served one, which is right as long as fields keep their names; versions that nobody knows are
+// refused, and the field manager then drops their entries.
 func (t objectTypes) ConvertToVersion(obj runtime.Object, to runtime.GroupVersioner) (runtime.Object, error) {
-	if gv, ok := to.(schema.GroupVersion); ok && gv != t.kind.GVK().GroupVersion() && !scheme.Scheme.Recognizes(gv.WithKind(t.kind.Kind)) {
+	if gv, ok := to.(schema.GroupVersion); ok && gv != t.kind.GVK().GroupVersion() &&
+		!scheme.Scheme.Recognizes(gv.WithKind(t.kind.Kind)) {
 		return nil, runtime.NewNotRegisteredErrForKind(scheme.Scheme.Name(), gv.WithKind(t.kind.Kind))
 	}
 	u, ok := obj.(*unstructured.Unstructured)
@@ -222,8 +233,10 @@ func SameExceptTimes(a, b []metav1.ManagedFieldsEntry) bool {
 		return false
 	}
 	for i := range a {
-		x, y := a[i], b[i]
-		if x.Manager != y.Manager || x.Operation != y.Operation || x.APIVersion != y.APIVersion || x.FieldsType != y.FieldsType ||
+		x := a[i]
+		y := b[i]
+		if x.Manager != y.Manager || x.Operation != y.Operation || x.APIVersion != y.APIVersion ||
+			x.FieldsType != y.FieldsType ||
 			x.Subresource != y.Subresource || (x.FieldsV1 == nil) != (y.FieldsV1 == nil) {
 			return false
 		}

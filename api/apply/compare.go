@@ -20,14 +20,16 @@ import (
 // errLongWay says that the plan does not cover an object: Kubernetes' own field manager must look at it.
 var errLongWay = errors.New("not a case for the short way")
 
-// node is a field set as managedFields write it: a path element, whether the path to it is in the set, and what is below.
+// node is a field set as managedFields write it: a path element, whether the path to it is in the set, and what is
+// below.
 type node struct {
 	name   string // "f:spec", `k:{"name":"main"}`, `v:"x"`
 	member bool
 	kids   []*node
 }
 
-// changes are what comparing two objects finds below one path; nil is nothing. changed holds what was added or has another value.
+// changes are what comparing two objects finds below one path; nil is nothing. changed holds what was added or has
+// another value.
 type changes struct{ changed, removed *node }
 
 // side is one of the two values compared. Absent is not the same as null.
@@ -62,8 +64,8 @@ func deref(v reflect.Value) reflect.Value {
 	return v
 }
 
-// compare finds what turned l into r; at least one is present. here is the path as a member without kids; it may become part of
-// the result and is never changed.
+// compare finds what turned l into r; at least one is present. here is the path as a member without kids; it may become
+// part of the result and is never changed.
 func (p *plan) compare(here *node, l, r side) (changes, error) {
 	if l.present && r.present && !p.scalar && l.v.Type() == r.v.Type() && same.Values(l.v, r.v) {
 		return changes{}, nil // as most of an object in most updates
@@ -97,11 +99,13 @@ func (p *plan) compareLeaf(here *node, l, r side) (changes, error) {
 }
 
 func (p *plan) same(l, r side) (bool, error) {
-	lNull, rNull := p.null(l), p.null(r)
+	lNull := p.null(l)
+	rNull := p.null(r)
 	if lNull || rNull {
 		return lNull == rNull, nil
 	}
-	lv, rv := deref(l.v), deref(r.v)
+	lv := deref(l.v)
+	rv := deref(r.v)
 	if lv.Kind() == reflect.String && !p.custom {
 		return lv.String() == rv.String(), nil
 	}
@@ -193,8 +197,10 @@ func (p *plan) compareStruct(here *node, l, r side) (changes, error) {
 		return p.compareLeaf(here, l, r)
 	}
 	g := gather{name: here.name}
-	lNull, rNull := !l.present || p.null(l), !r.present || p.null(r)
-	lv, rv := deref(l.v), deref(r.v)
+	lNull := !l.present || p.null(l)
+	rNull := !r.present || p.null(r)
+	lv := deref(l.v)
+	rv := deref(r.v)
 	for i := range p.fields {
 		f := &p.fields[i]
 		var fl, fr side
@@ -260,7 +266,8 @@ func (p *plan) compareMap(here *node, l, r side) (changes, error) {
 	if length(l) == 0 && length(r) == 0 {
 		return p.compareLeaf(here, l, r)
 	}
-	lv, rv := deref(l.v), deref(r.v)
+	lv := deref(l.v)
+	rv := deref(r.v)
 	known := make([]mapKey, 0, length(l)+length(r))
 	if length(l) > 0 {
 		for it := lv.MapRange(); it.Next(); {
@@ -281,7 +288,8 @@ func (p *plan) compareMap(here *node, l, r side) (changes, error) {
 		if !writable(k.name) {
 			return changes{}, errLongWay
 		}
-		c, err := p.elem.compare(&node{name: "f:" + k.name, member: true}, at(lv, length(l), k.value), at(rv, length(r), k.value))
+		c, err := p.elem.compare(&node{name: "f:" + k.name, member: true}, at(lv, length(l), k.value),
+			at(rv, length(r), k.value))
 		if err != nil {
 			return changes{}, err
 		}
@@ -351,7 +359,8 @@ func (p *plan) items(l, r side) ([]item, error) {
 		if slices.ContainsFunc(items, func(o item) bool { return o.name == it.name }) {
 			return nil, errLongWay // a duplicate
 		}
-		it.l, it.r = it.r, side{}
+		it.l = it.r
+		it.r = side{}
 		items = append(items, it)
 	}
 	old := len(items)
@@ -387,7 +396,8 @@ func (p *plan) item(v reflect.Value) (item, error) {
 		if !writable(s) {
 			return it, errLongWay
 		}
-		it.name, it.key = `v:"`+s+`"`, []any{s}
+		it.name = `v:"` + s + `"`
+		it.key = []any{s}
 		return it, nil
 	}
 	b := make([]byte, 0, 64)
@@ -441,8 +451,8 @@ func scalarOf(v reflect.Value) any {
 	return nil
 }
 
-// compareKeys orders keys as managedFields do: part by part, and a shorter one first. Parts of different types are rare enough for
-// the long way.
+// compareKeys orders keys as managedFields do: part by part, and a shorter one first. Parts of different types are rare
+// enough for the long way.
 func compareKeys(a, b []any) (int, error) {
 	for i := range min(len(a), len(b)) {
 		var c int

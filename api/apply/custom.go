@@ -32,7 +32,13 @@ type Custom struct {
 
 // NewCustom is New for a kind without a Go type. describe is called once, by the first write.
 func NewCustom(k *kind.Kind, sub string, describe func() (*Custom, error)) *Manager {
-	return &Manager{kind: k, gvk: k.GVK(), version: k.GVK().GroupVersion().String(), sub: sub, custom: describe}
+	return &Manager{
+		kind:    k,
+		gvk:     k.GVK(),
+		version: k.GVK().GroupVersion().String(),
+		sub:     sub,
+		custom:  describe,
+	}
 }
 
 func (m *Manager) buildCustom() error {
@@ -130,8 +136,8 @@ func (o customObjects) New(gvk schema.GroupVersionKind) (runtime.Object, error) 
 // MetaName is what a schema refers to for an object's metadata.
 const MetaName = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
 
-// CustomTypes turns OpenAPI schemas, by apiVersion, into merge schemas. They may refer to MetaName. preserve: fields that a schema
-// does not know are kept.
+// CustomTypes turns OpenAPI schemas, by apiVersion, into merge schemas. They may refer to MetaName. preserve: fields
+// that a schema does not know are kept.
 func CustomTypes(models map[string]*spec.Schema, preserve bool) (map[string]typed.ParseableType, error) {
 	s, err := schemaconv.ToSchemaFromOpenAPI(models, preserve)
 	if err != nil {

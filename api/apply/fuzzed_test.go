@@ -13,18 +13,35 @@ import (
 	"keelson/api/kind"
 )
 
-// FuzzApply: what is applied never panics nor changes the object it is applied to, and applied again it changes nothing.
+// FuzzApply: what is applied never panics nor changes the object it is applied to, and applied again it changes
+// nothing.
 func FuzzApply(f *testing.F) {
 	const head = `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p","namespace":"n","labels":{"a":"b"}},"spec":`
-	f.Add([]byte(head+`{"containers":[{"name":"c","image":"i","ports":[{"containerPort":80}],"env":[{"name":"A","value":"1"},{"name":"A"}]}]}}`), false)
-	f.Add([]byte(head+`{"containers":[{"name":"c","resources":{"limits":{"cpu":1}}},{"name":"d"}],"nodeSelector":null,"tolerations":[{"key":"k"}]}}`), true)
+	f.Add(
+		[]byte(head+
+			`{"containers":[{"name":"c","image":"i","ports":[{"containerPort":80}],"env":[{"name":"A","value":"1"},{"name":"A"}]}]}}`),
+		false)
+	f.Add(
+		[]byte(head+
+			`{"containers":[{"name":"c","resources":{"limits":{"cpu":1}}},{"name":"d"}],"nodeSelector":null,"tolerations":[{"key":"k"}]}}`),
+		true)
 	f.Add([]byte(head+`{"containers":[{"image":"i"},null],"volumes":{"a":1}}}`), false)
-	f.Add([]byte(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p","finalizers":["a/b","a/b"],"ownerReferences":[{"uid":"u"}]}}`), true)
+	f.Add(
+		[]byte(
+			`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p","finalizers":["a/b","a/b"],"ownerReferences":[{"uid":"u"}]}}`),
+		true)
 	gvk := corev1.SchemeGroupVersion.WithKind("Pod")
 	m := New(kindOf(gvk), "", []string{"status"})
 	live := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "n", UID: "u", Labels: map[string]string{"a": "x"}},
-		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "j", Env: []corev1.EnvVar{{Name: "B"}}}}},
+		ObjectMeta: metav1.ObjectMeta{
+			Name:      "p",
+			Namespace: "n",
+			UID:       "u",
+			Labels:    map[string]string{"a": "x"},
+		},
+		Spec: corev1.PodSpec{
+			Containers: []corev1.Container{{Name: "c", Image: "j", Env: []corev1.EnvVar{{Name: "B"}}}},
+		},
 	}
 	live.SetGroupVersionKind(gvk)
 	if err := m.Update(nil, live, "creator"); err != nil {

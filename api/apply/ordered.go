@@ -11,8 +11,8 @@ import (
 // wide is how many keys a map has that is visited in their order.
 const wide = 64
 
-// ordered shows a value whose wide maps are visited in the order of their keys. Field sets are sorted slices: keys in random order, as a Go
-// map yields them, move half of the set for each insertion, which takes seconds for 60,000 keys.
+// ordered shows a value whose wide maps are visited in the order of their keys. Field sets are sorted slices: keys in
+// random order, as a Go map yields them, move half of the set for each insertion, which takes seconds for 60,000 keys.
 type ordered struct{ value.Value }
 
 // asOrdered makes v ordered unless it has nothing below it.
@@ -88,7 +88,10 @@ func (m orderedMap) IterateUsing(a value.Allocator, visit func(string, value.Val
 	return true
 }
 
-func (m orderedMap) Zip(other value.Map, order value.MapTraverseOrder, visit func(string, value.Value, value.Value) bool) bool {
+func (m orderedMap) Zip(other value.Map, order value.MapTraverseOrder, visit func(
+	string, value.Value, value.Value,
+) bool,
+) bool {
 	return m.ZipUsing(value.HeapAllocator, other, order, visit)
 }
 
@@ -99,7 +102,9 @@ func (m orderedMap) ZipUsing(
 	if m.Length() > wide || other != nil && other.Length() > wide {
 		order = value.LexicalKeyOrder
 	}
-	return m.Map.ZipUsing(a, plainMap(other), order, func(key string, l, r value.Value) bool { return visit(key, asOrdered(l), asOrdered(r)) })
+	return m.Map.ZipUsing(a, plainMap(other), order, func(key string, l, r value.Value) bool {
+		return visit(key, asOrdered(l), asOrdered(r))
+	})
 }
 
 type orderedList struct{ value.List }

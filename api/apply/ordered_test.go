@@ -22,7 +22,12 @@ func TestWideMapsAreVisitedInOrder(t *testing.T) {
 	object := func(spec any) *unstructured.Unstructured {
 		return &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "spec": spec}}
 	}
-	for name, spec := range map[string]any{"below a map": map[string]any{"a": m}, "below a list": map[string]any{"l": []any{m}}} {
+	for name, spec := range map[string]any{
+		"below a map": map[string]any{"a": m},
+		"below a list": map[string]any{
+			"l": []any{m},
+		},
+	} {
 		v, err := kinds.ObjectToTyped(object(spec))
 		if err != nil {
 			t.Fatal(err)
@@ -32,7 +37,9 @@ func TestWideMapsAreVisitedInOrder(t *testing.T) {
 			t.Fatal(err)
 		}
 		var zipped value.Value
-		empty.AsValue().AsMap().Zip(value.NewValueInterface(object(spec).Object).AsMap(), value.Unordered, func(key string, _, r value.Value) bool {
+		empty.AsValue().AsMap().Zip(value.NewValueInterface(object(spec).Object).AsMap(), value.Unordered, func(
+			key string, _, r value.Value,
+		) bool {
 			if key == "spec" {
 				zipped = r
 			}
@@ -49,9 +56,15 @@ func TestWideMapsAreVisitedInOrder(t *testing.T) {
 			for i := range 2 {
 				var keys []string
 				if i == 0 {
-					v.AsMap().Iterate(func(key string, _ value.Value) bool { keys = append(keys, key); return true })
+					v.AsMap().Iterate(func(key string, _ value.Value) bool {
+						keys = append(keys, key)
+						return true
+					})
 				} else {
-					v.AsMap().Zip(nil, value.Unordered, func(key string, _, _ value.Value) bool { keys = append(keys, key); return true })
+					v.AsMap().Zip(nil, value.Unordered, func(key string, _, _ value.Value) bool {
+						keys = append(keys, key)
+						return true
+					})
 				}
 				if len(keys) != len(m) || !slices.IsSorted(keys) {
 					t.Errorf("%s: %d keys, in order: %t", name, len(keys), slices.IsSorted(keys))
@@ -66,13 +79,17 @@ func TestOrderedFindsTheSame(t *testing.T) {
 	build := func(n, step int) map[string]any {
 		m := map[string]any{}
 		for i := 0; i < n; i += step {
-			m[fmt.Sprintf("k%d", i)] = map[string]any{"x": int64(i % (step + 3)), "l": []any{int64(i), map[string]any{"y": "z"}}}
+			m[fmt.Sprintf("k%d", i)] = map[string]any{
+				"x": int64(i % (step + 3)),
+				"l": []any{int64(i), map[string]any{"y": "z"}},
+			}
 		}
 		return map[string]any{"apiVersion": "v1", "spec": m, "few": map[string]any{"a": int64(step), "b": nil}}
 	}
 	kinds := customTypes{"v1": typed.DeducedParseableType}
 	for _, sizes := range [][4]int{{10, 1, 10, 2}, {300, 1, 300, 2}, {300, 3, 40, 1}, {0, 1, 300, 1}, {300, 1, 0, 1}} {
-		a, b := build(sizes[0], sizes[1]), build(sizes[2], sizes[3])
+		a := build(sizes[0], sizes[1])
+		b := build(sizes[2], sizes[3])
 		var got, want [2]*typed.TypedValue
 		for i, o := range []map[string]any{a, b} {
 			var err error

@@ -91,7 +91,8 @@ func (b *planner) plan(t reflect.Type, ref smd.TypeRef) *plan {
 func (b *planner) fill(p *plan, t reflect.Type, a smd.Atom) {
 	switch kind := t.Kind(); {
 	case a.Scalar != nil && a.List == nil && a.Map == nil:
-		p.shape, p.scalar = leaf, true
+		p.shape = leaf
+		p.scalar = true
 	case a.Scalar != nil || p.custom:
 		// odd: the value itself decides what it is
 	case a.Map != nil && a.List == nil && kind == reflect.Struct:
@@ -113,11 +114,14 @@ func (b *planner) fill(p *plan, t reflect.Type, a smd.Atom) {
 	}
 }
 
-// sparing is p, a struct's, without the fields that reset names whole: nobody becomes their owner, so they need no look.
+// sparing is p, a struct's, without the fields that reset names whole: nobody becomes their owner, so they need no
+// look.
 func (p *plan) sparing(reset [][]string) *plan {
 	out := *p
 	out.fields = slices.DeleteFunc(slices.Clone(p.fields), func(f fieldPlan) bool {
-		return slices.ContainsFunc(reset, func(path []string) bool { return len(path) == 1 && f.node.name == "f:"+path[0] })
+		return slices.ContainsFunc(reset, func(path []string) bool {
+			return len(path) == 1 && f.node.name == "f:"+path[0]
+		})
 	})
 	return &out
 }
@@ -147,9 +151,12 @@ func (f *fieldPlan) look(t reflect.Type, name string) {
 		}
 		switch options {
 		case "":
-			f.plain, f.index = true, i
+			f.plain = true
+			f.index = i
 		case "omitempty":
-			f.plain, f.omitEmpty, f.index = true, true, i
+			f.plain = true
+			f.omitEmpty = true
+			f.index = i
 		}
 		return
 	}

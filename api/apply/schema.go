@@ -16,9 +16,9 @@ import (
 	"keelson/api/scheme"
 )
 
-// schemaFile has a line for each built-in type: its name and, as JSON, which of its lists are sets or maps and by which keys.
-// It is client-go's schema of typed apply, in a form that need not be parsed as a whole (that takes 0.2 s); `go test -update`
-// writes it anew, and a test compares.
+// schemaFile has a line for each built-in type: its name and, as JSON, which of its lists are sets or maps and by which
+// keys. It is client-go's schema of typed apply, in a form that need not be parsed as a whole (that takes 0.2 s); `go
+// test -update` writes it anew, and a test compares.
 //
 //go:embed schema.txt
 var schemaFile string
@@ -109,7 +109,7 @@ type definition struct {
 
 func typeDef(name string) (*definition, error) {
 	if d, ok := typeDefs.Load(name); ok {
-		return d.(*definition), nil //nolint:forcetypeassert // nothing else is stored
+		return d.(*definition), nil // nothing else is stored
 	}
 	line, ok := schemaLines()[name]
 	if !ok {
@@ -138,7 +138,12 @@ func (d *definition) atom(a *fileAtom) smd.Atom {
 		out.Scalar = &s
 	}
 	if a.List != nil {
-		out.List = &smd.List{ElementType: d.ref(&a.List.Elem), ElementRelationship: smd.ElementRelationship(a.List.Rel), Keys: a.List.Keys}
+		out.List = &smd.List{
+			ElementType: d.ref(&a.List.Elem),
+			ElementRelationship: smd.ElementRelationship(
+				a.List.Rel),
+			Keys: a.List.Keys,
+		}
 	}
 	if a.Map != nil {
 		m := &smd.Map{ElementRelationship: smd.ElementRelationship(a.Map.Rel)}
@@ -173,19 +178,25 @@ const apiRegistration = "io.k8s.kube-aggregator.pkg.apis.apiregistration.v1."
 
 // further are types that client-go has no apply configuration for, in the form of schema.txt.
 var further = map[string]string{
-	apiRegistration + "APIService": `{"m":{"f":[{"n":"apiVersion","t":{"a":{"s":"string"}}},{"n":"kind","t":{"a":{"s":"string"}}},` +
-		`{"n":"metadata","t":{"n":"` + MetaName + `"}},{"n":"spec","t":{"n":"` + apiRegistration + `APIServiceSpec"}},` +
+	apiRegistration +
+		"APIService": `{"m":{"f":[{"n":"apiVersion","t":{"a":{"s":"string"}}},{"n":"kind","t":{"a":{"s":"string"}}},` +
+		`{"n":"metadata","t":{"n":"` + MetaName + `"}},{"n":"spec","t":{"n":"` + apiRegistration +
+		`APIServiceSpec"}},` +
 		`{"n":"status","t":{"n":"` + apiRegistration + `APIServiceStatus"}}]}}`,
-	apiRegistration + "APIServiceSpec": `{"m":{"f":[{"n":"caBundle","t":{"a":{"s":"string"}}},{"n":"group","t":{"a":{"s":"string"}}},` +
+	apiRegistration +
+		"APIServiceSpec": `{"m":{"f":[{"n":"caBundle","t":{"a":{"s":"string"}}},{"n":"group","t":{"a":{"s":"string"}}},` +
 		`{"n":"groupPriorityMinimum","t":{"a":{"s":"numeric"}}},{"n":"insecureSkipTLSVerify","t":{"a":{"s":"boolean"}}},` +
-		`{"n":"service","t":{"n":"` + apiRegistration + `ServiceReference"}},{"n":"version","t":{"a":{"s":"string"}}},` +
+		`{"n":"service","t":{"n":"` + apiRegistration +
+		`ServiceReference"}},{"n":"version","t":{"a":{"s":"string"}}},` +
 		`{"n":"versionPriority","t":{"a":{"s":"numeric"}}}]}}`,
 	apiRegistration + "APIServiceStatus": `{"m":{"f":[{"n":"conditions","t":{"a":{"l":{"e":{"n":"` + apiRegistration +
 		`APIServiceCondition"},"r":"associative","k":["type"]}}}}]}}`,
-	apiRegistration + "APIServiceCondition": `{"m":{"f":[{"n":"lastTransitionTime","t":{"n":"io.k8s.apimachinery.pkg.apis.meta.v1.Time"}},` +
+	apiRegistration +
+		"APIServiceCondition": `{"m":{"f":[{"n":"lastTransitionTime","t":{"n":"io.k8s.apimachinery.pkg.apis.meta.v1.Time"}},` +
 		`{"n":"message","t":{"a":{"s":"string"}}},{"n":"reason","t":{"a":{"s":"string"}}},{"n":"status","t":{"a":{"s":"string"}}},` +
 		`{"n":"type","t":{"a":{"s":"string"}}}]}}`,
-	apiRegistration + "ServiceReference": `{"m":{"f":[{"n":"name","t":{"a":{"s":"string"}}},{"n":"namespace","t":{"a":{"s":"string"}}},` +
+	apiRegistration +
+		"ServiceReference": `{"m":{"f":[{"n":"name","t":{"a":{"s":"string"}}},{"n":"namespace","t":{"a":{"s":"string"}}},` +
 		`{"n":"port","t":{"a":{"s":"numeric"}}}]}}`,
 	"io.k8s.api.autoscaling.v1.Scale": `{"m":{"f":[{"n":"apiVersion","t":{"a":{"s":"string"}}},{"n":"kind","t":{"a":{"s":"string"}}},` +
 		`{"n":"metadata","t":{"n":"io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"}},` +

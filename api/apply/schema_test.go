@@ -58,7 +58,8 @@ func TestSchemaIsClientGos(t *testing.T) {
 		return
 	}
 	if schemaFile != want {
-		t.Errorf("schema.txt (%d bytes) is not client-go's schema (%d bytes): run go test ./api/apply -update", len(schemaFile), len(want))
+		t.Errorf("schema.txt (%d bytes) is not client-go's schema (%d bytes): run go test ./api/apply -update",
+			len(schemaFile), len(want))
 	}
 }
 
@@ -69,7 +70,11 @@ func fromAtom(t *testing.T, a smd.Atom) *fileAtom {
 		out.Scalar = string(*a.Scalar)
 	}
 	if a.List != nil {
-		out.List = &fileList{Elem: *fromRef(t, a.List.ElementType), Rel: string(a.List.ElementRelationship), Keys: a.Keys}
+		out.List = &fileList{
+			Elem: *fromRef(t, a.List.ElementType),
+			Rel:  string(a.List.ElementRelationship),
+			Keys: a.Keys,
+		}
 	}
 	if a.Map != nil {
 		// Unions are left out: the library does nothing with them.

@@ -17,11 +17,12 @@ import (
 	"keelson/api/kind"
 )
 
-// mostUpdaters is how many entries of updates an object may have before the oldest are merged, which is left to the long way.
+// mostUpdaters is how many entries of updates an object may have before the oldest are merged, which is left to the
+// long way.
 const mostUpdaters = 10
 
-// track does what Update promises, the short way: it compares the two Go values along the plan and touches only the entries that
-// own something that changed. errLongWay: nothing was done.
+// track does what Update promises, the short way: it compares the two Go values along the plan and touches only the
+// entries that own something that changed. errLongWay: nothing was done.
 func (m *Manager) track(live, obj kind.Object, manager string) error {
 	if m.plan == nil {
 		return errLongWay
@@ -44,7 +45,8 @@ func (m *Manager) track(live, obj kind.Object, manager string) error {
 	if err != nil {
 		return err
 	}
-	c.changed, c.removed = strip(m.filter(c.changed)), strip(m.filter(c.removed))
+	c.changed = strip(m.filter(c.changed))
+	c.removed = strip(m.filter(c.removed))
 	now := metav1.NewTime(time.Now().UTC().Truncate(time.Second)) // as it is stored: what is cached must be equal to it
 	if live == nil {
 		return m.trackNew(obj, c.changed, manager, now)
@@ -107,13 +109,19 @@ func (m *Manager) entry(manager string, now metav1.Time) metav1.ManagedFieldsEnt
 		manager = "unknown"
 	}
 	return metav1.ManagedFieldsEntry{
-		Manager: manager, Operation: metav1.ManagedFieldsOperationUpdate, APIVersion: m.version, Time: &now,
-		FieldsType: "FieldsV1", Subresource: m.sub,
+		Manager:     manager,
+		Operation:   metav1.ManagedFieldsOperationUpdate,
+		APIVersion:  m.version,
+		Time:        &now,
+		FieldsType:  "FieldsV1",
+		Subresource: m.sub,
 	}
 }
 
 // reown takes what changed away from whoever owned it and gives it to manager.
-func (m *Manager) reown(entries []metav1.ManagedFieldsEntry, c changes, manager string, now metav1.Time) ([]metav1.ManagedFieldsEntry, error) {
+func (m *Manager) reown(
+	entries []metav1.ManagedFieldsEntry, c changes, manager string, now metav1.Time,
+) ([]metav1.ManagedFieldsEntry, error) {
 	d := &difference{changed: c.changed.json(), removed: c.removed.json()}
 	own := m.entry(manager, now)
 	out := make([]metav1.ManagedFieldsEntry, 0, len(entries)+1)
@@ -208,7 +216,9 @@ func workOut(k share) (string, error) {
 			return "", errors.Join(errLongWay, err)
 		}
 	}
-	owned, changed, removed := sets[0], sets[1], sets[2]
+	owned := sets[0]
+	changed := sets[1]
+	removed := sets[2]
 	left := owned.Difference(changed).Difference(removed)
 	if k.mine {
 		left = left.Union(changed)
@@ -229,7 +239,8 @@ func workOut(k share) (string, error) {
 // inOrder is the order of entries: applies first, then by time, in seconds, then by name.
 func inOrder(a, b metav1.ManagedFieldsEntry) int {
 	return cmp.Or(strings.Compare(string(a.Operation), string(b.Operation)), cmp.Compare(unix(a.Time), unix(b.Time)),
-		strings.Compare(a.Manager, b.Manager), strings.Compare(a.APIVersion, b.APIVersion), strings.Compare(a.Subresource, b.Subresource))
+		strings.Compare(a.Manager, b.Manager), strings.Compare(a.APIVersion, b.APIVersion), strings.Compare(
+			a.Subresource, b.Subresource))
 }
 
 func unix(t *metav1.Time) int64 {
@@ -249,8 +260,17 @@ func (m *Manager) filter(n *node) *node {
 
 // unowned are the paths that nobody owns.
 var unowned = [][]string{
-	{"apiVersion"}, {"kind"}, {"metadata"}, {"metadata", "name"}, {"metadata", "namespace"}, {"metadata", "creationTimestamp"},
-	{"metadata", "selfLink"}, {"metadata", "uid"}, {"metadata", "clusterName"}, {"metadata", "generation"}, {"metadata", "managedFields"},
+	{"apiVersion"},
+	{"kind"},
+	{"metadata"},
+	{"metadata", "name"},
+	{"metadata", "namespace"},
+	{"metadata", "creationTimestamp"},
+	{"metadata", "selfLink"},
+	{"metadata", "uid"},
+	{"metadata", "clusterName"},
+	{"metadata", "generation"},
+	{"metadata", "managedFields"},
 	{"metadata", "resourceVersion"},
 }
 
@@ -267,7 +287,9 @@ func (n *node) without(path []string, deep bool) *node {
 	if n == nil {
 		return nil
 	}
-	i := slices.IndexFunc(n.kids, func(k *node) bool { return len(k.name) == 2+len(path[0]) && k.name[2:] == path[0] && k.name[0] == 'f' })
+	i := slices.IndexFunc(n.kids, func(k *node) bool {
+		return len(k.name) == 2+len(path[0]) && k.name[2:] == path[0] && k.name[0] == 'f'
+	})
 	if i < 0 {
 		return n
 	}

@@ -41,14 +41,17 @@ func kindOf(gvk schema.GroupVersionKind) *kind.Kind {
 }
 
 var tracked = []schema.GroupVersionKind{
-	corev1.SchemeGroupVersion.WithKind("Pod"), corev1.SchemeGroupVersion.WithKind("Node"), corev1.SchemeGroupVersion.WithKind("Service"),
-	corev1.SchemeGroupVersion.WithKind("ConfigMap"), corev1.SchemeGroupVersion.WithKind("Secret"), corev1.SchemeGroupVersion.WithKind("Event"),
+	corev1.SchemeGroupVersion.WithKind("Pod"), corev1.SchemeGroupVersion.WithKind("Node"),
+	corev1.SchemeGroupVersion.WithKind("Service"),
+	corev1.SchemeGroupVersion.WithKind("ConfigMap"), corev1.SchemeGroupVersion.WithKind("Secret"),
+	corev1.SchemeGroupVersion.WithKind("Event"),
 	corev1.SchemeGroupVersion.WithKind("Namespace"), corev1.SchemeGroupVersion.WithKind("ServiceAccount"),
 	appsv1.SchemeGroupVersion.WithKind("Deployment"), appsv1.SchemeGroupVersion.WithKind("ReplicaSet"),
 	discoveryv1.SchemeGroupVersion.WithKind("EndpointSlice"), rbacv1.SchemeGroupVersion.WithKind("ClusterRole"),
 }
 
-// TestShortWayIsTheLongWay makes random objects, creates and updates them, and wants the same managedFields from both ways.
+// TestShortWayIsTheLongWay makes random objects, creates and updates them, and wants the same managedFields from both
+// ways.
 func TestShortWayIsTheLongWay(t *testing.T) {
 	for _, gvk := range tracked {
 		for _, sub := range []string{"", "status"} {
@@ -65,7 +68,8 @@ func bothWays(t *testing.T, gvk schema.GroupVersionKind, sub string) {
 	if sub == "status" {
 		reset = []string{"spec"}
 	}
-	short, tries := 0, 0
+	short := 0
+	tries := 0
 	for seed := range int64(12) {
 		m := New(kindOf(gvk), sub, reset)
 		if err := m.build(); err != nil {
@@ -123,7 +127,8 @@ func create(t *testing.T, m *Manager, fill *randfill.Filler, gvk schema.GroupVer
 
 func compareFields(t *testing.T, seed int64, step int, live, want, got kind.Object) {
 	t.Helper()
-	w, g := show(t, want), show(t, got)
+	w := show(t, want)
+	g := show(t, got)
 	if diff := cmp.Diff(w, g); diff != "" {
 		t.Fatalf("seed %d step %d: managedFields (-long +short):\n%s\nlive %s", seed, step, diff, show(t, live))
 	}
@@ -174,7 +179,8 @@ func plainStrings(v reflect.Value, n *int) {
 		}
 		out := reflect.MakeMap(v.Type())
 		for it := v.MapRange(); it.Next(); {
-			k, e := reflect.New(v.Type().Key()).Elem(), reflect.New(v.Type().Elem()).Elem()
+			k := reflect.New(v.Type().Key()).Elem()
+			e := reflect.New(v.Type().Elem()).Elem()
 			k.Set(it.Key())
 			e.Set(it.Value())
 			plainStrings(k, n)
@@ -249,20 +255,37 @@ func BenchmarkTrackCreate(b *testing.B) {
 }
 
 func benchPod() *corev1.Pod {
-	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default", Labels: map[string]string{"app": "web", "tier": "front"}}}
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+		Name:      "web",
+		Namespace: "default",
+		Labels: map[string]string{
+			"app":  "web",
+			"tier": "front",
+		},
+	}}
 	p.SetGroupVersionKind(tracked[0])
 	for i := range 2 {
 		p.Spec.Containers = append(p.Spec.Containers, corev1.Container{
-			Name: fmt.Sprintf("c%d", i), Image: "hello", ImagePullPolicy: corev1.PullAlways, TerminationMessagePath: "/dev/termination-log",
+			Name:                     fmt.Sprintf("c%d", i),
+			Image:                    "hello",
+			ImagePullPolicy:          corev1.PullAlways,
+			TerminationMessagePath:   "/dev/termination-log",
 			TerminationMessagePolicy: corev1.TerminationMessageReadFile,
 			Ports:                    []corev1.ContainerPort{{ContainerPort: 80, Protocol: corev1.ProtocolTCP}},
-			Env:                      []corev1.EnvVar{{Name: "A", Value: "1"}, {Name: "B", Value: "2"}, {Name: "C", Value: "3"}},
+			Env: []corev1.EnvVar{
+				{Name: "A", Value: "1"},
+				{Name: "B", Value: "2"},
+				{Name: "C", Value: "3"},
+			},
 			Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{
-				corev1.ResourceCPU: resource.MustParse("100m"), corev1.ResourceMemory: resource.MustParse("64Mi"),
+				corev1.ResourceCPU:    resource.MustParse("100m"),
+				corev1.ResourceMemory: resource.MustParse("64Mi"),
 			}},
 		})
 	}
-	p.Spec.DNSPolicy, p.Spec.RestartPolicy, p.Spec.SchedulerName = corev1.DNSClusterFirst, corev1.RestartPolicyAlways, "default-scheduler"
+	p.Spec.DNSPolicy = corev1.DNSClusterFirst
+	p.Spec.RestartPolicy = corev1.RestartPolicyAlways
+	p.Spec.SchedulerName = "default-scheduler"
 	p.Spec.SecurityContext = &corev1.PodSecurityContext{}
 	seconds := int64(30)
 	p.Spec.TerminationGracePeriodSeconds = &seconds

@@ -6,13 +6,12 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/intstr"
-
-	"github.com/google/go-cmp/cmp"
 
 	"keelson/api/gates"
 )
@@ -29,14 +28,22 @@ func selector() *metav1.LabelSelector {
 }
 
 func deployment() *appsv1.Deployment {
-	return &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"}, Spec: appsv1.DeploymentSpec{Selector: selector(), Template: template()}}
+	return &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "default",
+			Name:      "web",
+		},
+		Spec: appsv1.DeploymentSpec{Selector: selector(), Template: template()},
+	}
 }
 
 func TestDeploymentDefaults(t *testing.T) {
-	k, d := Deployment(gates.On{}), deployment()
+	k := Deployment(gates.On{})
+	d := deployment()
 	k.Default(d)
 	if *d.Spec.Replicas != 1 || *d.Spec.RevisionHistoryLimit != 10 || *d.Spec.ProgressDeadlineSeconds != 600 ||
-		d.Spec.Strategy.RollingUpdate.MaxSurge.StrVal != "25%" || d.Spec.Template.Spec.RestartPolicy != corev1.RestartPolicyAlways {
+		d.Spec.Strategy.RollingUpdate.MaxSurge.StrVal != "25%" ||
+		d.Spec.Template.Spec.RestartPolicy != corev1.RestartPolicyAlways {
 		t.Errorf("defaults: got %+v", d.Spec)
 	}
 	again := d.DeepCopy()
@@ -58,16 +65,36 @@ func TestDeploymentErrors(t *testing.T) {
 		spoil func(*appsv1.Deployment)
 		want  string
 	}{
-		{"no selector", func(d *appsv1.Deployment) { d.Spec.Selector, d.Spec.Template.Labels = nil, nil },
-			"spec.selector: Required value spec.template.metadata.labels: Invalid value: null: `selector` does not match template `labels`"},
-		{"empty selector", func(d *appsv1.Deployment) { d.Spec.Selector = &metav1.LabelSelector{} },
-			`spec.selector: Invalid value: {}: empty selector is invalid for deployment`},
-		{"labels do not match", func(d *appsv1.Deployment) { d.Spec.Template.Labels["app"] = "db" },
-			"spec.template.metadata.labels: Invalid value: {\"app\":\"db\"}: `selector` does not match template `labels`"},
-		{"negative replicas", func(d *appsv1.Deployment) { n := int32(-1); d.Spec.Replicas = &n },
-			"spec.replicas: Invalid value: -1: must be greater than or equal to 0"},
-		{"never restarts", func(d *appsv1.Deployment) { d.Spec.Template.Spec.RestartPolicy = corev1.RestartPolicyNever },
-			`spec.template.spec.restartPolicy: Unsupported value: "Never": supported values: "Always"`},
+		{
+			"no selector", func(d *appsv1.Deployment) {
+				d.Spec.Selector = nil
+				d.Spec.Template.Labels = nil
+			},
+			"spec.selector: Required value spec.template.metadata.labels: Invalid value: null: `selector` does not " +
+				"match template `labels`",
+		},
+		{
+			"empty selector", func(d *appsv1.Deployment) { d.Spec.Selector = &metav1.LabelSelector{} },
+			`spec.selector: Invalid value: {}: empty selector is invalid for deployment`,
+		},
+		{
+			"labels do not match", func(d *appsv1.Deployment) { d.Spec.Template.Labels["app"] = "db" },
+			"spec.template.metadata.labels: Invalid value: {\"app\":\"db\"}: `selector` does not match template " +
+				"`labels`",
+		},
+		{
+			"negative replicas", func(d *appsv1.Deployment) {
+				n := int32(-1)
+				d.Spec.Replicas = &n
+			},
+			"spec.replicas: Invalid value: -1: must be greater than or equal to 0",
+		},
+		{
+			"never restarts", func(d *appsv1.Deployment) {
+				d.Spec.Template.Spec.RestartPolicy = corev1.RestartPolicyNever
+			},
+			`spec.template.spec.restartPolicy: Unsupported value: "Never": supported values: "Always"`,
+		},
 		{"no way to roll", func(d *appsv1.Deployment) {
 			d.Spec.Strategy.RollingUpdate = &appsv1.RollingUpdateDeployment{MaxUnavailable: &zero, MaxSurge: &zero}
 		}, "spec.strategy.rollingUpdate.maxUnavailable: Invalid value: 0: may not be 0 when `maxSurge` is 0"},
@@ -75,13 +102,19 @@ func TestDeploymentErrors(t *testing.T) {
 			d.Spec.Strategy.RollingUpdate = &appsv1.RollingUpdateDeployment{MaxUnavailable: &many, MaxSurge: &zero}
 		}, `spec.strategy.rollingUpdate.maxUnavailable: Invalid value: "150%": must not be greater than 100%`},
 		{"recreate with rolling", func(d *appsv1.Deployment) {
-			d.Spec.Strategy = appsv1.DeploymentStrategy{Type: "Recreate", RollingUpdate: &appsv1.RollingUpdateDeployment{}}
+			d.Spec.Strategy = appsv1.DeploymentStrategy{
+				Type:          "Recreate",
+				RollingUpdate: &appsv1.RollingUpdateDeployment{},
+			}
 		}, "spec.strategy.rollingUpdate: Forbidden: may not be specified when strategy `type` is 'Recreate'"},
-		{"deadline too short", func(d *appsv1.Deployment) {
-			n := int32(5)
-			d.Spec.ProgressDeadlineSeconds, d.Spec.MinReadySeconds = &n, 5
+		{
+			"deadline too short", func(d *appsv1.Deployment) {
+				n := int32(5)
+				d.Spec.ProgressDeadlineSeconds = &n
+				d.Spec.MinReadySeconds = 5
+			},
+			"spec.progressDeadlineSeconds: Invalid value: 5: must be greater than minReadySeconds",
 		},
-			"spec.progressDeadlineSeconds: Invalid value: 5: must be greater than minReadySeconds"},
 	} {
 		d := deployment()
 		c.spoil(d)
@@ -98,10 +131,12 @@ func TestDeploymentErrors(t *testing.T) {
 }
 
 func TestSelectorIsImmutable(t *testing.T) {
-	k, old := ReplicaSet(gates.On{}), &appsv1.ReplicaSet{Spec: appsv1.ReplicaSetSpec{Selector: selector(), Template: template()}}
+	k := ReplicaSet(gates.On{})
+	old := &appsv1.ReplicaSet{Spec: appsv1.ReplicaSetSpec{Selector: selector(), Template: template()}}
 	k.Default(old)
 	rs := old.DeepCopy()
-	rs.Spec.Selector.MatchLabels["app"], rs.Spec.Template.Labels["app"] = "db", "db"
+	rs.Spec.Selector.MatchLabels["app"] = "db"
+	rs.Spec.Template.Labels["app"] = "db"
 	errs := k.ValidateUpdate(rs, old)
 	if len(errs) != 1 || errs[0].Field != "spec.selector" || errs[0].Detail != "field is immutable" {
 		t.Errorf("changed selector: got %v", errs)
@@ -109,14 +144,18 @@ func TestSelectorIsImmutable(t *testing.T) {
 }
 
 func TestGenerationAndStatus(t *testing.T) {
-	k, old := Deployment(gates.On{}), deployment()
+	k := Deployment(gates.On{})
+	old := deployment()
 	k.Default(old)
-	old.Generation, old.Status.Replicas = 3, 5
+	old.Generation = 3
+	old.Status.Replicas = 5
 	same := old.DeepCopy()
-	same.Status.Replicas, same.Labels = 0, map[string]string{"a": "b"}
+	same.Status.Replicas = 0
+	same.Labels = map[string]string{"a": "b"}
 	k.PrepareUpdate(same, old)
 	if same.Generation != 3 || same.Status.Replicas != 5 {
-		t.Errorf("labels changed: got generation %d, status.replicas %d, want 3 and 5", same.Generation, same.Status.Replicas)
+		t.Errorf("labels changed: got generation %d, status.replicas %d, want 3 and 5", same.Generation,
+			same.Status.Replicas)
 	}
 	scaled := old.DeepCopy()
 	k.Scale.Set(scaled, 9)
@@ -136,15 +175,31 @@ func TestGenerationAndStatus(t *testing.T) {
 func TestRows(t *testing.T) {
 	d := deployment()
 	n := int32(3)
-	d.Spec.Replicas, d.Status.ReadyReplicas, d.Status.UpdatedReplicas, d.Status.AvailableReplicas = &n, 2, 3, 1
+	d.Spec.Replicas = &n
+	d.Status.ReadyReplicas = 2
+	d.Status.UpdatedReplicas = 3
+	d.Status.AvailableReplicas = 1
 	want := []any{"web", "2/3", int64(3), int64(1), "<unknown>", "web", "nginx", "app=web"}
 	if diff := cmp.Diff(want, Deployment(gates.On{}).Row(d)); diff != "" {
 		t.Errorf("deployment row (-want +got):\n%s", diff)
 	}
-	rev := &appsv1.ControllerRevision{ObjectMeta: metav1.ObjectMeta{Name: "r", OwnerReferences: []metav1.OwnerReference{
-		{APIVersion: "apps/v1", Kind: "StatefulSet", Name: "db", Controller: new(true)},
-	}}, Revision: 4, Data: runtime.RawExtension{Raw: []byte("{}")}}
-	if diff := cmp.Diff([]any{"r", "statefulset.apps/db", int64(4), "<unknown>"}, ControllerRevision().Row(rev)); diff != "" {
+	rev := &appsv1.ControllerRevision{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: "r",
+			OwnerReferences: []metav1.OwnerReference{
+				{
+					APIVersion: "apps/v1",
+					Kind:       "StatefulSet",
+					Name:       "db",
+					Controller: new(true),
+				},
+			},
+		},
+		Revision: 4,
+		Data:     runtime.RawExtension{Raw: []byte("{}")},
+	}
+	if diff := cmp.Diff([]any{"r", "statefulset.apps/db", int64(4), "<unknown>"},
+		ControllerRevision().Row(rev)); diff != "" {
 		t.Errorf("revision row (-want +got):\n%s", diff)
 	}
 }

@@ -26,12 +26,17 @@ func ControllerRevision() *kind.Kind {
 			return append(meta.Finalizers(r), validateRevision(r)...)
 		},
 		ValidateUpdate: func(r, old *appsv1.ControllerRevision) field.ErrorList {
-			return append(append(meta.Finalizers(r), validateRevision(r)...), apivalidation.ValidateImmutableField(r.Data, old.Data, field.NewPath("data"))...)
+			return append(append(meta.Finalizers(r), validateRevision(r)...),
+				apivalidation.ValidateImmutableField(r.Data, old.Data, field.NewPath("data"))...)
 		},
 		Columns: []metav1.TableColumnDefinition{
 			kind.NameColumn,
 			{Name: "Controller", Type: "string", Description: "Controller of the object"},
-			{Name: "Revision", Type: "string", Description: "Revision indicates the revision of the state represented by Data."},
+			{
+				Name:        "Revision",
+				Type:        "string",
+				Description: "Revision indicates the revision of the state represented by Data.",
+			},
 			kind.AgeColumn,
 		},
 		Row: func(r *appsv1.ControllerRevision) []any {

@@ -26,7 +26,11 @@ import (
 // DaemonSet describes apps/v1 DaemonSet.
 func DaemonSet(on gates.On) *kind.Kind {
 	count := func(name, status string) metav1.TableColumnDefinition {
-		return metav1.TableColumnDefinition{Name: name, Type: "integer", Description: appsv1.DaemonSetStatus{}.SwaggerDoc()[status]}
+		return metav1.TableColumnDefinition{
+			Name:        name,
+			Type:        "integer",
+			Description: appsv1.DaemonSetStatus{}.SwaggerDoc()[status],
+		}
 	}
 	return kind.Spec[*appsv1.DaemonSet]{
 		Names:         names("DaemonSet", "daemonsets", "daemonset", []string{"all"}, "ds"),
@@ -49,7 +53,8 @@ func DaemonSet(on gates.On) *kind.Kind {
 		},
 		Columns: append([]metav1.TableColumnDefinition{
 			kind.NameColumn,
-			count("Desired", "desiredNumberScheduled"), count("Current", "currentNumberScheduled"), count("Ready", "numberReady"),
+			count("Desired", "desiredNumberScheduled"), count("Current", "currentNumberScheduled"),
+			count("Ready", "numberReady"),
 			count("Up-to-date", "updatedNumberScheduled"), count("Available", "numberAvailable"),
 			{Name: "Node Selector", Type: "string", Description: corev1.PodSpec{}.SwaggerDoc()["nodeSelector"]},
 			kind.AgeColumn,
@@ -57,8 +62,10 @@ func DaemonSet(on gates.On) *kind.Kind {
 		Row: func(d *appsv1.DaemonSet) []any {
 			s := &d.Status
 			return append([]any{
-				d.Name, int64(s.DesiredNumberScheduled), int64(s.CurrentNumberScheduled), int64(s.NumberReady), int64(s.UpdatedNumberScheduled),
-				int64(s.NumberAvailable), labels.FormatLabels(d.Spec.Template.Spec.NodeSelector), kind.Age(d.CreationTimestamp),
+				d.Name, int64(s.DesiredNumberScheduled), int64(s.CurrentNumberScheduled), int64(s.NumberReady),
+				int64(s.UpdatedNumberScheduled),
+				int64(s.NumberAvailable), labels.FormatLabels(d.Spec.Template.Spec.NodeSelector),
+				kind.Age(d.CreationTimestamp),
 			}, podspec.TemplateCells(&d.Spec.Template, d.Spec.Selector)...)
 		},
 		Status: &kind.Sub[*appsv1.DaemonSet]{
@@ -87,14 +94,16 @@ func defaultDaemonSet(d *appsv1.DaemonSet) {
 }
 
 func createDaemonSet(d *appsv1.DaemonSet, on gates.On) {
-	d.Generation, d.Status = 1, appsv1.DaemonSetStatus{}
+	d.Generation = 1
+	d.Status = appsv1.DaemonSetStatus{}
 	setTemplateGeneration(d, max(templateGeneration(d), 1))
 	podspec.DropDisabled(&d.Spec.Template.Spec, nil, on)
 }
 
 // updateDaemonSet also keeps the template's own generation, which old clients find in an annotation.
 func updateDaemonSet(d, old *appsv1.DaemonSet, on gates.On) {
-	d.Status, d.Generation = old.Status, old.Generation
+	d.Status = old.Status
+	d.Generation = old.Generation
 	podspec.DropDisabled(&d.Spec.Template.Spec, &old.Spec.Template.Spec, on)
 	n := templateGeneration(old)
 	switch {
@@ -130,9 +139,12 @@ func setTemplateGeneration(d *appsv1.DaemonSet, n int64) {
 func validateDaemonSpec(s *appsv1.DaemonSetSpec) field.ErrorList {
 	path := field.NewPath("spec")
 	l := check.At(path)
-	l.Add(metavalidation.ValidateLabelSelector(s.Selector, metavalidation.LabelSelectorValidationOptions{}, path.Child("selector"))...)
-	if sel, err := metav1.LabelSelectorAsSelector(s.Selector); err == nil && !sel.Matches(labels.Set(s.Template.Labels)) {
-		l.Add(field.Invalid(path.Child("template", "metadata", "labels"), s.Template.Labels, "`selector` does not match template `labels`"))
+	l.Add(metavalidation.ValidateLabelSelector(s.Selector, metavalidation.LabelSelectorValidationOptions{},
+		path.Child("selector"))...)
+	if sel, err := metav1.LabelSelectorAsSelector(s.Selector); err == nil &&
+		!sel.Matches(labels.Set(s.Template.Labels)) {
+		l.Add(field.Invalid(path.Child("template", "metadata", "labels"), s.Template.Labels,
+			"`selector` does not match template `labels`"))
 	}
 	if sel := s.Selector; sel != nil && len(sel.MatchLabels)+len(sel.MatchExpressions) == 0 {
 		l.Invalid("selector", sel, "empty selector is invalid for daemonset")
@@ -155,12 +167,14 @@ func validateDaemonStrategy(l *check.List, s *appsv1.DaemonSetUpdateStrategy) {
 		}
 		l.Within("rollingUpdate", func() { validateRollingDaemon(l, s.RollingUpdate) })
 	default:
-		check.NotSupported(l, "type", s.Type, appsv1.RollingUpdateDaemonSetStrategyType, appsv1.OnDeleteDaemonSetStrategyType)
+		check.NotSupported(l, "type", s.Type, appsv1.RollingUpdateDaemonSetStrategyType,
+			appsv1.OnDeleteDaemonSetStrategyType)
 	}
 }
 
 func validateRollingDaemon(l *check.List, r *appsv1.RollingUpdateDaemonSet) {
-	unavailable, surge := amount(r.MaxUnavailable), amount(r.MaxSurge)
+	unavailable := amount(r.MaxUnavailable)
+	surge := amount(r.MaxSurge)
 	l.Add(validateIntOrPercent(r.MaxUnavailable, l.Path("maxUnavailable"))...)
 	l.Add(validateIntOrPercent(r.MaxSurge, l.Path("maxSurge"))...)
 	switch {
@@ -181,14 +195,17 @@ func atMostAll(l *check.List, child string, v *intstr.IntOrString) {
 }
 
 func validateDaemonStatus(d, old *appsv1.DaemonSet) field.ErrorList {
-	l, s := check.At(field.NewPath("status")), &d.Status
+	l := check.At(field.NewPath("status"))
+	s := &d.Status
 	number := func(name string, n *int32) check.NamedNumber[int32] {
 		return check.NamedNumber[int32]{Name: name, Value: n}
 	}
-	check.NotNegatives(l, number("currentNumberScheduled", &s.CurrentNumberScheduled), number("numberMisscheduled", &s.NumberMisscheduled),
+	check.NotNegatives(l, number("currentNumberScheduled", &s.CurrentNumberScheduled),
+		number("numberMisscheduled", &s.NumberMisscheduled),
 		number("desiredNumberScheduled", &s.DesiredNumberScheduled), number("numberReady", &s.NumberReady))
 	l.NotNegative("observedGeneration", s.ObservedGeneration)
-	check.NotNegatives(l, number("updatedNumberScheduled", &s.UpdatedNumberScheduled), number("numberAvailable", &s.NumberAvailable),
+	check.NotNegatives(l, number("updatedNumberScheduled", &s.UpdatedNumberScheduled),
+		number("numberAvailable", &s.NumberAvailable),
 		number("numberUnavailable", &s.NumberUnavailable), number("collisionCount", s.CollisionCount))
 	if was := old.Status.CollisionCount; was != nil && kind.Value(s.CollisionCount) < *was {
 		l.Invalid("collisionCount", kind.Value(s.CollisionCount), "cannot be decremented")

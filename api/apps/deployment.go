@@ -29,7 +29,8 @@ func Deployment(on gates.On) *kind.Kind {
 		NewList: func() runtime.Object { return &appsv1.DeploymentList{} },
 		Default: defaultDeployment,
 		PrepareCreate: func(d *appsv1.Deployment) {
-			d.Generation, d.Status = 1, appsv1.DeploymentStatus{}
+			d.Generation = 1
+			d.Status = appsv1.DeploymentStatus{}
 			podspec.DropDisabled(&d.Spec.Template.Spec, nil, on)
 		},
 		PrepareUpdate: func(d, old *appsv1.Deployment) {
@@ -37,7 +38,8 @@ func Deployment(on gates.On) *kind.Kind {
 			d.Generation = old.Generation
 			podspec.DropDisabled(&d.Spec.Template.Spec, &old.Spec.Template.Spec, on)
 			// Annotations count: the controller copies them to the replica sets.
-			if !equality.Semantic.DeepEqual(d.Spec, old.Spec) || !equality.Semantic.DeepEqual(d.Annotations, old.Annotations) {
+			if !equality.Semantic.DeepEqual(d.Spec, old.Spec) || !equality.Semantic.DeepEqual(d.Annotations,
+				old.Annotations) {
 				d.Generation++
 			}
 		},
@@ -46,7 +48,8 @@ func Deployment(on gates.On) *kind.Kind {
 		},
 		ValidateUpdate: func(d, old *appsv1.Deployment) field.ErrorList {
 			errs := validateDeploymentSpec(&d.Spec, field.NewPath("spec"))
-			return append(errs, apivalidation.ValidateImmutableField(d.Spec.Selector, old.Spec.Selector, field.NewPath("spec", "selector"))...)
+			return append(errs, apivalidation.ValidateImmutableField(d.Spec.Selector, old.Spec.Selector,
+				field.NewPath("spec", "selector"))...)
 		},
 		Warnings: func(d, old *appsv1.Deployment) []string {
 			var out []string
@@ -58,14 +61,24 @@ func Deployment(on gates.On) *kind.Kind {
 		Columns: []metav1.TableColumnDefinition{
 			kind.NameColumn,
 			{Name: "Ready", Type: "string", Description: "Number of the pod with ready state"},
-			{Name: "Up-to-date", Type: "string", Description: appsv1.DeploymentStatus{}.SwaggerDoc()["updatedReplicas"]},
-			{Name: "Available", Type: "string", Description: appsv1.DeploymentStatus{}.SwaggerDoc()["availableReplicas"]},
-			kind.AgeColumn, containersColumn, imagesColumn, selectorColumn(appsv1.DeploymentSpec{}.SwaggerDoc()["selector"]),
+			{
+				Name:        "Up-to-date",
+				Type:        "string",
+				Description: appsv1.DeploymentStatus{}.SwaggerDoc()["updatedReplicas"],
+			},
+			{
+				Name:        "Available",
+				Type:        "string",
+				Description: appsv1.DeploymentStatus{}.SwaggerDoc()["availableReplicas"],
+			},
+			kind.AgeColumn, containersColumn, imagesColumn,
+			selectorColumn(appsv1.DeploymentSpec{}.SwaggerDoc()["selector"]),
 		},
 		Row: deploymentRow,
 		Status: &kind.Sub[*appsv1.Deployment]{
 			PrepareUpdate: func(d, old *appsv1.Deployment) {
-				d.Spec, d.Labels = old.Spec, old.Labels
+				d.Spec = old.Spec
+				d.Labels = old.Labels
 			},
 			ValidateUpdate: validateDeploymentStatus,
 		},
@@ -82,7 +95,8 @@ func Deployment(on gates.On) *kind.Kind {
 func deploymentRow(d *appsv1.Deployment) []any {
 	n, i := containers(&d.Spec.Template.Spec)
 	return []any{
-		d.Name, fmt.Sprintf("%d/%d", d.Status.ReadyReplicas, replicas(d.Spec.Replicas)), int64(d.Status.UpdatedReplicas), int64(d.Status.AvailableReplicas),
+		d.Name, fmt.Sprintf("%d/%d", d.Status.ReadyReplicas, replicas(d.Spec.Replicas)),
+		int64(d.Status.UpdatedReplicas), int64(d.Status.AvailableReplicas),
 		kind.Age(d.CreationTimestamp), n, i, metav1.FormatLabelSelector(d.Spec.Selector),
 	}
 }
@@ -127,21 +141,28 @@ func validateStrategy(s *appsv1.DeploymentStrategy, path *field.Path) field.Erro
 	switch s.Type {
 	case appsv1.RecreateDeploymentStrategyType:
 		if s.RollingUpdate != nil {
-			return field.ErrorList{field.Forbidden(path.Child("rollingUpdate"), "may not be specified when strategy `type` is 'Recreate'")}
+			return field.ErrorList{
+				field.Forbidden(path.Child("rollingUpdate"), "may not be specified when strategy `type` is 'Recreate'"),
+			}
 		}
 		return nil
 	case appsv1.RollingUpdateDeploymentStrategyType:
 		if s.RollingUpdate == nil {
-			return field.ErrorList{field.Required(path.Child("rollingUpdate"), "this should be defaulted and never be nil")}
+			return field.ErrorList{
+				field.Required(path.Child("rollingUpdate"), "this should be defaulted and never be nil"),
+			}
 		}
 		return validateRolling(s.RollingUpdate, path.Child("rollingUpdate"))
 	}
 	return field.ErrorList{field.NotSupported(path, s,
-		[]appsv1.DeploymentStrategyType{appsv1.RecreateDeploymentStrategyType, appsv1.RollingUpdateDeploymentStrategyType})}
+		[]appsv1.DeploymentStrategyType{
+			appsv1.RecreateDeploymentStrategyType, appsv1.RollingUpdateDeploymentStrategyType,
+		})}
 }
 
 func validateRolling(r *appsv1.RollingUpdateDeployment, path *field.Path) field.ErrorList {
-	un, surge := path.Child("maxUnavailable"), path.Child("maxSurge")
+	un := path.Child("maxUnavailable")
+	surge := path.Child("maxSurge")
 	errs := validateIntOrPercent(r.MaxUnavailable, un)
 	errs = append(errs, validateIntOrPercent(r.MaxSurge, surge)...)
 	if len(errs) > 0 {
@@ -184,14 +205,18 @@ func amount(v *intstr.IntOrString) int {
 }
 
 func validateDeploymentStatus(d, old *appsv1.Deployment) field.ErrorList {
-	path, s := field.NewPath("status"), &d.Status
+	path := field.NewPath("status")
+	s := &d.Status
 	errs := apivalidation.ValidateNonnegativeField(s.ObservedGeneration, path.Child("observedGeneration"))
 	for _, f := range []struct {
 		name string
 		n    int32
 	}{
-		{"replicas", s.Replicas}, {"updatedReplicas", s.UpdatedReplicas}, {"readyReplicas", s.ReadyReplicas},
-		{"availableReplicas", s.AvailableReplicas}, {"unavailableReplicas", s.UnavailableReplicas},
+		{"replicas", s.Replicas},
+		{"updatedReplicas", s.UpdatedReplicas},
+		{"readyReplicas", s.ReadyReplicas},
+		{"availableReplicas", s.AvailableReplicas},
+		{"unavailableReplicas", s.UnavailableReplicas},
 	} {
 		errs = append(errs, nonNegative(f.n, path.Child(f.name))...)
 	}
@@ -206,7 +231,8 @@ func validateDeploymentStatus(d, old *appsv1.Deployment) field.ErrorList {
 		errs = append(errs, field.Invalid(path.Child("availableReplicas"), s.AvailableReplicas, more))
 	}
 	if s.AvailableReplicas > s.ReadyReplicas {
-		errs = append(errs, field.Invalid(path.Child("availableReplicas"), s.AvailableReplicas, "cannot be greater than readyReplicas"))
+		errs = append(errs, field.Invalid(path.Child("availableReplicas"), s.AvailableReplicas,
+			"cannot be greater than readyReplicas"))
 	}
 	for _, f := range []struct {
 		name string
@@ -215,7 +241,8 @@ func validateDeploymentStatus(d, old *appsv1.Deployment) field.ErrorList {
 		errs = append(errs, nonNegative(kind.Value(f.n), path.Child(f.name))...)
 	}
 	if was := old.Status.CollisionCount; was != nil && kind.Value(s.CollisionCount) < *was {
-		errs = append(errs, field.Invalid(path.Child("collisionCount"), kind.Value(s.CollisionCount), "cannot be decremented"))
+		errs = append(errs, field.Invalid(path.Child("collisionCount"), kind.Value(s.CollisionCount),
+			"cannot be decremented"))
 	}
 	return errs
 }

@@ -48,7 +48,8 @@ func validateSelector(sel *metav1.LabelSelector, path *field.Path, what string) 
 	return s, errs
 }
 
-// validateTemplate checks a workload's pod template: it must match the selector and restart for ever. what is the kind as messages call it.
+// validateTemplate checks a workload's pod template: it must match the selector and restart for ever. what is the kind
+// as messages call it.
 func validateTemplate(t *corev1.PodTemplateSpec, sel labels.Selector, path *field.Path, what string) field.ErrorList {
 	if sel == nil {
 		return nil // nothing to hold it against
@@ -62,17 +63,21 @@ func matches(t *corev1.PodTemplateSpec, sel labels.Selector, path *field.Path) f
 	if sel.Empty() || sel.Matches(labels.Set(t.Labels)) {
 		return nil
 	}
-	return field.ErrorList{field.Invalid(path.Child("metadata", "labels"), t.Labels, "`selector` does not match template `labels`")}
+	return field.ErrorList{
+		field.Invalid(path.Child("metadata", "labels"), t.Labels, "`selector` does not match template `labels`"),
+	}
 }
 
 // foreverErrors: pods of t must restart for ever.
 func foreverErrors(t *corev1.PodTemplateSpec, path *field.Path, what string) field.ErrorList {
 	var errs field.ErrorList
 	if t.Spec.RestartPolicy != corev1.RestartPolicyAlways {
-		errs = append(errs, field.NotSupported(path.Child("spec", "restartPolicy"), t.Spec.RestartPolicy, []corev1.RestartPolicy{corev1.RestartPolicyAlways}))
+		errs = append(errs, field.NotSupported(path.Child("spec", "restartPolicy"), t.Spec.RestartPolicy,
+			[]corev1.RestartPolicy{corev1.RestartPolicyAlways}))
 	}
 	if t.Spec.ActiveDeadlineSeconds != nil {
-		errs = append(errs, field.Forbidden(path.Child("spec", "activeDeadlineSeconds"), "activeDeadlineSeconds in "+what+" is not Supported"))
+		errs = append(errs, field.Forbidden(path.Child("spec", "activeDeadlineSeconds"),
+			"activeDeadlineSeconds in "+what+" is not Supported"))
 	}
 	return errs
 }
@@ -92,8 +97,18 @@ func containers(spec *corev1.PodSpec) (names, images string) {
 }
 
 var (
-	containersColumn = metav1.TableColumnDefinition{Name: "Containers", Type: "string", Priority: 1, Description: "Names of each container in the template."}
-	imagesColumn     = metav1.TableColumnDefinition{Name: "Images", Type: "string", Priority: 1, Description: "Images referenced by each container in the template."}
+	containersColumn = metav1.TableColumnDefinition{
+		Name:        "Containers",
+		Type:        "string",
+		Priority:    1,
+		Description: "Names of each container in the template.",
+	}
+	imagesColumn = metav1.TableColumnDefinition{
+		Name:        "Images",
+		Type:        "string",
+		Priority:    1,
+		Description: "Images referenced by each container in the template.",
+	}
 )
 
 func replicas(p *int32) int32 {
@@ -104,7 +119,16 @@ func replicas(p *int32) int32 {
 }
 
 func names(k, resource, singular string, categories []string, short ...string) kind.Names {
-	return kind.Names{Group: group.Group, Version: group.Version, Kind: k, Resource: resource, Singular: singular, ShortNames: short, Categories: categories, Namespaced: true}
+	return kind.Names{
+		Group:      group.Group,
+		Version:    group.Version,
+		Kind:       k,
+		Resource:   resource,
+		Singular:   singular,
+		ShortNames: short,
+		Categories: categories,
+		Namespaced: true,
+	}
 }
 
 func selectorColumn(text string) metav1.TableColumnDefinition { return kind.Wide("Selector", text) }

@@ -24,7 +24,8 @@ func ReplicaSet(on gates.On) *kind.Kind {
 		NewList: func() runtime.Object { return &appsv1.ReplicaSetList{} },
 		Default: defaultReplicaSet,
 		PrepareCreate: func(rs *appsv1.ReplicaSet) {
-			rs.Generation, rs.Status = 1, appsv1.ReplicaSetStatus{}
+			rs.Generation = 1
+			rs.Status = appsv1.ReplicaSetStatus{}
 			podspec.DropDisabled(&rs.Spec.Template.Spec, nil, on)
 		},
 		PrepareUpdate: func(rs, old *appsv1.ReplicaSet) {
@@ -40,7 +41,8 @@ func ReplicaSet(on gates.On) *kind.Kind {
 		},
 		ValidateUpdate: func(rs, old *appsv1.ReplicaSet) field.ErrorList {
 			errs := validateReplicaSetSpec(&rs.Spec, field.NewPath("spec"))
-			return append(errs, apivalidation.ValidateImmutableField(rs.Spec.Selector, old.Spec.Selector, field.NewPath("spec", "selector"))...)
+			return append(errs, apivalidation.ValidateImmutableField(rs.Spec.Selector, old.Spec.Selector,
+				field.NewPath("spec", "selector"))...)
 		},
 		Warnings: func(rs, old *appsv1.ReplicaSet) []string {
 			var out []string
@@ -54,7 +56,8 @@ func ReplicaSet(on gates.On) *kind.Kind {
 			{Name: "Desired", Type: "integer", Description: appsv1.ReplicaSetSpec{}.SwaggerDoc()["replicas"]},
 			{Name: "Current", Type: "integer", Description: appsv1.ReplicaSetStatus{}.SwaggerDoc()["replicas"]},
 			{Name: "Ready", Type: "integer", Description: appsv1.ReplicaSetStatus{}.SwaggerDoc()["readyReplicas"]},
-			kind.AgeColumn, containersColumn, imagesColumn, selectorColumn(appsv1.ReplicaSetSpec{}.SwaggerDoc()["selector"]),
+			kind.AgeColumn, containersColumn, imagesColumn,
+			selectorColumn(appsv1.ReplicaSetSpec{}.SwaggerDoc()["selector"]),
 		},
 		Row: func(rs *appsv1.ReplicaSet) []any {
 			n, i := containers(&rs.Spec.Template.Spec)
@@ -91,13 +94,15 @@ func validateReplicaSetSpec(s *appsv1.ReplicaSetSpec, path *field.Path) field.Er
 }
 
 func validateReplicaSetStatus(rs *appsv1.ReplicaSet) field.ErrorList {
-	path, s := field.NewPath("status"), &rs.Status
+	path := field.NewPath("status")
+	s := &rs.Status
 	errs := nonNegative(s.Replicas, path.Child("replicas"))
 	errs = append(errs, nonNegative(s.FullyLabeledReplicas, path.Child("fullyLabeledReplicas"))...)
 	errs = append(errs, nonNegative(s.ReadyReplicas, path.Child("readyReplicas"))...)
 	errs = append(errs, nonNegative(s.AvailableReplicas, path.Child("availableReplicas"))...)
 	errs = append(errs, nonNegative(kind.Value(s.TerminatingReplicas), path.Child("terminatingReplicas"))...)
-	errs = append(errs, apivalidation.ValidateNonnegativeField(s.ObservedGeneration, path.Child("observedGeneration"))...)
+	errs = append(errs, apivalidation.ValidateNonnegativeField(s.ObservedGeneration,
+		path.Child("observedGeneration"))...)
 	const more = "cannot be greater than status.replicas"
 	if s.FullyLabeledReplicas > s.Replicas {
 		errs = append(errs, field.Invalid(path.Child("fullyLabeledReplicas"), s.FullyLabeledReplicas, more))
@@ -109,7 +114,8 @@ func validateReplicaSetStatus(rs *appsv1.ReplicaSet) field.ErrorList {
 		errs = append(errs, field.Invalid(path.Child("availableReplicas"), s.AvailableReplicas, more))
 	}
 	if s.AvailableReplicas > s.ReadyReplicas {
-		errs = append(errs, field.Invalid(path.Child("availableReplicas"), s.AvailableReplicas, "cannot be greater than readyReplicas"))
+		errs = append(errs, field.Invalid(path.Child("availableReplicas"), s.AvailableReplicas,
+			"cannot be greater than readyReplicas"))
 	}
 	return errs
 }

@@ -31,11 +31,13 @@ func StatefulSet(on gates.On) *kind.Kind {
 		NewList: func() runtime.Object { return &appsv1.StatefulSetList{} },
 		Default: defaultStatefulSet,
 		PrepareCreate: func(s *appsv1.StatefulSet) {
-			s.Generation, s.Status = 1, appsv1.StatefulSetStatus{}
+			s.Generation = 1
+			s.Status = appsv1.StatefulSetStatus{}
 			podspec.DropDisabled(&s.Spec.Template.Spec, nil, on)
 		},
 		PrepareUpdate: func(s, old *appsv1.StatefulSet) {
-			s.Status, s.Generation = old.Status, old.Generation
+			s.Status = old.Status
+			s.Generation = old.Generation
 			podspec.DropDisabled(&s.Spec.Template.Spec, &old.Spec.Template.Spec, on)
 			if !equality.Semantic.DeepEqual(s.Spec, old.Spec) {
 				s.Generation++
@@ -49,10 +51,13 @@ func StatefulSet(on gates.On) *kind.Kind {
 		ValidateUpdate: validateStatefulUpdate,
 		Warnings:       statefulWarnings,
 		Columns: append([]metav1.TableColumnDefinition{
-			kind.NameColumn, {Name: "Ready", Type: "string", Description: "Number of the pod with ready state"}, kind.AgeColumn,
+			kind.NameColumn,
+			{Name: "Ready", Type: "string", Description: "Number of the pod with ready state"},
+			kind.AgeColumn,
 		}, podspec.TemplateColumns("")[:2]...),
 		Row: func(s *appsv1.StatefulSet) []any {
-			return append([]any{s.Name, fmt.Sprintf("%d/%d", s.Status.ReadyReplicas, replicas(s.Spec.Replicas)), kind.Age(s.CreationTimestamp)},
+			return append([]any{s.Name, fmt.Sprintf("%d/%d", s.Status.ReadyReplicas,
+				replicas(s.Spec.Replicas)), kind.Age(s.CreationTimestamp)},
 				podspec.TemplateCells(&s.Spec.Template, nil)[:2]...)
 		},
 		Status: &kind.Sub[*appsv1.StatefulSet]{
@@ -78,7 +83,8 @@ func defaultStatefulSet(set *appsv1.StatefulSet) {
 		s.UpdateStrategy.Type = appsv1.RollingUpdateStatefulSetStrategyType
 		kind.Fill(&s.UpdateStrategy.RollingUpdate, appsv1.RollingUpdateStatefulSetStrategy{})
 	}
-	if r := s.UpdateStrategy.RollingUpdate; r != nil && s.UpdateStrategy.Type == appsv1.RollingUpdateStatefulSetStrategyType {
+	if r := s.UpdateStrategy.RollingUpdate; r != nil &&
+		s.UpdateStrategy.Type == appsv1.RollingUpdateStatefulSetStrategyType {
 		kind.Fill(&r.Partition, 0)
 		kind.Fill(&r.MaxUnavailable, intstr.FromInt32(1))
 	}
@@ -94,7 +100,8 @@ func defaultStatefulSet(set *appsv1.StatefulSet) {
 	kind.Fill(&s.RevisionHistoryLimit, 10)
 	for i := range s.VolumeClaimTemplates {
 		c := &s.VolumeClaimTemplates[i]
-		c.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "PersistentVolumeClaim"} // the stored form does not hold it
+		// the stored form does not hold it
+		c.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "PersistentVolumeClaim"}
 		volume.DefaultClaim(c)
 	}
 	podspec.DefaultTemplate(&s.Template)
@@ -107,7 +114,8 @@ func statefulWarnings(s, old *appsv1.StatefulSet) []string {
 		out = append(out, podspec.ClaimWarnings(&s.Spec.VolumeClaimTemplates[i].Spec, path.Index(i))...)
 	}
 	if n := s.Spec.RevisionHistoryLimit; n != nil && *n < 0 {
-		out = append(out, "spec.revisionHistoryLimit: a negative value retains all historical revisions; a value >= 0 is recommended")
+		out = append(out, "spec.revisionHistoryLimit: a negative value retains all historical revisions; a value >= "+
+			"0 is recommended")
 	}
 	return out
 }
@@ -121,12 +129,14 @@ func validateStatefulSpec(s, old *appsv1.StatefulSetSpec) field.ErrorList {
 		l.Required("podManagementPolicy", "")
 	case appsv1.OrderedReadyPodManagement, appsv1.ParallelPodManagement:
 	default:
-		l.Invalid("podManagementPolicy", p, fmt.Sprintf("must be '%s' or '%s'", appsv1.OrderedReadyPodManagement, appsv1.ParallelPodManagement))
+		l.Invalid("podManagementPolicy", p, fmt.Sprintf("must be '%s' or '%s'", appsv1.OrderedReadyPodManagement,
+			appsv1.ParallelPodManagement))
 	}
 	validateStatefulStrategy(l, &s.UpdateStrategy)
 	if p := s.PersistentVolumeClaimRetentionPolicy; p != nil {
 		l.Within("persistentVolumeClaimRetentionPolicy", func() {
-			retain, remove := appsv1.RetainPersistentVolumeClaimRetentionPolicyType, appsv1.DeletePersistentVolumeClaimRetentionPolicyType
+			retain := appsv1.RetainPersistentVolumeClaimRetentionPolicyType
+			remove := appsv1.DeletePersistentVolumeClaimRetentionPolicyType
 			check.Pointer(l, "whenDeleted", &p.WhenDeleted, retain, remove)
 			check.Pointer(l, "whenScaled", &p.WhenScaled, retain, remove)
 		})
@@ -160,7 +170,8 @@ func asPods(s *appsv1.StatefulSetSpec) *corev1.PodTemplateSpec {
 		return &s.Template
 	}
 	t := s.Template // shallow; the list of volumes is replaced
-	t.Spec.Subdomain, t.Spec.Hostname = "", ""
+	t.Spec.Subdomain = ""
+	t.Spec.Hostname = ""
 	t.Spec.Volumes = slices.Clone(t.Spec.Volumes)
 	for i := range s.VolumeClaimTemplates {
 		name := s.VolumeClaimTemplates[i].Name
@@ -177,17 +188,21 @@ func asPods(s *appsv1.StatefulSetSpec) *corev1.PodTemplateSpec {
 
 func validateStatefulStrategy(l *check.List, s *appsv1.StatefulSetUpdateStrategy) {
 	const child = "updateStrategy"
-	rolling, onDelete := appsv1.RollingUpdateStatefulSetStrategyType, appsv1.OnDeleteStatefulSetStrategyType
+	rolling := appsv1.RollingUpdateStatefulSetStrategyType
+	onDelete := appsv1.OnDeleteStatefulSetStrategyType
 	switch s.Type {
 	case "":
 		l.Required(child, "")
 	case onDelete:
 		if s.RollingUpdate != nil {
-			l.Add(field.Invalid(l.Path(child).Child("rollingUpdate"), s.RollingUpdate, fmt.Sprintf("only allowed for updateStrategy '%s'", rolling)))
+			l.Add(field.Invalid(l.Path(child).Child("rollingUpdate"), s.RollingUpdate,
+				fmt.Sprintf("only allowed for updateStrategy '%s'", rolling)))
 		}
 	case rolling:
 		if s.RollingUpdate != nil {
-			l.Within(child, func() { l.Within("rollingUpdate", func() { validateRollingStateful(l, s.RollingUpdate) }) })
+			l.Within(child, func() {
+				l.Within("rollingUpdate", func() { validateRollingStateful(l, s.RollingUpdate) })
+			})
 		}
 	default:
 		l.Invalid(child, *s, fmt.Sprintf("must be '%s' or '%s'", rolling, onDelete))
@@ -211,23 +226,32 @@ func validateRollingStateful(l *check.List, r *appsv1.RollingUpdateStatefulSetSt
 func validateStatefulUpdate(s, old *appsv1.StatefulSet) field.ErrorList {
 	errs := append(meta.Finalizers(s), validateStatefulSpec(&s.Spec, &old.Spec)...)
 	was := old.Spec
-	was.Replicas, was.Template, was.UpdateStrategy, was.MinReadySeconds = s.Spec.Replicas, s.Spec.Template, s.Spec.UpdateStrategy, s.Spec.MinReadySeconds
-	was.Ordinals, was.RevisionHistoryLimit = s.Spec.Ordinals, s.Spec.RevisionHistoryLimit
+	was.Replicas = s.Spec.Replicas
+	was.Template = s.Spec.Template
+	was.UpdateStrategy = s.Spec.UpdateStrategy
+	was.MinReadySeconds = s.Spec.MinReadySeconds
+	was.Ordinals = s.Spec.Ordinals
+	was.RevisionHistoryLimit = s.Spec.RevisionHistoryLimit
 	was.PersistentVolumeClaimRetentionPolicy = s.Spec.PersistentVolumeClaimRetentionPolicy
 	if !equality.Semantic.DeepEqual(s.Spec, was) {
-		errs = append(errs, field.Forbidden(field.NewPath("spec"), "updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', "+
-			"'updateStrategy', 'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and 'minReadySeconds' are forbidden"))
+		errs = append(errs, field.Forbidden(field.NewPath("spec"),
+			"updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', "+
+				"'updateStrategy', 'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and "+
+				"'minReadySeconds' "+
+				"are forbidden"))
 	}
 	return errs
 }
 
 func validateStatefulStatus(set, old *appsv1.StatefulSet) field.ErrorList {
-	l, s := check.At(field.NewPath("status")), &set.Status
+	l := check.At(field.NewPath("status"))
+	s := &set.Status
 	number := func(name string, n *int32) check.NamedNumber[int32] {
 		return check.NamedNumber[int32]{Name: name, Value: n}
 	}
 	counts := []check.NamedNumber[int32]{
-		number("readyReplicas", &s.ReadyReplicas), number("currentReplicas", &s.CurrentReplicas), number("updatedReplicas", &s.UpdatedReplicas),
+		number("readyReplicas", &s.ReadyReplicas), number("currentReplicas", &s.CurrentReplicas),
+		number("updatedReplicas", &s.UpdatedReplicas),
 		number("availableReplicas", &s.AvailableReplicas),
 	}
 	l.NotNegative("replicas", int64(s.Replicas))

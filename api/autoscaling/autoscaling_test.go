@@ -5,14 +5,13 @@ package autoscaling
 import (
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	scalingv1 "k8s.io/api/autoscaling/v1"
 	scalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	"github.com/google/go-cmp/cmp"
 )
 
 func amount(s string) *resource.Quantity {
@@ -22,38 +21,89 @@ func amount(s string) *resource.Quantity {
 
 // full has a metric of every kind, in both forms where there are two, and everything that v1 has no field for.
 func full() *scaler {
-	percent, window := int32(50), int32(60)
+	percent := int32(50)
+	window := int32(60)
 	target := scalingv2.CrossVersionObjectReference{Kind: "Service", Name: "web", APIVersion: "v1"}
 	return &scaler{
-		TypeMeta:   metav1.TypeMeta{APIVersion: "autoscaling/v2", Kind: "HorizontalPodAutoscaler"},
-		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web", Annotations: map[string]string{"mine": "kept"}},
+		TypeMeta: metav1.TypeMeta{APIVersion: "autoscaling/v2", Kind: "HorizontalPodAutoscaler"},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace:   "default",
+			Name:        "web",
+			Annotations: map[string]string{"mine": "kept"},
+		},
 		Spec: scalingv2.HorizontalPodAutoscalerSpec{
-			ScaleTargetRef: scalingv2.CrossVersionObjectReference{Kind: "Deployment", Name: "web", APIVersion: "apps/v1"}, MinReplicas: new(int32(2)), MaxReplicas: 9,
-			Metrics: []scalingv2.MetricSpec{
-				{Type: "Resource", Resource: &scalingv2.ResourceMetricSource{Name: corev1.ResourceCPU, Target: use(nil, &percent)}},
-				{Type: "Resource", Resource: &scalingv2.ResourceMetricSource{Name: corev1.ResourceMemory, Target: use(amount("1Gi"), nil)}},
-				{Type: "Pods", Pods: &scalingv2.PodsMetricSource{
-					Metric: scalingv2.MetricIdentifier{Name: "packets"}, Target: scalingv2.MetricTarget{Type: "AverageValue", AverageValue: amount("1k")},
-				}},
-				{Type: "Object", Object: &scalingv2.ObjectMetricSource{
-					DescribedObject: target, Metric: scalingv2.MetricIdentifier{Name: "hits"}, Target: amountOf(amount("10"), nil),
-				}},
-				{Type: "External", External: &scalingv2.ExternalMetricSource{
-					Metric: scalingv2.MetricIdentifier{Name: "queue", Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"a": "b"}}},
-					Target: amountOf(nil, amount("30")),
-				}},
-				{Type: "ContainerResource", ContainerResource: &scalingv2.ContainerResourceMetricSource{Name: corev1.ResourceCPU, Container: "web", Target: use(nil, &percent)}},
+			ScaleTargetRef: scalingv2.CrossVersionObjectReference{
+				Kind:       "Deployment",
+				Name:       "web",
+				APIVersion: "apps/v1",
 			},
-			Behavior: &scalingv2.HorizontalPodAutoscalerBehavior{ScaleDown: &scalingv2.HPAScalingRules{StabilizationWindowSeconds: &window}},
+			MinReplicas: new(int32(2)),
+			MaxReplicas: 9,
+			Metrics: []scalingv2.MetricSpec{
+				{
+					Type:     "Resource",
+					Resource: &scalingv2.ResourceMetricSource{Name: corev1.ResourceCPU, Target: use(nil, &percent)},
+				},
+				{
+					Type: "Resource",
+					Resource: &scalingv2.ResourceMetricSource{
+						Name:   corev1.ResourceMemory,
+						Target: use(amount("1Gi"), nil),
+					},
+				},
+				{
+					Type: "Pods",
+					Pods: &scalingv2.PodsMetricSource{
+						Metric: scalingv2.MetricIdentifier{Name: "packets"},
+						Target: scalingv2.MetricTarget{Type: "AverageValue", AverageValue: amount("1k")},
+					},
+				},
+				{
+					Type: "Object",
+					Object: &scalingv2.ObjectMetricSource{
+						DescribedObject: target,
+						Metric:          scalingv2.MetricIdentifier{Name: "hits"},
+						Target:          amountOf(amount("10"), nil),
+					},
+				},
+				{
+					Type: "External",
+					External: &scalingv2.ExternalMetricSource{
+						Metric: scalingv2.MetricIdentifier{
+							Name:     "queue",
+							Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"a": "b"}},
+						},
+						Target: amountOf(nil, amount("30")),
+					},
+				},
+				{
+					Type: "ContainerResource",
+					ContainerResource: &scalingv2.ContainerResourceMetricSource{
+						Name:      corev1.ResourceCPU,
+						Container: "web",
+						Target:    use(nil, &percent),
+					},
+				},
+			},
+			Behavior: &scalingv2.HorizontalPodAutoscalerBehavior{
+				ScaleDown: &scalingv2.HPAScalingRules{StabilizationWindowSeconds: &window},
+			},
 		},
 		Status: scalingv2.HorizontalPodAutoscalerStatus{
-			CurrentReplicas: 3, DesiredReplicas: 4,
+			CurrentReplicas: 3,
+			DesiredReplicas: 4,
 			CurrentMetrics: []scalingv2.MetricStatus{
-				{Type: "Pods", Pods: &scalingv2.PodsMetricStatus{
-					Metric: scalingv2.MetricIdentifier{Name: "packets"}, Current: scalingv2.MetricValueStatus{AverageValue: amount("2k")},
-				}},
+				{
+					Type: "Pods",
+					Pods: &scalingv2.PodsMetricStatus{
+						Metric:  scalingv2.MetricIdentifier{Name: "packets"},
+						Current: scalingv2.MetricValueStatus{AverageValue: amount("2k")},
+					},
+				},
 			},
-			Conditions: []scalingv2.HorizontalPodAutoscalerCondition{{Type: scalingv2.AbleToScale, Status: corev1.ConditionTrue, Reason: "R"}},
+			Conditions: []scalingv2.HorizontalPodAutoscalerCondition{
+				{Type: scalingv2.AbleToScale, Status: corev1.ConditionTrue, Reason: "R"},
+			},
 		},
 	}
 }
@@ -88,12 +138,16 @@ func TestUnreadableAnnotation(t *testing.T) {
 
 // TestStatusKeepsSpec: a client of v1 changes the status by annotations too, and only that.
 func TestStatusKeepsSpec(t *testing.T) {
-	k, old := HorizontalPodAutoscalerV1(), FromV2(full())
+	k := HorizontalPodAutoscalerV1()
+	old := FromV2(full())
 	h := old.DeepCopy()
-	h.Annotations[behaviorNote], h.Annotations[conditionsNote] = `{"scaleUp":{}}`, `[]`
-	h.Spec.MaxReplicas, h.Status = 1, scalingv1.HorizontalPodAutoscalerStatus{CurrentReplicas: 7}
+	h.Annotations[behaviorNote] = `{"scaleUp":{}}`
+	h.Annotations[conditionsNote] = `[]`
+	h.Spec.MaxReplicas = 1
+	h.Status = scalingv1.HorizontalPodAutoscalerStatus{CurrentReplicas: 7}
 	k.Subs["status"].PrepareUpdate(h, old)
-	if h.Annotations[behaviorNote] != old.Annotations[behaviorNote] || h.Annotations[conditionsNote] != `[]` || h.Spec.MaxReplicas != 9 || h.Status.CurrentReplicas != 7 {
+	if h.Annotations[behaviorNote] != old.Annotations[behaviorNote] || h.Annotations[conditionsNote] != `[]` ||
+		h.Spec.MaxReplicas != 9 || h.Status.CurrentReplicas != 7 {
 		t.Errorf("status update: got %+v", h)
 	}
 }

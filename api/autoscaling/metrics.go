@@ -12,7 +12,11 @@ import (
 
 // use is a target that is an amount or a share of what is asked for.
 func use(value *resource.Quantity, utilization *int32) scalingv2.MetricTarget {
-	t := scalingv2.MetricTarget{Type: scalingv2.UtilizationMetricType, AverageUtilization: utilization, AverageValue: value}
+	t := scalingv2.MetricTarget{
+		Type:               scalingv2.UtilizationMetricType,
+		AverageUtilization: utilization,
+		AverageValue:       value,
+	}
 	if utilization == nil {
 		t.Type = scalingv2.AverageValueMetricType
 	}
@@ -40,8 +44,9 @@ func specToV2(m *scalingv1.MetricSpec) scalingv2.MetricSpec {
 	out := scalingv2.MetricSpec{Type: scalingv2.MetricSourceType(m.Type)}
 	if o := m.Object; o != nil {
 		out.Object = &scalingv2.ObjectMetricSource{
-			DescribedObject: scalingv2.CrossVersionObjectReference(o.Target), Metric: scalingv2.MetricIdentifier{Name: o.MetricName, Selector: o.Selector},
-			Target: amountOf(some(o.TargetValue), o.AverageValue),
+			DescribedObject: scalingv2.CrossVersionObjectReference(o.Target),
+			Metric:          scalingv2.MetricIdentifier{Name: o.MetricName, Selector: o.Selector},
+			Target:          amountOf(some(o.TargetValue), o.AverageValue),
 		}
 	}
 	if p := m.Pods; p != nil {
@@ -51,16 +56,22 @@ func specToV2(m *scalingv1.MetricSpec) scalingv2.MetricSpec {
 		}
 	}
 	if r := m.Resource; r != nil {
-		out.Resource = &scalingv2.ResourceMetricSource{Name: r.Name, Target: use(r.TargetAverageValue, r.TargetAverageUtilization)}
+		out.Resource = &scalingv2.ResourceMetricSource{
+			Name:   r.Name,
+			Target: use(r.TargetAverageValue, r.TargetAverageUtilization),
+		}
 	}
 	if c := m.ContainerResource; c != nil {
 		out.ContainerResource = &scalingv2.ContainerResourceMetricSource{
-			Name: c.Name, Container: c.Container, Target: use(c.TargetAverageValue, c.TargetAverageUtilization),
+			Name:      c.Name,
+			Container: c.Container,
+			Target:    use(c.TargetAverageValue, c.TargetAverageUtilization),
 		}
 	}
 	if e := m.External; e != nil {
 		out.External = &scalingv2.ExternalMetricSource{
-			Metric: scalingv2.MetricIdentifier{Name: e.MetricName, Selector: e.MetricSelector}, Target: amountOf(e.TargetValue, e.TargetAverageValue),
+			Metric: scalingv2.MetricIdentifier{Name: e.MetricName, Selector: e.MetricSelector},
+			Target: amountOf(e.TargetValue, e.TargetAverageValue),
 		}
 	}
 	return out
@@ -70,28 +81,41 @@ func specToV1(m *scalingv2.MetricSpec) scalingv1.MetricSpec {
 	out := scalingv1.MetricSpec{Type: scalingv1.MetricSourceType(m.Type)}
 	if o := m.Object; o != nil {
 		out.Object = &scalingv1.ObjectMetricSource{
-			Target: scalingv1.CrossVersionObjectReference(o.DescribedObject), MetricName: o.Metric.Name, Selector: o.Metric.Selector,
-			TargetValue: kind.Value(o.Target.Value), AverageValue: o.Target.AverageValue,
+			Target:       scalingv1.CrossVersionObjectReference(o.DescribedObject),
+			MetricName:   o.Metric.Name,
+			Selector:     o.Metric.Selector,
+			TargetValue:  kind.Value(o.Target.Value),
+			AverageValue: o.Target.AverageValue,
 		}
 	}
 	if p := m.Pods; p != nil {
 		out.Pods = &scalingv1.PodsMetricSource{
-			MetricName: p.Metric.Name, Selector: p.Metric.Selector, TargetAverageValue: kind.Value(p.Target.AverageValue),
+			MetricName:         p.Metric.Name,
+			Selector:           p.Metric.Selector,
+			TargetAverageValue: kind.Value(p.Target.AverageValue),
 		}
 	}
 	if r := m.Resource; r != nil {
 		out.Resource = &scalingv1.ResourceMetricSource{
-			Name: r.Name, TargetAverageUtilization: r.Target.AverageUtilization, TargetAverageValue: r.Target.AverageValue,
+			Name:                     r.Name,
+			TargetAverageUtilization: r.Target.AverageUtilization,
+			TargetAverageValue:       r.Target.AverageValue,
 		}
 	}
 	if c := m.ContainerResource; c != nil {
 		out.ContainerResource = &scalingv1.ContainerResourceMetricSource{
-			Name: c.Name, Container: c.Container, TargetAverageUtilization: c.Target.AverageUtilization, TargetAverageValue: c.Target.AverageValue,
+			Name:                     c.Name,
+			Container:                c.Container,
+			TargetAverageUtilization: c.Target.AverageUtilization,
+			TargetAverageValue:       c.Target.AverageValue,
 		}
 	}
 	if e := m.External; e != nil {
 		out.External = &scalingv1.ExternalMetricSource{
-			MetricName: e.Metric.Name, MetricSelector: e.Metric.Selector, TargetValue: e.Target.Value, TargetAverageValue: e.Target.AverageValue,
+			MetricName:         e.Metric.Name,
+			MetricSelector:     e.Metric.Selector,
+			TargetValue:        e.Target.Value,
+			TargetAverageValue: e.Target.AverageValue,
 		}
 	}
 	return out
@@ -101,24 +125,34 @@ func statusToV2(m *scalingv1.MetricStatus) scalingv2.MetricStatus {
 	out := scalingv2.MetricStatus{Type: scalingv2.MetricSourceType(m.Type)}
 	if o := m.Object; o != nil {
 		out.Object = &scalingv2.ObjectMetricStatus{
-			DescribedObject: scalingv2.CrossVersionObjectReference(o.Target), Metric: scalingv2.MetricIdentifier{Name: o.MetricName, Selector: o.Selector},
-			Current: scalingv2.MetricValueStatus{Value: &o.CurrentValue, AverageValue: o.AverageValue},
+			DescribedObject: scalingv2.CrossVersionObjectReference(o.Target),
+			Metric:          scalingv2.MetricIdentifier{Name: o.MetricName, Selector: o.Selector},
+			Current:         scalingv2.MetricValueStatus{Value: &o.CurrentValue, AverageValue: o.AverageValue},
 		}
 	}
 	if p := m.Pods; p != nil {
 		out.Pods = &scalingv2.PodsMetricStatus{
-			Metric: scalingv2.MetricIdentifier{Name: p.MetricName, Selector: p.Selector}, Current: scalingv2.MetricValueStatus{AverageValue: &p.CurrentAverageValue},
+			Metric:  scalingv2.MetricIdentifier{Name: p.MetricName, Selector: p.Selector},
+			Current: scalingv2.MetricValueStatus{AverageValue: &p.CurrentAverageValue},
 		}
 	}
 	if r := m.Resource; r != nil {
 		out.Resource = &scalingv2.ResourceMetricStatus{
-			Name: r.Name, Current: scalingv2.MetricValueStatus{AverageUtilization: r.CurrentAverageUtilization, AverageValue: &r.CurrentAverageValue},
+			Name: r.Name,
+			Current: scalingv2.MetricValueStatus{
+				AverageUtilization: r.CurrentAverageUtilization,
+				AverageValue:       &r.CurrentAverageValue,
+			},
 		}
 	}
 	if c := m.ContainerResource; c != nil {
 		out.ContainerResource = &scalingv2.ContainerResourceMetricStatus{
-			Name: c.Name, Container: c.Container,
-			Current: scalingv2.MetricValueStatus{AverageUtilization: c.CurrentAverageUtilization, AverageValue: &c.CurrentAverageValue},
+			Name:      c.Name,
+			Container: c.Container,
+			Current: scalingv2.MetricValueStatus{
+				AverageUtilization: c.CurrentAverageUtilization,
+				AverageValue:       &c.CurrentAverageValue,
+			},
 		}
 	}
 	if e := m.External; e != nil {
@@ -134,28 +168,41 @@ func statusToV1(m *scalingv2.MetricStatus) scalingv1.MetricStatus {
 	out := scalingv1.MetricStatus{Type: scalingv1.MetricSourceType(m.Type)}
 	if o := m.Object; o != nil {
 		out.Object = &scalingv1.ObjectMetricStatus{
-			Target: scalingv1.CrossVersionObjectReference(o.DescribedObject), MetricName: o.Metric.Name, Selector: o.Metric.Selector,
-			CurrentValue: kind.Value(o.Current.Value), AverageValue: o.Current.AverageValue,
+			Target:       scalingv1.CrossVersionObjectReference(o.DescribedObject),
+			MetricName:   o.Metric.Name,
+			Selector:     o.Metric.Selector,
+			CurrentValue: kind.Value(o.Current.Value),
+			AverageValue: o.Current.AverageValue,
 		}
 	}
 	if p := m.Pods; p != nil {
 		out.Pods = &scalingv1.PodsMetricStatus{
-			MetricName: p.Metric.Name, Selector: p.Metric.Selector, CurrentAverageValue: kind.Value(p.Current.AverageValue),
+			MetricName:          p.Metric.Name,
+			Selector:            p.Metric.Selector,
+			CurrentAverageValue: kind.Value(p.Current.AverageValue),
 		}
 	}
 	if r := m.Resource; r != nil {
 		out.Resource = &scalingv1.ResourceMetricStatus{
-			Name: r.Name, CurrentAverageUtilization: r.Current.AverageUtilization, CurrentAverageValue: kind.Value(r.Current.AverageValue),
+			Name:                      r.Name,
+			CurrentAverageUtilization: r.Current.AverageUtilization,
+			CurrentAverageValue:       kind.Value(r.Current.AverageValue),
 		}
 	}
 	if c := m.ContainerResource; c != nil {
 		out.ContainerResource = &scalingv1.ContainerResourceMetricStatus{
-			Name: c.Name, Container: c.Container, CurrentAverageUtilization: c.Current.AverageUtilization, CurrentAverageValue: kind.Value(c.Current.AverageValue),
+			Name:                      c.Name,
+			Container:                 c.Container,
+			CurrentAverageUtilization: c.Current.AverageUtilization,
+			CurrentAverageValue:       kind.Value(c.Current.AverageValue),
 		}
 	}
 	if e := m.External; e != nil {
 		out.External = &scalingv1.ExternalMetricStatus{
-			MetricName: e.Metric.Name, MetricSelector: e.Metric.Selector, CurrentValue: kind.Value(e.Current.Value), CurrentAverageValue: e.Current.AverageValue,
+			MetricName:          e.Metric.Name,
+			MetricSelector:      e.Metric.Selector,
+			CurrentValue:        kind.Value(e.Current.Value),
+			CurrentAverageValue: e.Current.AverageValue,
 		}
 	}
 	return out

@@ -43,14 +43,16 @@ func HorizontalPodAutoscalerV1() *kind.Kind {
 			}
 		},
 		PrepareCreate: func(h *oldScaler) {
-			h.Generation, h.Status = 1, scalingv1.HorizontalPodAutoscalerStatus{}
+			h.Generation = 1
+			h.Status = scalingv1.HorizontalPodAutoscalerStatus{}
 			a := maps.Clone(h.Annotations)
 			delete(a, currentNote)
 			delete(a, conditionsNote)
 			h.Annotations = a
 		},
 		PrepareUpdate: func(h, old *oldScaler) {
-			h.Status, h.Generation = old.Status, old.Generation
+			h.Status = old.Status
+			h.Generation = old.Generation
 			keepNotes(h, old, currentNote, conditionsNote)
 			if !equality.Semantic.DeepEqual(ToV2(h).Spec, ToV2(old).Spec) {
 				h.Generation++
@@ -96,16 +98,22 @@ func readV1(doc []byte) (*scaler, error) {
 	return out, nil
 }
 
-// ToV2 converts to the stored form. The object is new, its parts may be shared. An annotation that cannot be read counts as absent.
+// ToV2 converts to the stored form. The object is new, its parts may be shared. An annotation that cannot be read
+// counts as absent.
 func ToV2(h *oldScaler) *scaler {
 	out := &scaler{
-		TypeMeta: metav1.TypeMeta{APIVersion: scalingv2.SchemeGroupVersion.String(), Kind: "HorizontalPodAutoscaler"}, ObjectMeta: h.ObjectMeta,
+		TypeMeta:   metav1.TypeMeta{APIVersion: scalingv2.SchemeGroupVersion.String(), Kind: "HorizontalPodAutoscaler"},
+		ObjectMeta: h.ObjectMeta,
 		Spec: scalingv2.HorizontalPodAutoscalerSpec{
-			ScaleTargetRef: scalingv2.CrossVersionObjectReference(h.Spec.ScaleTargetRef), MinReplicas: h.Spec.MinReplicas, MaxReplicas: h.Spec.MaxReplicas,
+			ScaleTargetRef: scalingv2.CrossVersionObjectReference(h.Spec.ScaleTargetRef),
+			MinReplicas:    h.Spec.MinReplicas,
+			MaxReplicas:    h.Spec.MaxReplicas,
 		},
 		Status: scalingv2.HorizontalPodAutoscalerStatus{
-			ObservedGeneration: h.Status.ObservedGeneration, LastScaleTime: h.Status.LastScaleTime,
-			CurrentReplicas: h.Status.CurrentReplicas, DesiredReplicas: h.Status.DesiredReplicas,
+			ObservedGeneration: h.Status.ObservedGeneration,
+			LastScaleTime:      h.Status.LastScaleTime,
+			CurrentReplicas:    h.Status.CurrentReplicas,
+			DesiredReplicas:    h.Status.DesiredReplicas,
 		},
 	}
 	var metrics []scalingv1.MetricSpec
@@ -114,7 +122,8 @@ func ToV2(h *oldScaler) *scaler {
 		out.Spec.Metrics = append(out.Spec.Metrics, scalingv2.MetricSpec{
 			Type: scalingv2.ResourceMetricSourceType,
 			Resource: &scalingv2.ResourceMetricSource{
-				Name: corev1.ResourceCPU, Target: scalingv2.MetricTarget{Type: scalingv2.UtilizationMetricType, AverageUtilization: n},
+				Name:   corev1.ResourceCPU,
+				Target: scalingv2.MetricTarget{Type: scalingv2.UtilizationMetricType, AverageUtilization: n},
 			},
 		})
 	}
@@ -128,8 +137,11 @@ func ToV2(h *oldScaler) *scaler {
 	read(h.Annotations, currentNote, &now)
 	if n := h.Status.CurrentCPUUtilizationPercentage; n != nil {
 		out.Status.CurrentMetrics = append(out.Status.CurrentMetrics, scalingv2.MetricStatus{
-			Type:     scalingv2.ResourceMetricSourceType,
-			Resource: &scalingv2.ResourceMetricStatus{Name: corev1.ResourceCPU, Current: scalingv2.MetricValueStatus{AverageUtilization: n}},
+			Type: scalingv2.ResourceMetricSourceType,
+			Resource: &scalingv2.ResourceMetricStatus{
+				Name:    corev1.ResourceCPU,
+				Current: scalingv2.MetricValueStatus{AverageUtilization: n},
+			},
 		})
 	}
 	for i := range now {
@@ -143,20 +155,26 @@ func ToV2(h *oldScaler) *scaler {
 // FromV2 converts from the stored form. The object is new, its parts may be shared.
 func FromV2(h *scaler) *oldScaler {
 	out := &oldScaler{
-		TypeMeta: metav1.TypeMeta{APIVersion: scalingv1.SchemeGroupVersion.String(), Kind: "HorizontalPodAutoscaler"}, ObjectMeta: h.ObjectMeta,
+		TypeMeta:   metav1.TypeMeta{APIVersion: scalingv1.SchemeGroupVersion.String(), Kind: "HorizontalPodAutoscaler"},
+		ObjectMeta: h.ObjectMeta,
 		Spec: scalingv1.HorizontalPodAutoscalerSpec{
-			ScaleTargetRef: scalingv1.CrossVersionObjectReference(h.Spec.ScaleTargetRef), MinReplicas: h.Spec.MinReplicas, MaxReplicas: h.Spec.MaxReplicas,
+			ScaleTargetRef: scalingv1.CrossVersionObjectReference(h.Spec.ScaleTargetRef),
+			MinReplicas:    h.Spec.MinReplicas,
+			MaxReplicas:    h.Spec.MaxReplicas,
 		},
 		Status: scalingv1.HorizontalPodAutoscalerStatus{
-			ObservedGeneration: h.Status.ObservedGeneration, LastScaleTime: h.Status.LastScaleTime,
-			CurrentReplicas: h.Status.CurrentReplicas, DesiredReplicas: h.Status.DesiredReplicas,
+			ObservedGeneration: h.Status.ObservedGeneration,
+			LastScaleTime:      h.Status.LastScaleTime,
+			CurrentReplicas:    h.Status.CurrentReplicas,
+			DesiredReplicas:    h.Status.DesiredReplicas,
 		},
 	}
 	out.Annotations = without(h.Annotations)
 	var metrics []scalingv1.MetricSpec
 	for i := range h.Spec.Metrics {
 		m := &h.Spec.Metrics[i]
-		if r := m.Resource; r != nil && r.Name == corev1.ResourceCPU && r.Target.AverageUtilization != nil && out.Spec.TargetCPUUtilizationPercentage == nil {
+		if r := m.Resource; r != nil && r.Name == corev1.ResourceCPU && r.Target.AverageUtilization != nil &&
+			out.Spec.TargetCPUUtilizationPercentage == nil {
 			out.Spec.TargetCPUUtilizationPercentage = r.Target.AverageUtilization
 			continue
 		}
@@ -165,7 +183,8 @@ func FromV2(h *scaler) *oldScaler {
 	var now []scalingv1.MetricStatus
 	for i := range h.Status.CurrentMetrics {
 		m := &h.Status.CurrentMetrics[i]
-		if r := m.Resource; r != nil && r.Name == corev1.ResourceCPU && r.Current.AverageUtilization != nil && out.Status.CurrentCPUUtilizationPercentage == nil {
+		if r := m.Resource; r != nil && r.Name == corev1.ResourceCPU && r.Current.AverageUtilization != nil &&
+			out.Status.CurrentCPUUtilizationPercentage == nil {
 			out.Status.CurrentCPUUtilizationPercentage = r.Current.AverageUtilization
 			if r.Current.AverageValue == nil {
 				continue

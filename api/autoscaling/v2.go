@@ -27,8 +27,14 @@ const defaultUtilization = 80 // percent of the cpu that the pods ask for
 
 func names(version string) kind.Names {
 	return kind.Names{
-		Group: scalingv2.GroupName, Version: version, Kind: "HorizontalPodAutoscaler", Resource: "horizontalpodautoscalers",
-		Singular: "horizontalpodautoscaler", ShortNames: []string{"hpa"}, Categories: []string{"all"}, Namespaced: true,
+		Group:      scalingv2.GroupName,
+		Version:    version,
+		Kind:       "HorizontalPodAutoscaler",
+		Resource:   "horizontalpodautoscalers",
+		Singular:   "horizontalpodautoscaler",
+		ShortNames: []string{"hpa"},
+		Categories: []string{"all"},
+		Namespaced: true,
 	}
 }
 
@@ -40,9 +46,13 @@ func HorizontalPodAutoscalerV2() *kind.Kind {
 		NewList:        func() runtime.Object { return &scalingv2.HorizontalPodAutoscalerList{} },
 		Default:        defaultScaler,
 		StoredVersions: map[string]func([]byte) (*scaler, error){"v1": readV1},
-		PrepareCreate:  func(h *scaler) { h.Generation, h.Status = 1, scalingv2.HorizontalPodAutoscalerStatus{} },
+		PrepareCreate: func(h *scaler) {
+			h.Generation = 1
+			h.Status = scalingv2.HorizontalPodAutoscalerStatus{}
+		},
 		PrepareUpdate: func(h, old *scaler) {
-			h.Status, h.Generation = old.Status, old.Generation
+			h.Status = old.Status
+			h.Generation = old.Generation
 			if !equality.Semantic.DeepEqual(h.Spec, old.Spec) {
 				h.Generation++
 			}
@@ -60,11 +70,19 @@ func HorizontalPodAutoscalerV2() *kind.Kind {
 
 var scalerColumns = []metav1.TableColumnDefinition{
 	kind.NameColumn,
-	{Name: "Reference", Type: "string", Description: scalingv2.HorizontalPodAutoscalerSpec{}.SwaggerDoc()["scaleTargetRef"]},
+	{
+		Name:        "Reference",
+		Type:        "string",
+		Description: scalingv2.HorizontalPodAutoscalerSpec{}.SwaggerDoc()["scaleTargetRef"],
+	},
 	{Name: "Targets", Type: "string", Description: scalingv2.HorizontalPodAutoscalerSpec{}.SwaggerDoc()["metrics"]},
 	{Name: "MinPods", Type: "string", Description: scalingv2.HorizontalPodAutoscalerSpec{}.SwaggerDoc()["minReplicas"]},
 	{Name: "MaxPods", Type: "string", Description: scalingv2.HorizontalPodAutoscalerSpec{}.SwaggerDoc()["maxReplicas"]},
-	{Name: "Replicas", Type: "string", Description: scalingv2.HorizontalPodAutoscalerStatus{}.SwaggerDoc()["currentReplicas"]},
+	{
+		Name:        "Replicas",
+		Type:        "string",
+		Description: scalingv2.HorizontalPodAutoscalerStatus{}.SwaggerDoc()["currentReplicas"],
+	},
 	kind.AgeColumn,
 }
 
@@ -75,7 +93,8 @@ func defaultScaler(h *scaler) {
 		h.Spec.Metrics = []scalingv2.MetricSpec{{
 			Type: scalingv2.ResourceMetricSourceType,
 			Resource: &scalingv2.ResourceMetricSource{
-				Name: corev1.ResourceCPU, Target: scalingv2.MetricTarget{Type: scalingv2.UtilizationMetricType, AverageUtilization: &n},
+				Name:   corev1.ResourceCPU,
+				Target: scalingv2.MetricTarget{Type: scalingv2.UtilizationMetricType, AverageUtilization: &n},
 			},
 		}}
 	}
@@ -85,7 +104,8 @@ func defaultScaler(h *scaler) {
 	}
 	kind.Fill(&b.ScaleUp, scalingv2.HPAScalingRules{})
 	kind.Fill(&b.ScaleUp.StabilizationWindowSeconds, 0)
-	defaultRules(b.ScaleUp, scalingv2.HPAScalingPolicy{Type: scalingv2.PodsScalingPolicy, Value: 4, PeriodSeconds: 15}, double)
+	defaultRules(b.ScaleUp, scalingv2.HPAScalingPolicy{Type: scalingv2.PodsScalingPolicy, Value: 4, PeriodSeconds: 15},
+		double)
 	kind.Fill(&b.ScaleDown, scalingv2.HPAScalingRules{})
 	defaultRules(b.ScaleDown, double)
 }
@@ -106,7 +126,8 @@ func scalerRow(h *scaler) []any {
 		lowest = fmt.Sprint(*n)
 	}
 	return []any{
-		h.Name, h.Spec.ScaleTargetRef.Kind + "/" + h.Spec.ScaleTargetRef.Name, targets(h.Spec.Metrics, h.Status.CurrentMetrics), lowest,
+		h.Name, h.Spec.ScaleTargetRef.Kind + "/" + h.Spec.ScaleTargetRef.Name,
+		targets(h.Spec.Metrics, h.Status.CurrentMetrics), lowest,
 		int64(h.Spec.MaxReplicas), int64(h.Status.CurrentReplicas), kind.Age(h.CreationTimestamp),
 	}
 }
@@ -135,17 +156,22 @@ func target(m *scalingv2.MetricSpec, s *scalingv2.MetricStatus) string {
 	const unknown = "<unknown type>"
 	switch {
 	case m.Type == scalingv2.ExternalMetricSourceType && m.External != nil:
-		return plain(&m.External.Target, current(s.External, func(x *scalingv2.ExternalMetricStatus) *scalingv2.MetricValueStatus { return &x.Current }))
+		return plain(&m.External.Target, current(s.External,
+			func(x *scalingv2.ExternalMetricStatus) *scalingv2.MetricValueStatus { return &x.Current }))
 	case m.Type == scalingv2.ObjectMetricSourceType && m.Object != nil:
-		return plain(&m.Object.Target, current(s.Object, func(x *scalingv2.ObjectMetricStatus) *scalingv2.MetricValueStatus { return &x.Current }))
+		return plain(&m.Object.Target,
+			current(s.Object, func(x *scalingv2.ObjectMetricStatus) *scalingv2.MetricValueStatus { return &x.Current }))
 	case m.Type == scalingv2.PodsMetricSourceType && m.Pods != nil:
 		now := current(s.Pods, func(x *scalingv2.PodsMetricStatus) *scalingv2.MetricValueStatus { return &x.Current })
 		return average(now) + "/" + quantity(m.Pods.Target.AverageValue)
 	case m.Type == scalingv2.ResourceMetricSourceType && m.Resource != nil:
-		now := current(s.Resource, func(x *scalingv2.ResourceMetricStatus) *scalingv2.MetricValueStatus { return &x.Current })
+		now := current(s.Resource, func(x *scalingv2.ResourceMetricStatus) *scalingv2.MetricValueStatus {
+			return &x.Current
+		})
 		return string(m.Resource.Name) + ": " + utilization(&m.Resource.Target, now)
 	case m.Type == scalingv2.ContainerResourceMetricSourceType && m.ContainerResource != nil:
-		now := current(s.ContainerResource, func(x *scalingv2.ContainerResourceMetricStatus) *scalingv2.MetricValueStatus { return &x.Current })
+		now := current(s.ContainerResource,
+			func(x *scalingv2.ContainerResourceMetricStatus) *scalingv2.MetricValueStatus { return &x.Current })
 		return string(m.ContainerResource.Name) + ": " + utilization(&m.ContainerResource.Target, now)
 	}
 	return unknown
@@ -180,7 +206,8 @@ func utilization(t *scalingv2.MetricTarget, now *scalingv2.MetricValueStatus) st
 	if t.AverageValue != nil {
 		return average(now) + "/" + t.AverageValue.String()
 	}
-	value, want := "<unknown>", "<auto>"
+	value := "<unknown>"
+	want := "<auto>"
 	if now != nil && now.AverageUtilization != nil {
 		value = fmt.Sprintf("%d%%", *now.AverageUtilization)
 	}

@@ -31,10 +31,12 @@ func validateScaler(h *scaler) field.ErrorList { return scalerErrors(h, leniency
 
 func validateScalerUpdate(h, old *scaler) field.ErrorList {
 	var may leniency
-	now, was := h.Spec.ScaleTargetRef, old.Spec.ScaleTargetRef
+	now := h.Spec.ScaleTargetRef
+	was := old.Spec.ScaleTargetRef
 	may.anyTarget = now.APIVersion == was.APIVersion && now.Kind == was.Kind
 	may.anyMetrics = slices.ContainsFunc(old.Spec.Metrics, func(m scalingv2.MetricSpec) bool {
-		return m.Type == scalingv2.ObjectMetricSourceType && m.Object != nil && badVersion(m.Object.DescribedObject.APIVersion, true) != ""
+		return m.Type == scalingv2.ObjectMetricSourceType && m.Object != nil &&
+			badVersion(m.Object.DescribedObject.APIVersion, true) != ""
 	})
 	return scalerErrors(h, may)
 }
@@ -73,11 +75,13 @@ func scalerErrors(h *scaler, may leniency) field.ErrorList {
 	})
 	fromZero := false
 	check.Each(l, "metrics", s.Metrics, func(_ int, m *scalingv2.MetricSpec) {
-		fromZero = fromZero || m.Type == scalingv2.ObjectMetricSourceType || m.Type == scalingv2.ExternalMetricSourceType
+		fromZero = fromZero || m.Type == scalingv2.ObjectMetricSourceType ||
+			m.Type == scalingv2.ExternalMetricSourceType
 		validateMetric(l, m, may)
 	})
 	if s.MinReplicas != nil && *s.MinReplicas == 0 && !fromZero {
-		l.Forbidden("metrics", "must specify at least one Object or External metric to support scaling to zero replicas")
+		l.Forbidden("metrics", "must specify at least one Object or External metric to support scaling to zero "+
+			"replicas")
 	}
 	if b := s.Behavior; b != nil {
 		l.In("behavior")
@@ -174,10 +178,14 @@ func validateExternal(l *check.List, e *scalingv2.ExternalMetricSource) {
 	validateIdentifier(l, &e.Metric)
 	validateTarget(l, &e.Target)
 	if e.Target.Value == nil && e.Target.AverageValue == nil {
-		l.Within("target", func() { l.Required("averageValue", "must set either a target value for metric or a per-pod target") })
+		l.Within("target", func() {
+			l.Required("averageValue", "must set either a target value for metric or a per-pod target")
+		})
 	}
 	if e.Target.Value != nil && e.Target.AverageValue != nil {
-		l.Within("target", func() { l.Forbidden("value", "may not set both a target value for metric and a per-pod target") })
+		l.Within("target", func() {
+			l.Forbidden("value", "may not set both a target value for metric and a per-pod target")
+		})
 	}
 }
 
@@ -228,7 +236,9 @@ func validateUse(l *check.List, t *scalingv2.MetricTarget) {
 func validateTarget(l *check.List, t *scalingv2.MetricTarget) {
 	l.In("target")
 	defer l.Out()
-	types := []scalingv2.MetricTargetType{scalingv2.UtilizationMetricType, scalingv2.ValueMetricType, scalingv2.AverageValueMetricType}
+	types := []scalingv2.MetricTargetType{
+		scalingv2.UtilizationMetricType, scalingv2.ValueMetricType, scalingv2.AverageValueMetricType,
+	}
 	if t.Type == "" {
 		l.Required("type", "must specify a metric target type")
 	}
@@ -262,7 +272,8 @@ func validateScaling(l *check.List, child string, r *scalingv2.HPAScalingRules) 
 	} else if n != nil && *n > maxWindow {
 		l.Invalid("stabilizationWindowSeconds", *n, "must be less than or equal to 3600")
 	}
-	check.Pointer(l, "selectPolicy", r.SelectPolicy, scalingv2.DisabledPolicySelect, scalingv2.MaxChangePolicySelect, scalingv2.MinChangePolicySelect)
+	check.Pointer(l, "selectPolicy", r.SelectPolicy, scalingv2.DisabledPolicySelect, scalingv2.MaxChangePolicySelect,
+		scalingv2.MinChangePolicySelect)
 	if len(r.Policies) == 0 {
 		l.Required("policies", "must specify at least one Policy")
 	}

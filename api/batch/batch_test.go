@@ -8,13 +8,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-
-	"github.com/google/go-cmp/cmp"
 
 	"keelson/api/gates"
 	"keelson/api/kind"
@@ -24,7 +23,8 @@ func job(k *kind.Kind) *batchv1.Job {
 	j := &batchv1.Job{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "pi", UID: "u"},
 		Spec: batchv1.JobSpec{Template: corev1.PodTemplateSpec{Spec: corev1.PodSpec{
-			RestartPolicy: corev1.RestartPolicyNever, Containers: []corev1.Container{{Name: "c", Image: "busybox"}},
+			RestartPolicy: corev1.RestartPolicyNever,
+			Containers:    []corev1.Container{{Name: "c", Image: "busybox"}},
 		}}},
 	}
 	k.Default(j)
@@ -54,24 +54,38 @@ func conditions(types ...batchv1.JobConditionType) []batchv1.JobCondition {
 func TestStatus(t *testing.T) {
 	k := Job(gates.On{})
 	sub := k.Subs["status"]
-	start, end := metav1.Unix(100, 0), metav1.Unix(200, 0)
+	start := metav1.Unix(100, 0)
+	end := metav1.Unix(200, 0)
 	old := job(k)
 	old.Status = batchv1.JobStatus{Active: 1, Failed: 2, StartTime: &start}
 
 	done := old.DeepCopy()
 	done.Status = batchv1.JobStatus{
-		StartTime: &start, CompletionTime: &end, Succeeded: 1, Failed: 2, Conditions: conditions(batchv1.JobSuccessCriteriaMet, batchv1.JobComplete),
+		StartTime:      &start,
+		CompletionTime: &end,
+		Succeeded:      1,
+		Failed:         2,
+		Conditions:     conditions(batchv1.JobSuccessCriteriaMet, batchv1.JobComplete),
 	}
 	wantErrors(t, "complete", sub.ValidateUpdate(done, old))
 
 	bad := old.DeepCopy()
-	bad.Status = batchv1.JobStatus{Active: 1, Failed: 1, CompletedIndexes: "1", Conditions: conditions(batchv1.JobComplete, batchv1.JobFailed)}
+	bad.Status = batchv1.JobStatus{
+		Active:           1,
+		Failed:           1,
+		CompletedIndexes: "1",
+		Conditions:       conditions(batchv1.JobComplete, batchv1.JobFailed),
+	}
 	errs := sub.ValidateUpdate(bad, old)
 	for _, want := range []string{
-		"cannot set Complete=True and Failed=true conditions", "cannot set Failed=True condition without the FailureTarget=true condition",
-		"cannot set Complete=True condition without the SuccessCriteriaMet=true condition", "completionTime is required for Complete jobs",
-		"active>0 is invalid for finished job", "startTime is required for finished job", "cannot decrease the failed counter",
-		"cannot set non-empty completedIndexes when non-indexed completion mode", "startTime cannot be removed for unsuspended job",
+		"cannot set Complete=True and Failed=true conditions",
+		"cannot set Failed=True condition without the FailureTarget=true condition",
+		"cannot set Complete=True condition without the SuccessCriteriaMet=true condition",
+		"completionTime is required for Complete jobs",
+		"active>0 is invalid for finished job", "startTime is required for finished job",
+		"cannot decrease the failed counter",
+		"cannot set non-empty completedIndexes when non-indexed completion mode",
+		"startTime cannot be removed for unsuspended job",
 	} {
 		if !slices.ContainsFunc(errs, func(e *field.Error) bool { return e.Detail == want }) {
 			t.Errorf("missing error %q in %v", want, errs)
@@ -97,7 +111,8 @@ func TestSuspendedJobMayMove(t *testing.T) {
 	wantErrors(t, "not started", k.ValidateUpdate(j, old))
 	started := old.DeepCopy()
 	started.Status.StartTime = &metav1.Time{Time: time.Unix(1, 0)}
-	if errs := k.ValidateUpdate(j, started); len(errs) != 1 || errs[0].Field != "spec.template" || !strings.Contains(errs[0].Detail, "field is immutable") {
+	if errs := k.ValidateUpdate(j, started); len(errs) != 1 || errs[0].Field != "spec.template" ||
+		!strings.Contains(errs[0].Detail, "field is immutable") {
 		t.Errorf("started: got %v, want spec.template: field is immutable", errs)
 	}
 }
@@ -107,10 +122,15 @@ func TestStoppedJobMayMove(t *testing.T) {
 	k := Job(gates.On{})
 	old := job(k)
 	old.Spec.Suspend = new(true)
-	old.Status = batchv1.JobStatus{StartTime: &metav1.Time{Time: time.Unix(1, 0)}, Conditions: conditions(batchv1.JobSuspended)}
+	old.Status = batchv1.JobStatus{
+		StartTime:  &metav1.Time{Time: time.Unix(1, 0)},
+		Conditions: conditions(batchv1.JobSuspended),
+	}
 	j := old.DeepCopy()
 	j.Spec.Template.Spec.NodeSelector = map[string]string{"disk": "ssd"}
-	j.Spec.Template.Spec.Containers[0].Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("2")}
+	j.Spec.Template.Spec.Containers[0].Resources.Requests = corev1.ResourceList{
+		corev1.ResourceCPU: resource.MustParse("2"),
+	}
 	wantErrors(t, "suspended", k.ValidateUpdate(j, old))
 	busy := old.DeepCopy()
 	busy.Status.Active = 1
@@ -127,7 +147,8 @@ func TestStoppedJobMayMove(t *testing.T) {
 func TestStatusOfChangedJobs(t *testing.T) {
 	k := Job(gates.On{})
 	sub := k.Subs["status"]
-	first, second := metav1.Unix(100, 0), metav1.Unix(200, 0)
+	first := metav1.Unix(100, 0)
+	second := metav1.Unix(200, 0)
 
 	stopped := job(k)
 	stopped.Status = batchv1.JobStatus{StartTime: &first, Conditions: conditions(batchv1.JobSuspended)}
@@ -136,16 +157,23 @@ func TestStatusOfChangedJobs(t *testing.T) {
 	wantErrors(t, "resumed", sub.ValidateUpdate(resumed, stopped))
 
 	shrunk := job(k)
-	shrunk.Spec.CompletionMode, shrunk.Spec.Completions, shrunk.Spec.Parallelism = new(batchv1.IndexedCompletion), new(int32(2)), new(int32(2))
+	shrunk.Spec.CompletionMode = new(batchv1.IndexedCompletion)
+	shrunk.Spec.Completions = new(int32(2))
+	shrunk.Spec.Parallelism = new(int32(2))
 	shrunk.Status = batchv1.JobStatus{StartTime: &first, Succeeded: 2, CompletedIndexes: "0,5"}
 	next := shrunk.DeepCopy()
-	next.Status.Succeeded, next.Status.CompletedIndexes = 1, "0"
+	next.Status.Succeeded = 1
+	next.Status.CompletedIndexes = "0"
 	wantErrors(t, "shrunk", sub.ValidateUpdate(next, shrunk))
 
 	empty := job(k)
-	empty.Spec.Suspend, empty.Spec.Completions = new(true), new(int32(0))
+	empty.Spec.Suspend = new(true)
+	empty.Spec.Completions = new(int32(0))
 	done := empty.DeepCopy()
-	done.Status = batchv1.JobStatus{CompletionTime: &first, Conditions: conditions(batchv1.JobSuccessCriteriaMet, batchv1.JobComplete)}
+	done.Status = batchv1.JobStatus{
+		CompletionTime: &first,
+		Conditions:     conditions(batchv1.JobSuccessCriteriaMet, batchv1.JobComplete),
+	}
 	wantErrors(t, "nothing to do, suspended", sub.ValidateUpdate(done, empty))
 }
 
@@ -154,17 +182,21 @@ func TestElasticIndexedJob(t *testing.T) {
 	old := job(k)
 	old.Spec.CompletionMode = new(batchv1.IndexedCompletion)
 	j := old.DeepCopy()
-	j.Spec.Completions, j.Spec.Parallelism = new(int32(3)), new(int32(3))
+	j.Spec.Completions = new(int32(3))
+	j.Spec.Parallelism = new(int32(3))
 	wantErrors(t, "in tandem", k.ValidateUpdate(j, old))
 	j.Spec.Parallelism = new(int32(2))
-	wantErrors(t, "alone", k.ValidateUpdate(j, old), "spec.completions: Invalid value: 3: can only be modified in tandem with spec.parallelism")
+	wantErrors(t, "alone", k.ValidateUpdate(j, old),
+		"spec.completions: Invalid value: 3: can only be modified in tandem with spec.parallelism")
 }
 
 func TestGeneratedNameTwice(t *testing.T) {
 	k := Job(gates.On{})
 	j := job(k)
-	j.GenerateName, j.Name = "pi-", "pi-aaaaa"
-	j.Spec.Template.Labels, j.Spec.Selector = nil, nil
+	j.GenerateName = "pi-"
+	j.Name = "pi-aaaaa"
+	j.Spec.Template.Labels = nil
+	j.Spec.Selector = nil
 	k.PrepareCreate(j)
 	j.Name = "pi-bbbbb" // the first name was taken
 	k.PrepareCreate(j)
@@ -176,10 +208,18 @@ func TestIndexes(t *testing.T) {
 		text, err string
 		n         int32
 	}{
-		{"", "", 0}, {"0,2-4", "", 4}, {"9", "", 1},
-		{"10", `too large index: "10"`, 0}, {"1,1", "non-increasing order, previous: 1, current: 1", 0},
-		{"3-2", "non-increasing order, previous: 3, current: 2", 0}, {"a", `cannot convert string to integer for index: "a"`, 0},
-		{"1-2-3", `the fragment "1-2-3" violates the requirement that an index interval can have at most two parts separated by '-'`, 0},
+		{"", "", 0},
+		{"0,2-4", "", 4},
+		{"9", "", 1},
+		{"10", `too large index: "10"`, 0},
+		{"1,1", "non-increasing order, previous: 1, current: 1", 0},
+		{"3-2", "non-increasing order, previous: 3, current: 2", 0},
+		{"a", `cannot convert string to integer for index: "a"`, 0},
+		{
+			"1-2-3",
+			`the fragment "1-2-3" violates the requirement that an index interval can have at most two parts separated by '-'`,
+			0,
+		},
 	} {
 		list, err := parseIndexes(c.text, 10)
 		if msg := errText(err); msg != c.err || list.Count() != c.n {

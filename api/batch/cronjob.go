@@ -34,12 +34,14 @@ func CronJob(on gates.On) *kind.Kind {
 		NewList: func() runtime.Object { return &batchv1.CronJobList{} },
 		Default: defaultCronJob,
 		PrepareCreate: func(c *batchv1.CronJob) {
-			c.Generation, c.Status = 1, batchv1.CronJobStatus{}
+			c.Generation = 1
+			c.Status = batchv1.CronJobStatus{}
 			c.Spec.JobTemplate.Spec.Scheduling = nil // behind a gate that is off
 			podspec.DropDisabled(&c.Spec.JobTemplate.Spec.Template.Spec, nil, on)
 		},
 		PrepareUpdate: func(c, old *batchv1.CronJob) {
-			c.Status, c.Generation = old.Status, old.Generation
+			c.Status = old.Status
+			c.Generation = old.Generation
 			if old.Spec.JobTemplate.Spec.Scheduling == nil {
 				c.Spec.JobTemplate.Spec.Scheduling = nil
 			}
@@ -51,7 +53,8 @@ func CronJob(on gates.On) *kind.Kind {
 		Validate: func(c *batchv1.CronJob) field.ErrorList {
 			errs := append(meta.Finalizers(c), validateCronSpec(&c.Spec, nil)...)
 			if len(c.Name) > validation.DNS1035LabelMaxLength-timeSuffix {
-				errs = append(errs, field.Invalid(field.NewPath("metadata", "name"), c.Name, "must be no more than 52 characters"))
+				errs = append(errs, field.Invalid(field.NewPath("metadata", "name"), c.Name,
+					"must be no more than 52 characters"))
 			}
 			return errs
 		},
@@ -63,7 +66,11 @@ func CronJob(on gates.On) *kind.Kind {
 			{Name: "Timezone", Type: "string", Description: batchv1.CronJobSpec{}.SwaggerDoc()["timeZone"]},
 			{Name: "Suspend", Type: "boolean", Description: batchv1.CronJobSpec{}.SwaggerDoc()["suspend"]},
 			{Name: "Active", Type: "integer", Description: batchv1.CronJobStatus{}.SwaggerDoc()["active"]},
-			{Name: "Last Schedule", Type: "string", Description: batchv1.CronJobStatus{}.SwaggerDoc()["lastScheduleTime"]},
+			{
+				Name:        "Last Schedule",
+				Type:        "string",
+				Description: batchv1.CronJobStatus{}.SwaggerDoc()["lastScheduleTime"],
+			},
 			kind.AgeColumn,
 		}, podspec.TemplateColumns(batchv1.JobSpec{}.SwaggerDoc()["selector"])...),
 		Row: cronRow,
@@ -96,15 +103,19 @@ func cronWarnings(c, old *batchv1.CronJob) []string {
 		out = podspec.TemplateWarnings(&c.Spec.JobTemplate.Spec.Template, path)
 	}
 	if strings.Contains(c.Spec.Schedule, "TZ") {
-		out = append(out, fmt.Sprintf("CRON_TZ or TZ used in %s is not officially supported, see https://kubernetes.io/docs/concepts/workloads/controllers/cron-jobs/ for more details",
-			field.NewPath("spec", "schedule")))
+		out = append(out,
+			fmt.Sprintf("CRON_TZ or TZ used in %s is not officially supported, see "+
+				"https://kubernetes.io/docs/concepts/workloads/controllers/cron-jobs/ for more details",
+				field.NewPath("spec", "schedule")))
 	}
 	return out
 }
 
 func cronRow(c *batchv1.CronJob) []any {
 	const none = "<none>"
-	last, zone, suspend := none, none, "<unset>"
+	last := none
+	zone := none
+	suspend := "<unset>"
 	if t := c.Status.LastScheduleTime; t != nil {
 		last = kind.Age(*t)
 	}
@@ -115,7 +126,8 @@ func cronRow(c *batchv1.CronJob) []any {
 		suspend = map[bool]string{true: "True", false: "False"}[*s]
 	}
 	job := &c.Spec.JobTemplate.Spec
-	return append([]any{c.Name, c.Spec.Schedule, zone, suspend, int64(len(c.Status.Active)), last, kind.Age(c.CreationTimestamp)},
+	return append(
+		[]any{c.Name, c.Spec.Schedule, zone, suspend, int64(len(c.Status.Active)), last, kind.Age(c.CreationTimestamp)},
 		podspec.TemplateCells(&job.Template, job.Selector)...)
 }
 
@@ -128,8 +140,10 @@ func validateCronSpec(s, old *batchv1.CronJobSpec) field.ErrorList {
 	if z := s.TimeZone; z != nil && (old == nil || old.TimeZone == nil || *old.TimeZone != *z) {
 		validateZone(l, *z)
 	}
-	check.OneOf(l, "concurrencyPolicy", s.ConcurrencyPolicy, batchv1.AllowConcurrent, batchv1.ForbidConcurrent, batchv1.ReplaceConcurrent)
-	job, path := &s.JobTemplate.Spec, l.Path("jobTemplate").Child("spec")
+	check.OneOf(l, "concurrencyPolicy", s.ConcurrencyPolicy, batchv1.AllowConcurrent, batchv1.ForbidConcurrent,
+		batchv1.ReplaceConcurrent)
+	job := &s.JobTemplate.Spec
+	path := l.Path("jobTemplate").Child("spec")
 	l.Add(validateCommon(job, path)...)
 	if job.Selector != nil {
 		l.Add(field.Invalid(path.Child("selector"), job.Selector, "`selector` will be auto-generated"))
@@ -137,7 +151,8 @@ func validateCronSpec(s, old *batchv1.CronJobSpec) field.ErrorList {
 	if kind.Value(job.ManualSelector) {
 		l.Add(field.NotSupported(path.Child("manualSelector"), job.ManualSelector, []string{"nil", "false"}))
 	}
-	check.NotNegatives(l, check.NamedNumber[int32]{Name: "successfulJobsHistoryLimit", Value: s.SuccessfulJobsHistoryLimit},
+	check.NotNegatives(l,
+		check.NamedNumber[int32]{Name: "successfulJobsHistoryLimit", Value: s.SuccessfulJobsHistoryLimit},
 		check.NamedNumber[int32]{Name: "failedJobsHistoryLimit", Value: s.FailedJobsHistoryLimit})
 	return l.Errors()
 }
@@ -162,8 +177,8 @@ func validateSchedule(l *check.List, s, old *batchv1.CronJobSpec) {
 	}
 }
 
-// zonePart is a component of a time zone's name (https://data.iana.org/time-zones/theory.html#naming), with the digits and
-// plus signs of old names.
+// zonePart is a component of a time zone's name (https://data.iana.org/time-zones/theory.html#naming), with the digits
+// and plus signs of old names.
 var zonePart = regexp.MustCompile(`^[A-Za-z._0-9+-]{1,14}$`)
 
 func validateZone(l *check.List, zone string) {

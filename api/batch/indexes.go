@@ -120,7 +120,8 @@ func (x Indexes) String() string {
 // overlap is an index that both lists hold.
 func (x Indexes) overlap(y Indexes) (int32, bool) {
 	for i, j := 0, 0; i < len(x) && j < len(y); {
-		a, b := x[i], y[j]
+		a := x[i]
+		b := y[j]
 		if a.low <= b.high && b.low <= a.high {
 			return max(a.low, b.low), true
 		}
@@ -133,8 +134,8 @@ func (x Indexes) overlap(y Indexes) (int32, bool) {
 	return 0, false
 }
 
-// ReadIndexes reads the indexes below completions that text lists. What it cannot read it leaves out: a job that has shrunk
-// still lists indexes that it no longer has.
+// ReadIndexes reads the indexes below completions that text lists. What it cannot read it leaves out: a job that has
+// shrunk still lists indexes that it no longer has.
 func ReadIndexes(text string, completions int32) Indexes {
 	var out Indexes
 	for part := range strings.SplitSeq(text, ",") {
@@ -174,7 +175,8 @@ func parseIndexes(text string, completions int32) (Indexes, error) {
 func parseInterval(text string, completions int32) (interval, error) {
 	limits := strings.Split(text, "-")
 	if len(limits) > 2 {
-		return interval{}, fmt.Errorf("the fragment %q violates the requirement that an index interval can have at most two parts separated by '-'", text)
+		return interval{}, fmt.Errorf("the fragment %q violates the requirement that an index interval can have at "+
+			"most two parts separated by '-'", text)
 	}
 	var n [2]int32
 	for i, s := range limits {

@@ -37,13 +37,15 @@ func TestIndexesAsSets(t *testing.T) {
 			slices.Sort(s)
 			return s
 		}
-		a, b := set("a"), set("b")
+		a := set("a")
+		b := set("b")
 		x := Indexes(nil).With(a)
 		both := x.With(b)
 		var gaps, want []int32
 		common := int32(0)
 		for n := range int32(end) {
-			inA, inB := slices.Contains(a, n), slices.Contains(b, n)
+			inA := slices.Contains(a, n)
+			inB := slices.Contains(b, n)
 			if both.Has(n) != (inA || inB) {
 				t.Fatalf("%s with %v: has %d is %v", x, b, n, both.Has(n))
 			}
@@ -63,7 +65,8 @@ func TestIndexesAsSets(t *testing.T) {
 		if got := x.Common(Indexes(nil).With(b)); got != common {
 			t.Errorf("%v and %v have in common: got %d, want %d", a, b, got, common)
 		}
-		if got := ReadIndexes(both.String(), end); got.String() != both.String() || got.Count() != int32(end-len(want)) {
+		if got := ReadIndexes(both.String(), end); got.String() != both.String() ||
+			got.Count() != int32(end-len(want)) {
 			t.Errorf("%s is read as %s of %d", both, got, got.Count())
 		}
 		if _, err := parseIndexes(both.String(), end); err != nil {

@@ -39,7 +39,14 @@ const (
 func names(k, resource, singular string, short ...string) kind.Names {
 	gv := batchv1.SchemeGroupVersion
 	return kind.Names{
-		Group: gv.Group, Version: gv.Version, Kind: k, Resource: resource, Singular: singular, ShortNames: short, Categories: []string{"all"}, Namespaced: true,
+		Group:      gv.Group,
+		Version:    gv.Version,
+		Kind:       k,
+		Resource:   resource,
+		Singular:   singular,
+		ShortNames: short,
+		Categories: []string{"all"},
+		Namespaced: true,
 	}
 }
 
@@ -51,13 +58,15 @@ func Job(on gates.On) *kind.Kind {
 		NewList: func() runtime.Object { return &batchv1.JobList{} },
 		Default: defaultJob,
 		PrepareCreate: func(j *batchv1.Job) {
-			j.Generation, j.Status = 1, batchv1.JobStatus{}
+			j.Generation = 1
+			j.Status = batchv1.JobStatus{}
 			j.Spec.Scheduling = nil // behind a gate that is off
 			generateSelector(j)
 			podspec.DropDisabled(&j.Spec.Template.Spec, nil, on)
 		},
 		PrepareUpdate: func(j, old *batchv1.Job) {
-			j.Status, j.Generation = old.Status, old.Generation
+			j.Status = old.Status
+			j.Generation = old.Generation
 			j.Labels = maps.Clone(j.Labels)
 			if old.Spec.Scheduling == nil {
 				j.Spec.Scheduling = nil
@@ -162,8 +171,10 @@ func generateSelector(j *batchv1.Job) {
 
 func podLabels(j *batchv1.Job) map[string]string {
 	return map[string]string{
-		legacyUIDLabel: string(j.UID), legacyNameLabel: j.Name,
-		batchv1.ControllerUidLabel: string(j.UID), batchv1.JobNameLabel: j.Name,
+		legacyUIDLabel:             string(j.UID),
+		legacyNameLabel:            j.Name,
+		batchv1.ControllerUidLabel: string(j.UID),
+		batchv1.JobNameLabel:       j.Name,
 	}
 }
 
@@ -176,10 +187,13 @@ func jobWarnings(j, old *batchv1.Job) []string {
 		return podspec.TemplateWarnings(&j.Spec.Template, path.Child("template"))
 	}
 	out := podspec.NameWarnings(j.Name)
-	if many := kind.Value(j.Spec.Completions) > softCompletions && kind.Value(j.Spec.Parallelism) > highParallelism; many &&
+	if many := kind.Value(j.Spec.Completions) > softCompletions &&
+		kind.Value(j.Spec.Parallelism) > highParallelism; many &&
 		kind.Value(j.Spec.CompletionMode) == batchv1.IndexedCompletion {
-		out = append(out, fmt.Sprintf("%s: In Indexed Jobs with a number of completions higher than 10^5 and a parallelism higher than 10^4, "+
-			"Kubernetes might not be able to track completedIndexes when a big number of indexes fail", path))
+		out = append(out,
+			fmt.Sprintf("%s: In Indexed Jobs with a number of completions higher than 10^5 and a parallelism higher "+
+				"than 10^4, "+
+				"Kubernetes might not be able to track completedIndexes when a big number of indexes fail", path))
 	}
 	return append(out, podspec.TemplateWarnings(&j.Spec.Template, path.Child("template"))...)
 }
@@ -199,7 +213,8 @@ func jobRow(j *batchv1.Job) []any {
 			took = duration.HumanDuration(time.Since(start.Time))
 		}
 	}
-	return append([]any{j.Name, jobState(j), completions, took, kind.Age(j.CreationTimestamp)}, podspec.TemplateCells(&j.Spec.Template, j.Spec.Selector)...)
+	return append([]any{j.Name, jobState(j), completions, took, kind.Age(j.CreationTimestamp)},
+		podspec.TemplateCells(&j.Spec.Template, j.Spec.Selector)...)
 }
 
 func jobState(j *batchv1.Job) string {
@@ -219,7 +234,9 @@ func jobState(j *batchv1.Job) string {
 }
 
 func hasCondition(j *batchv1.Job, t batchv1.JobConditionType) bool {
-	return slices.ContainsFunc(j.Status.Conditions, func(c batchv1.JobCondition) bool { return c.Type == t && c.Status == corev1.ConditionTrue })
+	return slices.ContainsFunc(j.Status.Conditions, func(c batchv1.JobCondition) bool {
+		return c.Type == t && c.Status == corev1.ConditionTrue
+	})
 }
 
 func validateJob(j *batchv1.Job) field.ErrorList {
@@ -229,7 +246,8 @@ func validateJob(j *batchv1.Job) field.ErrorList {
 	if n := kind.Value(j.Spec.Completions); kind.Value(j.Spec.CompletionMode) == batchv1.IndexedCompletion && n > 0 {
 		// The controller appends the index to the name to make a host name.
 		if last := fmt.Sprintf("%s-%d", j.Name, n-1); len(validation.IsDNS1123Label(last)) > 0 {
-			errs = append(errs, field.Invalid(field.NewPath("metadata", "name"), j.Name, "will not able to create pod with invalid DNS label: "+last))
+			errs = append(errs, field.Invalid(field.NewPath("metadata", "name"), j.Name,
+				"will not able to create pod with invalid DNS label: "+last))
 		}
 	}
 	return errs

@@ -22,7 +22,8 @@ func validateJobUpdate(j, old *batchv1.Job) field.ErrorList {
 	path := field.NewPath("spec")
 	errs := validateJobSpec(&j.Spec, path)
 	l := check.At(path)
-	s, was := &j.Spec, &old.Spec
+	s := &j.Spec
+	was := &old.Spec
 	validateCompletions(l, s, was)
 	l.Immutable("selector", s.Selector, was.Selector)
 	l.Immutable("template", &s.Template, allowedTemplate(j, old))
@@ -44,13 +45,16 @@ func validateCompletions(l *check.List, s, old *batchv1.JobSpec) {
 		return
 	}
 	if *s.Completions != kind.Value(s.Parallelism) {
-		l.Invalid("completions", s.Completions, "can only be modified in tandem with "+l.Path("").Root().Child("parallelism").String())
+		l.Invalid("completions", s.Completions, "can only be modified in tandem with "+l.Path("").Root().Child(
+			"parallelism").String())
 	}
 }
 
-// movable reports whether the job is suspended and has no pods: where they will run, and what they will get, may change.
+// movable reports whether the job is suspended and has no pods: where they will run, and what they will get, may
+// change.
 func movable(j *batchv1.Job) bool {
-	return kind.Value(j.Spec.Suspend) && j.Status.Active == 0 && (j.Status.StartTime == nil || hasCondition(j, batchv1.JobSuspended))
+	return kind.Value(j.Spec.Suspend) && j.Status.Active == 0 &&
+		(j.Status.StartTime == nil || hasCondition(j, batchv1.JobSuspended))
 }
 
 // allowedTemplate is old's template with everything of j's in it that may still change.
@@ -62,7 +66,9 @@ func allowedTemplate(j, old *batchv1.Job) *corev1.PodTemplateSpec {
 	was = was.DeepCopy()
 	allowResources(was.Spec.Containers, j.Spec.Template.Spec.Containers)
 	allowResources(was.Spec.InitContainers, j.Spec.Template.Spec.InitContainers)
-	t, now, before := &j.Spec.Template, j.Spec.Template.Spec.Affinity, was.Spec.Affinity
+	t := &j.Spec.Template
+	now := j.Spec.Template.Spec.Affinity
+	before := was.Spec.Affinity
 	switch {
 	case now == nil && before != nil:
 		before.NodeAffinity = nil
@@ -74,8 +80,11 @@ func allowedTemplate(j, old *batchv1.Job) *corev1.PodTemplateSpec {
 	case now != nil:
 		before.NodeAffinity = now.NodeAffinity
 	}
-	was.Spec.NodeSelector, was.Spec.Tolerations, was.Spec.SchedulingGates = t.Spec.NodeSelector, t.Spec.Tolerations, t.Spec.SchedulingGates
-	was.Annotations, was.Labels = t.Annotations, t.Labels
+	was.Spec.NodeSelector = t.Spec.NodeSelector
+	was.Spec.Tolerations = t.Spec.Tolerations
+	was.Spec.SchedulingGates = t.Spec.SchedulingGates
+	was.Annotations = t.Annotations
+	was.Labels = t.Labels
 	return was
 }
 
@@ -94,33 +103,40 @@ func validateJobStatus(j, old *batchv1.Job) field.ErrorList {
 	for _, e := range jobStatusErrors(old) {
 		known = append(known, e.Field+e.Detail)
 	}
-	errs := slices.DeleteFunc(jobStatusErrors(j), func(e *field.Error) bool { return slices.Contains(known, e.Field+e.Detail) })
+	errs := slices.DeleteFunc(jobStatusErrors(j), func(e *field.Error) bool {
+		return slices.Contains(known, e.Field+e.Detail)
+	})
 	l := check.At(field.NewPath("status"))
 	for _, t := range []batchv1.JobConditionType{batchv1.JobFailed, batchv1.JobComplete, batchv1.JobFailureTarget} {
 		if hasCondition(old, t) && !hasCondition(j, t) {
-			l.Invalid("conditions", field.OmitValueType{}, fmt.Sprintf("cannot disable the terminal %s=True condition", t))
+			l.Invalid("conditions", field.OmitValueType{}, fmt.Sprintf("cannot disable the terminal %s=True condition",
+				t))
 		}
 	}
 	if j.Status.Failed < old.Status.Failed {
 		l.Invalid("failed", j.Status.Failed, "cannot decrease the failed counter")
 	}
 	// An indexed job that has shrunk has lost the successes of the indexes that it has no more.
-	elastic := kind.Value(j.Spec.CompletionMode) == batchv1.IndexedCompletion && equality.Semantic.DeepEqual(j.Spec.Completions, j.Spec.Parallelism)
+	elastic := kind.Value(j.Spec.CompletionMode) == batchv1.IndexedCompletion &&
+		equality.Semantic.DeepEqual(j.Spec.Completions, j.Spec.Parallelism)
 	if j.Status.Succeeded < old.Status.Succeeded && !elastic {
 		l.Invalid("succeeded", j.Status.Succeeded, "cannot decrease the succeeded counter")
 	}
 	if a, b := j.Status.CompletionTime, old.Status.CompletionTime; a != nil && b != nil && !a.Equal(b) {
 		l.Invalid("completionTime", a, "completionTime cannot be mutated")
 	}
-	if b := old.Status.StartTime; b != nil && !b.Equal(j.Status.StartTime) && !kind.Value(j.Spec.Suspend) && !hasCondition(old, batchv1.JobSuspended) {
+	if b := old.Status.StartTime; b != nil && !b.Equal(j.Status.StartTime) && !kind.Value(j.Spec.Suspend) &&
+		!hasCondition(old, batchv1.JobSuspended) {
 		l.Required("startTime", "startTime cannot be removed for unsuspended job")
 	}
-	met, wasMet := hasCondition(j, batchv1.JobSuccessCriteriaMet), hasCondition(old, batchv1.JobSuccessCriteriaMet)
+	met := hasCondition(j, batchv1.JobSuccessCriteriaMet)
+	wasMet := hasCondition(old, batchv1.JobSuccessCriteriaMet)
 	if wasMet && !met {
 		l.Invalid("conditions", field.OmitValueType{}, "cannot disable the SuccessCriteriaMet=True condition")
 	}
 	if hasCondition(old, batchv1.JobComplete) && !wasMet && met {
-		l.Invalid("conditions", field.OmitValueType{}, "cannot set SuccessCriteriaMet=True for Job already has Complete=true conditions")
+		l.Invalid("conditions", field.OmitValueType{},
+			"cannot set SuccessCriteriaMet=True for Job already has Complete=true conditions")
 	}
 	return append(errs, l.Errors()...)
 }
@@ -128,8 +144,12 @@ func validateJobStatus(j, old *batchv1.Job) field.ErrorList {
 func jobStatusErrors(j *batchv1.Job) field.ErrorList {
 	l := check.At(field.NewPath("status"))
 	s := &j.Status
-	check.NotNegatives(l, check.NamedNumber[int32]{Name: "active", Value: &s.Active}, check.NamedNumber[int32]{Name: "succeeded", Value: &s.Succeeded},
-		check.NamedNumber[int32]{Name: "failed", Value: &s.Failed}, check.NamedNumber[int32]{Name: "ready", Value: s.Ready},
+	check.NotNegatives(l, check.NamedNumber[int32]{Name: "active", Value: &s.Active},
+		check.NamedNumber[int32]{Name: "succeeded", Value: &s.Succeeded},
+		check.NamedNumber[int32]{
+			Name:  "failed",
+			Value: &s.Failed,
+		}, check.NamedNumber[int32]{Name: "ready", Value: s.Ready},
 		check.NamedNumber[int32]{Name: "terminating", Value: s.Terminating})
 	validateUncounted(l, s.UncountedTerminatedPods)
 	validateJobConditions(l, j)
@@ -162,8 +182,10 @@ func validateUncounted(l *check.List, u *batchv1.UncountedTerminatedPods) {
 
 // validateJobConditions: a job ends one way, and says that it is about to before it does.
 func validateJobConditions(l *check.List, j *batchv1.Job) {
-	complete, failed := hasCondition(j, batchv1.JobComplete), hasCondition(j, batchv1.JobFailed)
-	failing, met := hasCondition(j, batchv1.JobFailureTarget), hasCondition(j, batchv1.JobSuccessCriteriaMet)
+	complete := hasCondition(j, batchv1.JobComplete)
+	failed := hasCondition(j, batchv1.JobFailed)
+	failing := hasCondition(j, batchv1.JobFailureTarget)
+	met := hasCondition(j, batchv1.JobSuccessCriteriaMet)
 	for _, c := range []struct {
 		wrong bool
 		text  string
@@ -174,7 +196,10 @@ func validateJobConditions(l *check.List, j *batchv1.Job) {
 		{complete && !met, "cannot set Complete=True condition without the SuccessCriteriaMet=true condition"},
 		{met && failed, "cannot set SuccessCriteriaMet=True and Failed=true conditions"},
 		{met && failing, "cannot set SuccessCriteriaMet=True and FailureTarget=true conditions"},
-		{j.Spec.SuccessPolicy != nil && !met && complete, "cannot set Complete=True for Job with SuccessPolicy unless SuccessCriteriaMet=True"},
+		{
+			j.Spec.SuccessPolicy != nil && !met && complete,
+			"cannot set Complete=True for Job with SuccessPolicy unless SuccessCriteriaMet=True",
+		},
 	} {
 		if c.wrong {
 			l.Invalid("conditions", field.OmitValueType{}, c.text)
@@ -183,10 +208,12 @@ func validateJobConditions(l *check.List, j *batchv1.Job) {
 }
 
 func validateJobTimes(l *check.List, j *batchv1.Job) {
-	s, complete := &j.Status, hasCondition(j, batchv1.JobComplete)
+	s := &j.Status
+	complete := hasCondition(j, batchv1.JobComplete)
 	switch {
 	case s.CompletionTime != nil && !complete:
-		l.Invalid("completionTime", s.CompletionTime, "cannot set completionTime when there is no Complete=True condition")
+		l.Invalid("completionTime", s.CompletionTime,
+			"cannot set completionTime when there is no Complete=True condition")
 	case s.CompletionTime == nil && complete:
 		l.Required("completionTime", "completionTime is required for Complete jobs")
 	}
@@ -220,10 +247,12 @@ func validateFinished(l *check.List, j *batchv1.Job) {
 func validateStatusIndexes(l *check.List, j *batchv1.Job) {
 	s := &j.Status
 	if s.CompletedIndexes != "" && kind.Value(j.Spec.CompletionMode) != batchv1.IndexedCompletion {
-		l.Invalid("completedIndexes", s.CompletedIndexes, "cannot set non-empty completedIndexes when non-indexed completion mode")
+		l.Invalid("completedIndexes", s.CompletedIndexes,
+			"cannot set non-empty completedIndexes when non-indexed completion mode")
 	}
 	if s.FailedIndexes != nil && j.Spec.BackoffLimitPerIndex == nil {
-		l.Invalid("failedIndexes", *s.FailedIndexes, "cannot set non-null failedIndexes when backoffLimitPerIndex is null")
+		l.Invalid("failedIndexes", *s.FailedIndexes,
+			"cannot set non-null failedIndexes when backoffLimitPerIndex is null")
 	}
 	if j.Spec.Completions == nil {
 		return
@@ -237,6 +266,7 @@ func validateStatusIndexes(l *check.List, j *batchv1.Job) {
 		l.Invalid("failedIndexes", s.FailedIndexes, "error parsing failedIndexes: "+err.Error())
 	}
 	if at, both := completed.overlap(failed); both {
-		l.Invalid("failedIndexes", *s.FailedIndexes, fmt.Sprintf("failedIndexes and completedIndexes overlap at index: %d", at))
+		l.Invalid("failedIndexes", *s.FailedIndexes,
+			fmt.Sprintf("failedIndexes and completedIndexes overlap at index: %d", at))
 	}
 }

@@ -43,17 +43,20 @@ func validateGenerated(j *batchv1.Job) field.ErrorList {
 	if j.UID == "" {
 		errs = append(errs, field.Required(field.NewPath("metadata", "uid"), ""))
 	}
-	path, want := field.NewPath("spec", "template", "metadata", "labels"), podLabels(j)
+	path := field.NewPath("spec", "template", "metadata", "labels")
+	want := podLabels(j)
 	for _, key := range []string{legacyUIDLabel, legacyNameLabel, batchv1.ControllerUidLabel, batchv1.JobNameLabel} {
 		switch got, found := j.Spec.Template.Labels[key]; {
 		case !found:
 			errs = append(errs, field.Required(path.Key(key), fmt.Sprintf("must be '%s'", want[key])))
 		case got != want[key]:
-			errs = append(errs, field.Invalid(path.Key(key), j.Spec.Template.Labels, fmt.Sprintf("must be '%s'", want[key])))
+			errs = append(errs, field.Invalid(path.Key(key), j.Spec.Template.Labels,
+				fmt.Sprintf("must be '%s'", want[key])))
 		}
 	}
 	if sel, err := metav1.LabelSelectorAsSelector(j.Spec.Selector); err == nil && !sel.Matches(labels.Set(want)) {
-		errs = append(errs, field.Invalid(field.NewPath("spec", "selector"), j.Spec.Selector, "`selector` not auto-generated"))
+		errs = append(errs, field.Invalid(field.NewPath("spec", "selector"), j.Spec.Selector,
+			"`selector` not auto-generated"))
 	}
 	return errs
 }
@@ -63,10 +66,13 @@ func validateJobSpec(s *batchv1.JobSpec, path *field.Path) field.ErrorList {
 	if s.Selector == nil {
 		errs = append(errs, field.Required(path.Child("selector"), ""))
 	} else {
-		errs = append(errs, metavalidation.ValidateLabelSelector(s.Selector, metavalidation.LabelSelectorValidationOptions{}, path.Child("selector"))...)
+		errs = append(errs, metavalidation.ValidateLabelSelector(s.Selector,
+			metavalidation.LabelSelectorValidationOptions{}, path.Child("selector"))...)
 	}
-	if sel, err := metav1.LabelSelectorAsSelector(s.Selector); err == nil && !sel.Matches(labels.Set(s.Template.Labels)) {
-		errs = append(errs, field.Invalid(path.Child("template", "metadata", "labels"), s.Template.Labels, "`selector` does not match template `labels`"))
+	if sel, err := metav1.LabelSelectorAsSelector(s.Selector); err == nil &&
+		!sel.Matches(labels.Set(s.Template.Labels)) {
+		errs = append(errs, field.Invalid(path.Child("template", "metadata", "labels"), s.Template.Labels,
+			"`selector` does not match template `labels`"))
 	}
 	return errs
 }
@@ -74,7 +80,10 @@ func validateJobSpec(s *batchv1.JobSpec, path *field.Path) field.ErrorList {
 // validateCommon checks what a job and the template of one share.
 func validateCommon(s *batchv1.JobSpec, path *field.Path) field.ErrorList {
 	l := check.At(path)
-	check.NotNegatives(l, check.NamedNumber[int32]{Name: "parallelism", Value: s.Parallelism}, check.NamedNumber[int32]{Name: "completions", Value: s.Completions})
+	check.NotNegatives(l, check.NamedNumber[int32]{Name: "parallelism", Value: s.Parallelism}, check.NamedNumber[int32]{
+		Name:  "completions",
+		Value: s.Completions,
+	})
 	if d := s.ActiveDeadlineSeconds; d != nil {
 		l.NotNegative("activeDeadlineSeconds", *d)
 	}
@@ -114,7 +123,8 @@ func validateRestart(l *check.List, s *batchv1.JobSpec) {
 	case p != corev1.RestartPolicyOnFailure && p != corev1.RestartPolicyNever:
 		check.NotSupported(l, child, p, corev1.RestartPolicyOnFailure, corev1.RestartPolicyNever)
 	case s.PodFailurePolicy != nil && p != corev1.RestartPolicyNever:
-		l.Invalid(child, p, fmt.Sprintf("only %q is supported when podFailurePolicy is specified", corev1.RestartPolicyNever))
+		l.Invalid(child, p, fmt.Sprintf("only %q is supported when podFailurePolicy is specified",
+			corev1.RestartPolicyNever))
 	}
 }
 
@@ -136,12 +146,15 @@ func validateMode(l *check.List, s *batchv1.JobSpec) {
 }
 
 func validateIndexed(l *check.List, s *batchv1.JobSpec) {
-	parallelism, failed := kind.Value(s.Parallelism), kind.Value(s.MaxFailedIndexes)
+	parallelism := kind.Value(s.Parallelism)
+	failed := kind.Value(s.MaxFailedIndexes)
 	if s.Completions == nil {
 		l.Required("completions", fmt.Sprintf("when completion mode is %s", batchv1.IndexedCompletion))
 	}
 	if parallelism > maxIndexedParallelism {
-		l.Invalid("parallelism", parallelism, fmt.Sprintf("must be less than or equal to %d when completion mode is %s", maxIndexedParallelism, batchv1.IndexedCompletion))
+		l.Invalid("parallelism", parallelism,
+			fmt.Sprintf("must be less than or equal to %d when completion mode is %s", maxIndexedParallelism,
+				batchv1.IndexedCompletion))
 	}
 	if s.Completions != nil && failed > *s.Completions {
 		l.Invalid("maxFailedIndexes", failed, "must be less than or equal to completions")
@@ -167,10 +180,13 @@ func validateIndexed(l *check.List, s *batchv1.JobSpec) {
 // The words of pod failure policies, in the order messages print them.
 var (
 	failureActions = []batchv1.PodFailurePolicyAction{
-		batchv1.PodFailurePolicyActionCount, batchv1.PodFailurePolicyActionFailIndex, batchv1.PodFailurePolicyActionFailJob, batchv1.PodFailurePolicyActionIgnore,
+		batchv1.PodFailurePolicyActionCount, batchv1.PodFailurePolicyActionFailIndex,
+		batchv1.PodFailurePolicyActionFailJob, batchv1.PodFailurePolicyActionIgnore,
 	}
-	exitOperators = []batchv1.PodFailurePolicyOnExitCodesOperator{batchv1.PodFailurePolicyOnExitCodesOpIn, batchv1.PodFailurePolicyOnExitCodesOpNotIn}
-	statuses      = []corev1.ConditionStatus{corev1.ConditionFalse, corev1.ConditionTrue, corev1.ConditionUnknown}
+	exitOperators = []batchv1.PodFailurePolicyOnExitCodesOperator{
+		batchv1.PodFailurePolicyOnExitCodesOpIn, batchv1.PodFailurePolicyOnExitCodesOpNotIn,
+	}
+	statuses = []corev1.ConditionStatus{corev1.ConditionFalse, corev1.ConditionTrue, corev1.ConditionUnknown}
 )
 
 // word reports v unless it is one of valid; the empty one is told what there is.
@@ -270,7 +286,9 @@ func validateSuccessPolicy(l *check.List, s *batchv1.JobSpec) {
 		l.Add(field.TooMany(l.Path("rules"), len(p.Rules), maxSuccessRules))
 	}
 	completions := kind.Value(s.Completions)
-	check.Each(l, "rules", p.Rules, func(_ int, r *batchv1.SuccessPolicyRule) { validateSuccessRule(l, r, completions) })
+	check.Each(l, "rules", p.Rules, func(_ int, r *batchv1.SuccessPolicyRule) {
+		validateSuccessRule(l, r, completions)
+	})
 }
 
 func validateSuccessRule(l *check.List, r *batchv1.SuccessPolicyRule, completions int32) {
@@ -291,10 +309,13 @@ func validateSuccessRule(l *check.List, r *batchv1.SuccessPolicyRule, completion
 	if n := r.SucceededCount; n != nil {
 		l.NotNegative("succeededCount", int64(*n))
 		if *n > completions {
-			l.Invalid("succeededCount", *n, fmt.Sprintf("must be less than or equal to %d (the number of specified completions)", completions))
+			l.Invalid("succeededCount", *n,
+				fmt.Sprintf("must be less than or equal to %d (the number of specified completions)", completions))
 		}
 		if r.SucceededIndexes != nil && *n > total {
-			l.Invalid("succeededCount", *n, fmt.Sprintf("must be less than or equal to %d (the number of indexes in the specified succeededIndexes field)", total))
+			l.Invalid("succeededCount", *n,
+				fmt.Sprintf("must be less than or equal to %d (the number of indexes in the specified "+
+					"succeededIndexes field)", total))
 		}
 	}
 }

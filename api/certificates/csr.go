@@ -36,22 +36,34 @@ const (
 
 func names(k, resource, singular string, namespaced bool, short ...string) kind.Names {
 	gv := certificatesv1.SchemeGroupVersion
-	return kind.Names{Group: gv.Group, Version: gv.Version, Kind: k, Resource: resource, Singular: singular, ShortNames: short, Namespaced: namespaced}
+	return kind.Names{
+		Group:      gv.Group,
+		Version:    gv.Version,
+		Kind:       k,
+		Resource:   resource,
+		Singular:   singular,
+		ShortNames: short,
+		Namespaced: namespaced,
+	}
 }
 
 type request = certificatesv1.CertificateSigningRequest
 
-// CertificateSigningRequest describes certificates.k8s.io/v1 CertificateSigningRequest. Who asks is written in by the server:
-// see SetRequester.
+// CertificateSigningRequest describes certificates.k8s.io/v1 CertificateSigningRequest. Who asks is written in by the
+// server: see SetRequester.
 func CertificateSigningRequest() *kind.Kind {
 	return kind.Spec[*request]{
-		Names:   names("CertificateSigningRequest", "certificatesigningrequests", "certificatesigningrequest", false, "csr"),
+		Names: names("CertificateSigningRequest", "certificatesigningrequests", "certificatesigningrequest", false,
+			"csr"),
 		New:     func() *request { return &request{} },
 		NewList: func() runtime.Object { return &certificatesv1.CertificateSigningRequestList{} },
 		PrepareCreate: func(r *request) {
 			r.Status = certificatesv1.CertificateSigningRequestStatus{}
 		},
-		PrepareUpdate:  func(r, old *request) { r.Spec, r.Status = old.Spec, old.Status },
+		PrepareUpdate: func(r, old *request) {
+			r.Spec = old.Spec
+			r.Status = old.Status
+		},
 		ValidateName:   func(string, bool) []string { return nil },
 		Validate:       func(r *request) field.ErrorList { return validateRequest(r, nil) },
 		ValidateUpdate: func(r, old *request) field.ErrorList { return validateRequestUpdate(r, old, false, false) },
@@ -83,7 +95,8 @@ func CertificateSigningRequest() *kind.Kind {
 		More: map[string]*kind.Sub[*request]{"approval": {
 			PrepareUpdate: func(r, old *request) {
 				conditions := r.Status.Conditions
-				r.Spec, r.Status = old.Spec, old.Status
+				r.Spec = old.Spec
+				r.Status = old.Status
 				r.Status.Conditions = conditions
 				stampConditions(r, old)
 			},
@@ -98,7 +111,10 @@ func SetRequester(obj kind.Object, name, uid string, groups []string, extra map[
 	if !ok {
 		return
 	}
-	r.Spec.Username, r.Spec.UID, r.Spec.Groups, r.Spec.Extra = name, uid, slices.Clone(groups), nil
+	r.Spec.Username = name
+	r.Spec.UID = uid
+	r.Spec.Groups = slices.Clone(groups)
+	r.Spec.Extra = nil
 	for k, v := range extra {
 		if r.Spec.Extra == nil {
 			r.Spec.Extra = map[string]certificatesv1.ExtraValue{}
@@ -172,11 +188,16 @@ func keepDecision(r, old *request, t certificatesv1.RequestConditionType) {
 
 // usages are the known ones, in the order messages print them.
 var usages = []certificatesv1.KeyUsage{
-	certificatesv1.UsageAny, certificatesv1.UsageCertSign, certificatesv1.UsageClientAuth, certificatesv1.UsageCodeSigning,
-	certificatesv1.UsageContentCommitment, certificatesv1.UsageCRLSign, certificatesv1.UsageDataEncipherment, certificatesv1.UsageDecipherOnly,
-	certificatesv1.UsageDigitalSignature, certificatesv1.UsageEmailProtection, certificatesv1.UsageEncipherOnly, certificatesv1.UsageIPsecEndSystem,
-	certificatesv1.UsageIPsecTunnel, certificatesv1.UsageIPsecUser, certificatesv1.UsageKeyAgreement, certificatesv1.UsageKeyEncipherment,
-	certificatesv1.UsageMicrosoftSGC, certificatesv1.UsageNetscapeSGC, certificatesv1.UsageOCSPSigning, certificatesv1.UsageSMIME,
+	certificatesv1.UsageAny, certificatesv1.UsageCertSign, certificatesv1.UsageClientAuth,
+	certificatesv1.UsageCodeSigning,
+	certificatesv1.UsageContentCommitment, certificatesv1.UsageCRLSign, certificatesv1.UsageDataEncipherment,
+	certificatesv1.UsageDecipherOnly,
+	certificatesv1.UsageDigitalSignature, certificatesv1.UsageEmailProtection, certificatesv1.UsageEncipherOnly,
+	certificatesv1.UsageIPsecEndSystem,
+	certificatesv1.UsageIPsecTunnel, certificatesv1.UsageIPsecUser, certificatesv1.UsageKeyAgreement,
+	certificatesv1.UsageKeyEncipherment,
+	certificatesv1.UsageMicrosoftSGC, certificatesv1.UsageNetscapeSGC, certificatesv1.UsageOCSPSigning,
+	certificatesv1.UsageSMIME,
 	certificatesv1.UsageServerAuth, certificatesv1.UsageSigning, certificatesv1.UsageTimestamping,
 }
 
@@ -194,7 +215,9 @@ func validateRequest(r, old *request) field.ErrorList {
 		}
 		if old == nil {
 			var seen check.Set
-			check.Each(l, "usages", s.Usages, func(_ int, u *certificatesv1.KeyUsage) { check.Pointer(l, "", u, usages...) })
+			check.Each(l, "usages", s.Usages, func(_ int, u *certificatesv1.KeyUsage) {
+				check.Pointer(l, "", u, usages...)
+			})
 			check.Each(l, "usages", s.Usages, func(_ int, u *certificatesv1.KeyUsage) {
 				if !seen.Add(string(*u)) {
 					l.Duplicate("", *u)
@@ -281,30 +304,38 @@ func validateConditions(l *check.List, list []certificatesv1.CertificateSigningR
 	})
 	if seen.Has(string(certificatesv1.CertificateApproved)) && seen.Has(string(certificatesv1.CertificateDenied)) {
 		const approved, denied = `conditions[{"type": "Approved"}]`, `conditions[{"type": "Denied"}]`
-		l.Declared(field.Invalid(l.Path("conditions"), "{"+approved+", "+denied+"}", "must specify at most one of: `"+approved+"`, `"+denied+"`"))
+		l.Declared(field.Invalid(l.Path("conditions"), "{"+approved+", "+denied+"}",
+			"must specify at most one of: `"+approved+"`, `"+denied+"`"))
 	}
 }
 
-// validateRequestUpdate: only the approval may approve or deny, only the status may hold the certificate, and only once.
+// validateRequestUpdate: only the approval may approve or deny, only the status may hold the certificate, and only
+// once.
 func validateRequestUpdate(r, old *request, approval, certificate bool) field.ErrorList {
 	errs := validateRequest(r, old)
 	path := field.NewPath("status")
 	conditions := path.Child("conditions")
-	decided := []certificatesv1.RequestConditionType{certificatesv1.CertificateApproved, certificatesv1.CertificateDenied}
+	decided := []certificatesv1.RequestConditionType{
+		certificatesv1.CertificateApproved, certificatesv1.CertificateDenied,
+	}
 	for _, t := range append(decided, certificatesv1.CertificateFailed) {
 		if len(ofType(r, t)) < len(ofType(old, t)) {
-			errs = append(errs, field.Forbidden(conditions, fmt.Sprintf("updates may not remove a condition of type %q", t)))
+			errs = append(errs,
+				field.Forbidden(conditions, fmt.Sprintf("updates may not remove a condition of type %q", t)))
 		}
 	}
 	if !approval {
 		for _, t := range decided {
-			before, after := ofType(old, t), ofType(r, t)
+			before := ofType(old, t)
+			after := ofType(r, t)
 			switch {
 			case len(after) < len(before): // said above
 			case len(after) > len(before):
-				errs = append(errs, field.Forbidden(conditions, fmt.Sprintf("updates may not add a condition of type %q", t)))
+				errs = append(errs,
+					field.Forbidden(conditions, fmt.Sprintf("updates may not add a condition of type %q", t)))
 			case !equality.Semantic.DeepEqual(before, after): // the same moment may be in another time zone
-				errs = append(errs, field.Forbidden(conditions, fmt.Sprintf("updates may not modify a condition of type %q", t)))
+				errs = append(errs,
+					field.Forbidden(conditions, fmt.Sprintf("updates may not modify a condition of type %q", t)))
 			}
 		}
 	}
@@ -313,7 +344,8 @@ func validateRequestUpdate(r, old *request, approval, certificate bool) field.Er
 		case !certificate:
 			errs = append(errs, field.Forbidden(path.Child("certificate"), "updates may not set certificate content"))
 		case len(old.Status.Certificate) > 0:
-			errs = append(errs, field.Forbidden(path.Child("certificate"), "updates may not modify existing certificate content"))
+			errs = append(errs,
+				field.Forbidden(path.Child("certificate"), "updates may not modify existing certificate content"))
 		}
 	}
 	return errs

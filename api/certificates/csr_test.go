@@ -24,13 +24,15 @@ func newRequest(t *testing.T) *request {
 	if err != nil {
 		t.Fatal(err)
 	}
-	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: pkix.Name{CommonName: "ann"}}, key)
+	der, err := x509.CreateCertificateRequest(rand.Reader,
+		&x509.CertificateRequest{Subject: pkix.Name{CommonName: "ann"}}, key)
 	if err != nil {
 		t.Fatal(err)
 	}
 	r := &request{Spec: certificatesv1.CertificateSigningRequestSpec{
 		Request:    pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}),
-		SignerName: certificatesv1.KubeAPIServerClientSignerName, Usages: []certificatesv1.KeyUsage{certificatesv1.UsageClientAuth},
+		SignerName: certificatesv1.KubeAPIServerClientSignerName,
+		Usages:     []certificatesv1.KeyUsage{certificatesv1.UsageClientAuth},
 	}}
 	r.Name = "ann"
 	return r
@@ -39,7 +41,10 @@ func newRequest(t *testing.T) *request {
 func with(r *request, types ...certificatesv1.RequestConditionType) *request {
 	r = r.DeepCopy()
 	for _, t := range types {
-		r.Status.Conditions = append(r.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{Type: t, Status: corev1.ConditionTrue})
+		r.Status.Conditions = append(r.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{
+			Type:   t,
+			Status: corev1.ConditionTrue,
+		})
 	}
 	return r
 }
@@ -57,28 +62,36 @@ func wantDetail(t *testing.T, what string, errs field.ErrorList, want ...string)
 
 // TestWhoMayChangeWhat: only the approval approves, only the status brings the certificate, and neither is taken back.
 func TestWhoMayChangeWhat(t *testing.T) {
-	k, r := CertificateSigningRequest(), newRequest(t)
-	status, approval := k.Subs["status"], k.Subs["approval"]
+	k := CertificateSigningRequest()
+	r := newRequest(t)
+	status := k.Subs["status"]
+	approval := k.Subs["approval"]
 	approved := with(r, certificatesv1.CertificateApproved)
 	wantDetail(t, "approval approves", approval.ValidateUpdate(approved, r))
-	wantDetail(t, "status approves", status.ValidateUpdate(approved, r), `updates may not add a condition of type "Approved"`)
-	wantDetail(t, "approval takes back", approval.ValidateUpdate(r, approved), `updates may not remove a condition of type "Approved"`)
-	wantDetail(t, "both", approval.ValidateUpdate(with(approved, certificatesv1.CertificateDenied), approved), "must specify at most one of: `conditions[{\"type\": \"Approved\"}]`, `conditions[{\"type\": \"Denied\"}]`")
+	wantDetail(t, "status approves", status.ValidateUpdate(approved, r),
+		`updates may not add a condition of type "Approved"`)
+	wantDetail(t, "approval takes back", approval.ValidateUpdate(r, approved),
+		`updates may not remove a condition of type "Approved"`)
+	wantDetail(t, "both", approval.ValidateUpdate(with(approved, certificatesv1.CertificateDenied), approved),
+		"must specify at most one of: `conditions[{\"type\": \"Approved\"}]`, `conditions[{\"type\": \"Denied\"}]`")
 
 	forged := approved.DeepCopy()
 	forged.Spec.SignerName = "example.com/other"
 	forged.Status.Certificate = []byte("x")
 	approval.PrepareUpdate(forged, r)
-	if forged.Spec.SignerName != r.Spec.SignerName || forged.Status.Certificate != nil || forged.Status.Conditions[0].LastUpdateTime.IsZero() {
+	if forged.Spec.SignerName != r.Spec.SignerName || forged.Status.Certificate != nil ||
+		forged.Status.Conditions[0].LastUpdateTime.IsZero() {
 		t.Errorf("approval kept more than conditions: %+v", forged)
 	}
 }
 
 func TestRequesterIsTheUser(t *testing.T) {
 	r := newRequest(t)
-	r.Spec.Username, r.Spec.Groups = "forged", []string{"system:masters"}
+	r.Spec.Username = "forged"
+	r.Spec.Groups = []string{"system:masters"}
 	SetRequester(r, "ann", "u1", []string{"dev"}, map[string][]string{"k": {"v"}})
-	if r.Spec.Username != "ann" || r.Spec.UID != "u1" || !slices.Equal(r.Spec.Groups, []string{"dev"}) || r.Spec.Extra["k"][0] != "v" {
+	if r.Spec.Username != "ann" || r.Spec.UID != "u1" || !slices.Equal(r.Spec.Groups, []string{"dev"}) ||
+		r.Spec.Extra["k"][0] != "v" {
 		t.Errorf("requester: got %+v", r.Spec)
 	}
 }
@@ -95,11 +108,12 @@ func TestConditionColumn(t *testing.T) {
 	}
 }
 
-// TestStampIsWhatIsStored: stored times have no parts of seconds. One that had would be another for the next reader, and conditions
-// that may not change would seem to have changed.
+// TestStampIsWhatIsStored: stored times have no parts of seconds. One that had would be another for the next reader,
+// and conditions that may not change would seem to have changed.
 func TestStampIsWhatIsStored(t *testing.T) {
 	r := with(newRequest(t), certificatesv1.CertificateApproved)
-	r.Status.Conditions[0].LastUpdateTime, r.Status.Conditions[0].LastTransitionTime = metav1.Time{}, metav1.Time{}
+	r.Status.Conditions[0].LastUpdateTime = metav1.Time{}
+	r.Status.Conditions[0].LastTransitionTime = metav1.Time{}
 	stampConditions(r, newRequest(t))
 	for _, at := range []metav1.Time{r.Status.Conditions[0].LastUpdateTime, r.Status.Conditions[0].LastTransitionTime} {
 		if at.IsZero() || at.Nanosecond() != 0 {

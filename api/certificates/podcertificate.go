@@ -36,7 +36,8 @@ const (
 
 type podRequest = certificatesv1.PodCertificateRequest
 
-// readPodV1beta1 reads what Kubernetes 1.37 stores. Of two ways to show the public key v1 has one; the other has no place there.
+// readPodV1beta1 reads what Kubernetes 1.37 stores. Of two ways to show the public key v1 has one; the other has no
+// place there.
 func readPodV1beta1(doc []byte) (*podRequest, error) {
 	out := &podRequest{}
 	if err := json.Unmarshal(doc, out); err != nil {
@@ -61,7 +62,11 @@ func PodCertificateRequest() *kind.Kind {
 			return apivalidation.ValidateImmutableField(r.Spec, old.Spec, field.NewPath("spec"))
 		},
 		Fields: func(r *podRequest) fields.Set {
-			return fields.Set{"spec.signerName": r.Spec.SignerName, "spec.podName": r.Spec.PodName, "spec.nodeName": string(r.Spec.NodeName)}
+			return fields.Set{
+				"spec.signerName": r.Spec.SignerName,
+				"spec.podName":    r.Spec.PodName,
+				"spec.nodeName":   string(r.Spec.NodeName),
+			}
 		},
 		NoUnconditionalUpdate: true,
 
@@ -74,7 +79,8 @@ func PodCertificateRequest() *kind.Kind {
 			{Name: "State", Type: "string", Description: "What became of the request."},
 		},
 		Row: func(r *podRequest) []any {
-			return []any{r.Name, r.Spec.PodName, r.Spec.ServiceAccountName, string(r.Spec.NodeName), r.Spec.SignerName, podRequestState(r)}
+			return []any{r.Name, r.Spec.PodName, r.Spec.ServiceAccountName, string(
+				r.Spec.NodeName), r.Spec.SignerName, podRequestState(r)}
 		},
 		Status: &kind.Sub[*podRequest]{
 			PrepareUpdate:  preparePodRequestStatus,
@@ -97,10 +103,12 @@ func preparePodRequestStatus(r, old *podRequest) {
 	}
 	now := slices.Clone(r.Status.Conditions)
 	for _, t := range []string{
-		certificatesv1.PodCertificateRequestConditionTypeIssued, certificatesv1.PodCertificateRequestConditionTypeDenied,
+		certificatesv1.PodCertificateRequestConditionTypeIssued,
+		certificatesv1.PodCertificateRequestConditionTypeDenied,
 		certificatesv1.PodCertificateRequestConditionTypeFailed,
 	} {
-		is, was := find(now, t), find(old.Status.Conditions, t)
+		is := find(now, t)
+		was := find(old.Status.Conditions, t)
 		for i := range is {
 			if len(is) == len(was) {
 				now[is[i]] = old.Status.Conditions[was[i]]
@@ -118,7 +126,8 @@ func preparePodRequestStatus(r, old *podRequest) {
 func podRequestState(r *podRequest) string {
 	for _, c := range r.Status.Conditions {
 		switch c.Type {
-		case certificatesv1.PodCertificateRequestConditionTypeIssued, certificatesv1.PodCertificateRequestConditionTypeDenied,
+		case certificatesv1.PodCertificateRequestConditionTypeIssued,
+			certificatesv1.PodCertificateRequestConditionTypeDenied,
 			certificatesv1.PodCertificateRequestConditionTypeFailed:
 			return c.Type
 		}
@@ -127,13 +136,16 @@ func podRequestState(r *podRequest) string {
 }
 
 func validatePodRequest(r *podRequest) field.ErrorList {
-	l, s := check.At(field.NewPath("spec")), &r.Spec
+	l := check.At(field.NewPath("spec"))
+	s := &r.Spec
 	l.SignerName("signerName", s.SignerName)
 	l.Subdomain("podName", s.PodName)
 	l.Subdomain("serviceAccountName", s.ServiceAccountName)
 	l.Subdomain("nodeName", string(s.NodeName))
 	for _, f := range []struct{ child, uid string }{
-		{"podUID", string(s.PodUID)}, {"serviceAccountUID", string(s.ServiceAccountUID)}, {"nodeUID", string(s.NodeUID)},
+		{"podUID", string(s.PodUID)},
+		{"serviceAccountUID", string(s.ServiceAccountUID)},
+		{"nodeUID", string(s.NodeUID)},
 	} {
 		if f.uid == "" {
 			l.Invalid(f.child, f.uid, "must not be empty")
@@ -151,7 +163,8 @@ func validatePodRequest(r *podRequest) field.ErrorList {
 	}
 	switch n := len(s.StubPKCS10Request); {
 	case n == 0:
-		l.Invalid("", field.OmitValueType{}, "exactly one of (stubPKCS10Request) or (pkixPublicKey, proofOfPossession) must be set")
+		l.Invalid("", field.OmitValueType{},
+			"exactly one of (stubPKCS10Request) or (pkixPublicKey, proofOfPossession) must be set")
 	case n > maxStub:
 		l.TooLong("stubPKCS10Request", maxStub)
 	default:
@@ -172,7 +185,8 @@ func validateStub(l *check.List, stub []byte) {
 	case ed25519.PublicKey:
 	case *ecdsa.PublicKey:
 		if key.Curve != elliptic.P256() && key.Curve != elliptic.P384() && key.Curve != elliptic.P521() {
-			l.Invalid(child, "curve "+key.Curve.Params().Name, "elliptic public keys must use curve P256, P384, or P521")
+			l.Invalid(child, "curve "+key.Curve.Params().Name,
+				"elliptic public keys must use curve P256, P384, or P521")
 			return
 		}
 	case *rsa.PublicKey:
@@ -196,7 +210,8 @@ func validatePodRequestStatus(r, old *podRequest) field.ErrorList {
 	ended := 0
 	for _, c := range r.Status.Conditions {
 		switch c.Type {
-		case certificatesv1.PodCertificateRequestConditionTypeIssued, certificatesv1.PodCertificateRequestConditionTypeDenied,
+		case certificatesv1.PodCertificateRequestConditionTypeIssued,
+			certificatesv1.PodCertificateRequestConditionTypeDenied,
 			certificatesv1.PodCertificateRequestConditionTypeFailed:
 			ended++
 			if c.Status != metav1.ConditionTrue {
@@ -205,7 +220,8 @@ func validatePodRequestStatus(r, old *podRequest) field.ErrorList {
 		}
 	}
 	if ended > 1 {
-		l.Invalid("conditions", r.Status.Conditions, `There may be at most one condition with type "Issued", "Denied", or "Failed"`)
+		l.Invalid("conditions", r.Status.Conditions,
+			`There may be at most one condition with type "Issued", "Denied", or "Failed"`)
 	}
 	if podRequestState(old) != "Pending" && !equality.Semantic.DeepEqual(r.Status, old.Status) {
 		l.Invalid("", field.OmitValueType{}, "immutable after a terminal condition is set")

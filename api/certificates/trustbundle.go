@@ -36,10 +36,17 @@ func ClusterTrustBundle() *kind.Kind {
 		Validate:              func(b *bundle) field.ErrorList { return validateBundle(b, nil) },
 		ValidateUpdate: func(b, old *bundle) field.ErrorList {
 			errs := validateBundle(b, old)
-			return append(errs, apivalidation.ValidateImmutableField(b.Spec.SignerName, old.Spec.SignerName, field.NewPath("spec", "signerName"))...)
+			return append(errs, apivalidation.ValidateImmutableField(b.Spec.SignerName, old.Spec.SignerName,
+				field.NewPath("spec", "signerName"))...)
 		},
-		Fields:  func(b *bundle) fields.Set { return fields.Set{"spec.signerName": b.Spec.SignerName} },
-		Columns: []metav1.TableColumnDefinition{kind.NameColumn, {Name: "SignerName", Type: "string", Description: "The signer whose certificates the bundle verifies."}},
+		Fields: func(b *bundle) fields.Set { return fields.Set{"spec.signerName": b.Spec.SignerName} },
+		Columns: []metav1.TableColumnDefinition{
+			kind.NameColumn, {
+				Name:        "SignerName",
+				Type:        "string",
+				Description: "The signer whose certificates the bundle verifies.",
+			},
+		},
 		Row: func(b *bundle) []any {
 			signer := "<none>"
 			if b.Spec.SignerName != "" {
@@ -85,7 +92,9 @@ func bundleName(name, signer string) []string {
 	prefix := strings.ReplaceAll(signer, "/", ":") + ":"
 	rest, ok := strings.CutPrefix(name, prefix)
 	if !ok {
-		return []string{fmt.Sprintf("ClusterTrustBundle for signerName %s must be named with prefix %s", signer, prefix)}
+		return []string{
+			fmt.Sprintf("ClusterTrustBundle for signerName %s must be named with prefix %s", signer, prefix),
+		}
 	}
 	return apivalidation.NameIsDNSSubdomain(rest, false)
 }
@@ -96,7 +105,8 @@ func validateAnchors(l *check.List, child, bundle string) {
 		l.TooLong(child, maxBundle)
 		return
 	}
-	first, n := map[string][]int{}, 0
+	first := map[string][]int{}
+	n := 0
 	for rest := []byte(bundle); ; n++ {
 		var b *pem.Block
 		if b, rest = pem.Decode(rest); b == nil {

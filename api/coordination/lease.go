@@ -17,7 +17,14 @@ import (
 func Lease() *kind.Kind {
 	gv := coordinationv1.SchemeGroupVersion
 	return kind.Spec[*coordinationv1.Lease]{
-		Names:          kind.Names{Group: gv.Group, Version: gv.Version, Kind: "Lease", Resource: "leases", Singular: "lease", Namespaced: true},
+		Names: kind.Names{
+			Group:      gv.Group,
+			Version:    gv.Version,
+			Kind:       "Lease",
+			Resource:   "leases",
+			Singular:   "lease",
+			Namespaced: true,
+		},
 		New:            func() *coordinationv1.Lease { return &coordinationv1.Lease{} },
 		NewList:        func() runtime.Object { return &coordinationv1.LeaseList{} },
 		PrepareCreate:  func(l *coordinationv1.Lease) { dropDisabled(&l.Spec, nil) },
@@ -28,7 +35,11 @@ func Lease() *kind.Kind {
 		// Two candidates must not overwrite each other unseen.
 		NoUnconditionalUpdate: true,
 		Columns: []metav1.TableColumnDefinition{
-			kind.NameColumn, {Name: "Holder", Type: "string", Description: coordinationv1.LeaseSpec{}.SwaggerDoc()["holderIdentity"]}, kind.AgeColumn,
+			kind.NameColumn, {
+				Name:        "Holder",
+				Type:        "string",
+				Description: coordinationv1.LeaseSpec{}.SwaggerDoc()["holderIdentity"],
+			}, kind.AgeColumn,
 		},
 		Row: func(l *coordinationv1.Lease) []any {
 			holder := ""
@@ -65,7 +76,8 @@ func validateLease(l *coordinationv1.Lease) field.ErrorList {
 		}
 	}
 	if h := l.Spec.PreferredHolder; h != nil && *h != "" && (l.Spec.Strategy == nil || *l.Spec.Strategy == "") {
-		errs = append(errs, field.Forbidden(path.Child("preferredHolder"), "may not be specified when strategy is not specified"))
+		errs = append(errs,
+			field.Forbidden(path.Child("preferredHolder"), "may not be specified when strategy is not specified"))
 	}
 	return errs
 }

@@ -10,11 +10,16 @@ import (
 	"keelson/api/kind"
 )
 
-// ComponentStatus describes v1 ComponentStatus, an old way to ask how the control plane is. It is answered, never stored.
+// ComponentStatus describes v1 ComponentStatus, an old way to ask how the control plane is. It is answered, never
+// stored.
 func ComponentStatus() *kind.Kind {
 	return kind.Spec[*corev1.ComponentStatus]{
 		Names: kind.Names{
-			Version: "v1", Kind: "ComponentStatus", Resource: "componentstatuses", Singular: "componentstatus", ShortNames: []string{"cs"},
+			Version:    "v1",
+			Kind:       "ComponentStatus",
+			Resource:   "componentstatuses",
+			Singular:   "componentstatus",
+			ShortNames: []string{"cs"},
 		},
 		New:     func() *corev1.ComponentStatus { return &corev1.ComponentStatus{} },
 		NewList: func() runtime.Object { return &corev1.ComponentStatusList{} },

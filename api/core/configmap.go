@@ -20,7 +20,12 @@ import (
 func ConfigMap() *kind.Kind {
 	return kind.Spec[*corev1.ConfigMap]{
 		Names: kind.Names{
-			Version: "v1", Kind: "ConfigMap", Resource: "configmaps", Singular: "configmap", ShortNames: []string{"cm"}, Namespaced: true,
+			Version:    "v1",
+			Kind:       "ConfigMap",
+			Resource:   "configmaps",
+			Singular:   "configmap",
+			ShortNames: []string{"cm"},
+			Namespaced: true,
 		},
 		New:            func() *corev1.ConfigMap { return &corev1.ConfigMap{} },
 		NewList:        func() runtime.Object { return &corev1.ConfigMapList{} },
@@ -40,7 +45,8 @@ func ConfigMap() *kind.Kind {
 func validateConfigMap(c *corev1.ConfigMap) field.ErrorList {
 	l := check.At(nil)
 	l.Add(meta.Finalizers(c)...)
-	size, from := 0, l.Len()
+	size := 0
+	from := l.Len()
 	l.In("data")
 	for k, v := range c.Data {
 		l.Key(k)

@@ -20,7 +20,14 @@ import (
 // Event describes v1 Event; events.k8s.io/v1 is another view of the same objects (api/events).
 func Event() *kind.Kind {
 	return kind.Spec[*corev1.Event]{
-		Names:          kind.Names{Version: "v1", Kind: "Event", Resource: "events", Singular: "event", ShortNames: []string{"ev"}, Namespaced: true},
+		Names: kind.Names{
+			Version:    "v1",
+			Kind:       "Event",
+			Resource:   "events",
+			Singular:   "event",
+			ShortNames: []string{"ev"},
+			Namespaced: true,
+		},
 		New:            func() *corev1.Event { return &corev1.Event{} },
 		NewList:        func() runtime.Object { return &corev1.EventList{} },
 		Validate:       func(e *corev1.Event) field.ErrorList { return ValidateEvent(e, "reportingComponent") },
@@ -41,9 +48,17 @@ func EventFields(e *corev1.Event) fields.Set {
 	}
 	o := &e.InvolvedObject
 	return fields.Set{
-		"involvedObject.kind": o.Kind, "involvedObject.namespace": o.Namespace, "involvedObject.name": o.Name, "involvedObject.uid": string(o.UID),
-		"involvedObject.apiVersion": o.APIVersion, "involvedObject.resourceVersion": o.ResourceVersion, "involvedObject.fieldPath": o.FieldPath,
-		"reason": e.Reason, "reportingComponent": e.ReportingController, "source": source, "type": e.Type,
+		"involvedObject.kind":            o.Kind,
+		"involvedObject.namespace":       o.Namespace,
+		"involvedObject.name":            o.Name,
+		"involvedObject.uid":             string(o.UID),
+		"involvedObject.apiVersion":      o.APIVersion,
+		"involvedObject.resourceVersion": o.ResourceVersion,
+		"involvedObject.fieldPath":       o.FieldPath,
+		"reason":                         e.Reason,
+		"reportingComponent":             e.ReportingController,
+		"source":                         source,
+		"type":                           e.Type,
 	}
 }
 
@@ -75,7 +90,8 @@ func EventRow(e *corev1.Event) []any {
 	}
 	count := e.Count
 	if e.Series != nil {
-		last, count = ago(e.Series.LastObservedTime.Time), e.Series.Count
+		last = ago(e.Series.LastObservedTime.Time)
+		count = e.Series.Count
 	} else if count == 0 {
 		count = 1
 	}
@@ -90,13 +106,14 @@ func EventRow(e *corev1.Event) []any {
 	if e.Source.Host != "" {
 		source += ", " + e.Source.Host
 	}
-	return []any{last, e.Type, e.Reason, target, e.InvolvedObject.FieldPath, source, strings.TrimSpace(e.Message), first, int64(count), e.Name}
+	return []any{last, e.Type, e.Reason, target, e.InvolvedObject.FieldPath, source, strings.TrimSpace(
+		e.Message), first, int64(count), e.Name}
 }
 
 func ago(t time.Time) string { return kind.Age(metav1.Time{Time: t}) }
 
-// ValidateEvent checks what both views of an event require. An event that sets eventTime follows the newer rules; controller is what
-// the view calls the field that names who reports it.
+// ValidateEvent checks what both views of an event require. An event that sets eventTime follows the newer rules;
+// controller is what the view calls the field that names who reports it.
 func ValidateEvent(e *corev1.Event, controller string) field.ErrorList {
 	l := check.At(nil)
 	const mismatch = "does not match event.namespace"

@@ -28,7 +28,12 @@ import (
 func LimitRange() *kind.Kind {
 	return kind.Spec[*corev1.LimitRange]{
 		Names: kind.Names{
-			Version: "v1", Kind: "LimitRange", Resource: "limitranges", Singular: "limitrange", ShortNames: []string{"limits"}, Namespaced: true,
+			Version:    "v1",
+			Kind:       "LimitRange",
+			Resource:   "limitranges",
+			Singular:   "limitrange",
+			ShortNames: []string{"limits"},
+			Namespaced: true,
 		},
 		New:     func() *corev1.LimitRange { return &corev1.LimitRange{} },
 		NewList: func() runtime.Object { return &corev1.LimitRangeList{} },
@@ -45,7 +50,11 @@ func LimitRange() *kind.Kind {
 	}.Erase()
 }
 
-var createdAtColumn = metav1.TableColumnDefinition{Name: "Created At", Type: "date", Description: metav1.ObjectMeta{}.SwaggerDoc()["creationTimestamp"]}
+var createdAtColumn = metav1.TableColumnDefinition{
+	Name:        "Created At",
+	Type:        "date",
+	Description: metav1.ObjectMeta{}.SwaggerDoc()["creationTimestamp"],
+}
 
 func createdAt(o metav1.Object) string {
 	return o.GetCreationTimestamp().UTC().Format("2006-01-02T15:04:05Z")
@@ -80,7 +89,8 @@ func validateLimitRange(l *corev1.LimitRange) field.ErrorList {
 	errs := meta.Finalizers(l)
 	seen := sets.New[corev1.LimitType]()
 	for i := range l.Spec.Limits {
-		item, path := &l.Spec.Limits[i], field.NewPath("spec", "limits").Index(i)
+		item := &l.Spec.Limits[i]
+		path := field.NewPath("spec", "limits").Index(i)
 		errs = append(errs, validateLimitType(item.Type, path.Child("type"))...)
 		if seen.Has(item.Type) {
 			errs = append(errs, field.Duplicate(path.Child("type"), item.Type))
@@ -121,7 +131,9 @@ func limitNames(item *corev1.LimitRangeItem, list corev1.ResourceList, path *fie
 func validateLimitItem(item *corev1.LimitRangeItem, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	keys := sets.New[corev1.ResourceName]()
-	for _, list := range []corev1.ResourceList{item.Max, item.Min, item.Default, item.DefaultRequest, item.MaxLimitRequestRatio} {
+	for _, list := range []corev1.ResourceList{
+		item.Max, item.Min, item.Default, item.DefaultRequest, item.MaxLimitRequestRatio,
+	} {
 		keys = keys.Union(sets.KeySet(list))
 	}
 	errs = append(errs, limitNames(item, item.Max, path.Child("max"))...)
@@ -131,7 +143,8 @@ func validateLimitItem(item *corev1.LimitRangeItem, path *field.Path) field.Erro
 			errs = append(errs, field.Forbidden(path.Child("default"), "may not be specified when `type` is 'Pod'"))
 		}
 		if len(item.DefaultRequest) > 0 {
-			errs = append(errs, field.Forbidden(path.Child("defaultRequest"), "may not be specified when `type` is 'Pod'"))
+			errs = append(errs,
+				field.Forbidden(path.Child("defaultRequest"), "may not be specified when `type` is 'Pod'"))
 		}
 	} else {
 		errs = append(errs, limitNames(item, item.Default, path.Child("default"))...)
@@ -141,7 +154,8 @@ func validateLimitItem(item *corev1.LimitRangeItem, path *field.Path) field.Erro
 		_, hasMin := item.Min[corev1.ResourceStorage]
 		_, hasMax := item.Max[corev1.ResourceStorage]
 		if !hasMin && !hasMax {
-			errs = append(errs, field.Required(path.Child("limits"), "either minimum or maximum storage value is required, but neither was provided"))
+			errs = append(errs, field.Required(path.Child("limits"),
+				"either minimum or maximum storage value is required, but neither was provided"))
 		}
 	}
 	errs = append(errs, limitNames(item, item.MaxLimitRequestRatio, path.Child("maxLimitRequestRatio"))...)
@@ -173,20 +187,23 @@ func validateLimitKey(item *corev1.LimitRangeItem, k corev1.ResourceName, path *
 		at := path.Child("maxLimitRequestRatio").Key(string(k))
 		one := resource.MustParse("1")
 		if ratio.Cmp(one) < 0 {
-			errs = append(errs, field.Invalid(at, ratio.String(), fmt.Sprintf("ratio %s is less than 1", ratio.String())))
+			errs = append(errs,
+				field.Invalid(at, ratio.String(), fmt.Sprintf("ratio %s is less than 1", ratio.String())))
 		}
 		low, okLow := item.Min[k]
 		high, okHigh := item.Max[k]
 		if okLow && okHigh && low.AsApproximateFloat64() > 0 {
 			if limit := high.AsApproximateFloat64() / low.AsApproximateFloat64(); ratio.AsApproximateFloat64() > limit {
-				errs = append(errs, field.Invalid(at, ratio.String(), fmt.Sprintf("ratio %s is greater than max/min = %f", ratio.String(), limit)))
+				errs = append(errs, field.Invalid(at, ratio.String(),
+					fmt.Sprintf("ratio %s is greater than max/min = %f", ratio.String(), limit)))
 			}
 		}
 	}
 	if def, ok := item.Default[k]; ok && !resources.MayOvercommit(k) {
 		if req, has := item.DefaultRequest[k]; has && def.Cmp(req) != 0 {
 			errs = append(errs, field.Invalid(path.Child("defaultRequest").Key(string(k)), req.String(),
-				fmt.Sprintf("default value %s must equal to defaultRequest value %s in %s", def.String(), req.String(), k)))
+				fmt.Sprintf("default value %s must equal to defaultRequest value %s in %s", def.String(), req.String(),
+					k)))
 		}
 	}
 	return errs

@@ -20,7 +20,11 @@ import (
 func Namespace() *kind.Kind {
 	return kind.Spec[*corev1.Namespace]{
 		Names: kind.Names{
-			Version: "v1", Kind: "Namespace", Resource: "namespaces", Singular: "namespace", ShortNames: []string{"ns"},
+			Version:    "v1",
+			Kind:       "Namespace",
+			Resource:   "namespaces",
+			Singular:   "namespace",
+			ShortNames: []string{"ns"},
 		},
 		New:     func() *corev1.Namespace { return &corev1.Namespace{} },
 		NewList: func() runtime.Object { return &corev1.NamespaceList{} },
@@ -101,7 +105,8 @@ func specFinalizer(f corev1.FinalizerName, path *field.Path) field.ErrorList {
 
 func validateNamespaceStatus(n, _ *corev1.Namespace) field.ErrorList {
 	errs := meta.Finalizers(n)
-	path, phase := field.NewPath("status", "Phase"), n.Status.Phase
+	path := field.NewPath("status", "Phase")
+	phase := n.Status.Phase
 	if n.DeletionTimestamp.IsZero() {
 		if phase != corev1.NamespaceActive {
 			errs = append(errs, field.Invalid(path, phase, "may only be 'Active' if `deletionTimestamp` is empty"))

@@ -21,7 +21,11 @@ import (
 func Node() *kind.Kind {
 	return kind.Spec[*corev1.Node]{
 		Names: kind.Names{
-			Version: "v1", Kind: "Node", Resource: "nodes", Singular: "node", ShortNames: []string{"no"},
+			Version:    "v1",
+			Kind:       "Node",
+			Resource:   "nodes",
+			Singular:   "node",
+			ShortNames: []string{"no"},
 		},
 		New:           func() *corev1.Node { return &corev1.Node{} },
 		NewList:       func() runtime.Object { return &corev1.NodeList{} },
@@ -68,7 +72,8 @@ func defaultNode(n *corev1.Node) {
 	}
 }
 
-// dropNodeFields drops what nodes no longer have, or have behind gates that are off, unless it is there already. old is nil on create.
+// dropNodeFields drops what nodes no longer have, or have behind gates that are off, unless it is there already. old is
+// nil on create.
 func dropNodeFields(n, old *corev1.Node) {
 	if old == nil || old.Spec.PodPreemptionPolicy == nil {
 		n.Spec.PodPreemptionPolicy = nil
@@ -114,7 +119,8 @@ func nodeRow(n *corev1.Node) []any {
 		return s
 	}
 	return []any{
-		n.Name, nodeStatus(n), kind.OrNone(strings.Join(nodeRoles(n), ",")), kind.Age(n.CreationTimestamp), info.KubeletVersion,
+		n.Name, nodeStatus(n), kind.OrNone(strings.Join(nodeRoles(n), ",")), kind.Age(n.CreationTimestamp),
+		info.KubeletVersion,
 		nodeAddress(n, corev1.NodeInternalIP), nodeAddress(n, corev1.NodeExternalIP),
 		unknown(info.OSImage), unknown(info.KernelVersion), unknown(info.ContainerRuntimeVersion),
 	}

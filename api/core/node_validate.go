@@ -95,8 +95,11 @@ func declaredFeatures(l *check.List, names []string) {
 		case len(name) > 253:
 			l.Invalid("", name, fmt.Sprintf("invalid feature name %q: must be no more than 253 characters", name))
 		case !featureName.MatchString(name):
-			l.Invalid("", name, fmt.Sprintf("invalid feature name %q: must start with an UpperCamelCase segment, with subsequent segments separated by '/' "+
-				"(e.g., MyFeature or MyFeature/mySubFeature), and contain only alphanumeric characters and slashes", name))
+			l.Invalid("", name,
+				fmt.Sprintf("invalid feature name %q: must start with an UpperCamelCase segment, with subsequent "+
+					"segments separated by '/' "+
+					"(e.g., MyFeature or MyFeature/mySubFeature), and contain only alphanumeric characters and slashes",
+					name))
 		}
 		l.Out()
 		if i+1 == len(names) {
@@ -126,7 +129,8 @@ func podCIDRs(l *check.List, cidrs []string) {
 	}
 	dual, err := utilnet.IsDualStackCIDRStrings(cidrs)
 	if err != nil {
-		l.Add(field.InternalError(l.Path(""), fmt.Errorf("invalid PodCIDRs. failed to check with dual stack with error:%w", err)))
+		l.Add(field.InternalError(l.Path(""),
+			fmt.Errorf("invalid PodCIDRs. failed to check with dual stack with error:%w", err)))
 	}
 	if !dual || len(cidrs) > 2 {
 		l.Invalid("", cidrs, "may specify no more than one CIDR for each IP family")

@@ -22,7 +22,13 @@ func PodTemplate(on gates.On) *kind.Kind {
 		return append(meta.Finalizers(t), podspec.ValidateTemplate(&t.Template, field.NewPath("template"))...)
 	}
 	return kind.Spec[*corev1.PodTemplate]{
-		Names:   kind.Names{Version: "v1", Kind: "PodTemplate", Resource: "podtemplates", Singular: "podtemplate", Namespaced: true},
+		Names: kind.Names{
+			Version:    "v1",
+			Kind:       "PodTemplate",
+			Resource:   "podtemplates",
+			Singular:   "podtemplate",
+			Namespaced: true,
+		},
 		New:     func() *corev1.PodTemplate { return &corev1.PodTemplate{} },
 		NewList: func() runtime.Object { return &corev1.PodTemplateList{} },
 		Default: func(t *corev1.PodTemplate) { podspec.DefaultTemplate(&t.Template) },
@@ -52,7 +58,8 @@ func PodTemplate(on gates.On) *kind.Kind {
 			{Name: "Pod Labels", Type: "string", Description: "The labels for the pod template."},
 		},
 		Row: func(t *corev1.PodTemplate) []any {
-			return append(append([]any{t.Name}, podspec.TemplateCells(&t.Template, nil)[:2]...), labels.FormatLabels(t.Template.Labels))
+			return append(append([]any{t.Name}, podspec.TemplateCells(&t.Template, nil)[:2]...),
+				labels.FormatLabels(t.Template.Labels))
 		},
 	}.Erase()
 }

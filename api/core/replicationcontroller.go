@@ -30,18 +30,25 @@ import (
 func ReplicationController(on gates.On) *kind.Kind {
 	return kind.Spec[*corev1.ReplicationController]{
 		Names: kind.Names{
-			Version: "v1", Kind: "ReplicationController", Resource: "replicationcontrollers", Singular: "replicationcontroller",
-			ShortNames: []string{"rc"}, Categories: []string{"all"}, Namespaced: true,
+			Version:    "v1",
+			Kind:       "ReplicationController",
+			Resource:   "replicationcontrollers",
+			Singular:   "replicationcontroller",
+			ShortNames: []string{"rc"},
+			Categories: []string{"all"},
+			Namespaced: true,
 		},
 		New:     func() *corev1.ReplicationController { return &corev1.ReplicationController{} },
 		NewList: func() runtime.Object { return &corev1.ReplicationControllerList{} },
 		Default: defaultReplicationController,
 		PrepareCreate: func(rc *corev1.ReplicationController) {
-			rc.Generation, rc.Status = 1, corev1.ReplicationControllerStatus{}
+			rc.Generation = 1
+			rc.Status = corev1.ReplicationControllerStatus{}
 			dropDisabled(rc, nil, on)
 		},
 		PrepareUpdate: func(rc, old *corev1.ReplicationController) {
-			rc.Status, rc.Generation = old.Status, old.Generation
+			rc.Status = old.Status
+			rc.Generation = old.Generation
 			dropDisabled(rc, old, on)
 			if !equality.Semantic.DeepEqual(rc.Spec, old.Spec) {
 				rc.Generation++
@@ -50,7 +57,8 @@ func ReplicationController(on gates.On) *kind.Kind {
 		Validate: func(rc *corev1.ReplicationController) field.ErrorList {
 			errs := meta.Finalizers(rc)
 			if rc.Name != "" {
-				errs = append(errs, validate.LongName(context.Background(), operation.Operation{}, field.NewPath("metadata", "name"), &rc.Name, nil).MarkBeta()...)
+				errs = append(errs, validate.LongName(context.Background(), operation.Operation{},
+					field.NewPath("metadata", "name"), &rc.Name, nil).MarkBeta()...)
 			}
 			return append(errs, validateRCSpec(&rc.Spec, field.NewPath("spec"))...)
 		},
@@ -61,7 +69,8 @@ func ReplicationController(on gates.On) *kind.Kind {
 			if !prefix {
 				return nil // Validate does that
 			}
-			return path.ValidatePathSegmentName(name, prefix) //nolint:staticcheck // deprecated in favour of a copy, which would be no better
+			return path.ValidatePathSegmentName(name,
+				prefix) //nolint:staticcheck // deprecated in favour of a copy, which would be no better
 		},
 		Warnings: rcWarnings,
 		Fields: func(rc *corev1.ReplicationController) fields.Set {
@@ -89,11 +98,30 @@ func replicationControllerColumns() []metav1.TableColumnDefinition {
 		kind.NameColumn,
 		{Name: "Desired", Type: "integer", Description: corev1.ReplicationControllerSpec{}.SwaggerDoc()["replicas"]},
 		{Name: "Current", Type: "integer", Description: corev1.ReplicationControllerStatus{}.SwaggerDoc()["replicas"]},
-		{Name: "Ready", Type: "integer", Description: corev1.ReplicationControllerStatus{}.SwaggerDoc()["readyReplicas"]},
+		{
+			Name:        "Ready",
+			Type:        "integer",
+			Description: corev1.ReplicationControllerStatus{}.SwaggerDoc()["readyReplicas"],
+		},
 		kind.AgeColumn,
-		{Name: "Containers", Type: "string", Priority: 1, Description: "Names of each container in the template."},
-		{Name: "Images", Type: "string", Priority: 1, Description: "Images referenced by each container in the template."},
-		{Name: "Selector", Type: "string", Priority: 1, Description: corev1.ReplicationControllerSpec{}.SwaggerDoc()["selector"]},
+		{
+			Name:        "Containers",
+			Type:        "string",
+			Priority:    1,
+			Description: "Names of each container in the template.",
+		},
+		{
+			Name:        "Images",
+			Type:        "string",
+			Priority:    1,
+			Description: "Images referenced by each container in the template.",
+		},
+		{
+			Name:        "Selector",
+			Type:        "string",
+			Priority:    1,
+			Description: corev1.ReplicationControllerSpec{}.SwaggerDoc()["selector"],
+		},
 	}
 }
 
@@ -141,7 +169,8 @@ func rcWarnings(rc, old *corev1.ReplicationController) []string {
 	var out []string
 	if msgs := validation.IsDNS1123Label(rc.Name); old == nil && len(msgs) > 0 {
 		out = append(out, fmt.Sprintf(
-			"metadata.name: this is used in Pod names and hostnames, which can result in surprising behavior; a DNS label is recommended: %v", msgs))
+			"metadata.name: this is used in Pod names and hostnames, which can result in surprising behavior; a DNS "+
+				"label is recommended: %v", msgs))
 	}
 	return out
 }
@@ -155,32 +184,39 @@ func validateRCSpec(s *corev1.ReplicationControllerSpec, at *field.Path) field.E
 	if s.Replicas == nil {
 		errs = append(errs, field.Required(at.Child("replicas"), "").MarkBeta())
 	} else {
-		errs = append(errs, apivalidation.ValidateNonnegativeField(int64(*s.Replicas), at.Child("replicas")).MarkBeta()...)
+		errs = append(errs, apivalidation.ValidateNonnegativeField(int64(*s.Replicas), at.Child("replicas")).
+			MarkBeta()...)
 	}
 	tpl := at.Child("template")
 	if s.Template == nil {
 		return append(errs, field.Required(tpl, ""))
 	}
 	if !sel.Empty() && !sel.Matches(labels.Set(s.Template.Labels)) {
-		errs = append(errs, field.Invalid(tpl.Child("metadata", "labels"), s.Template.Labels, "`selector` does not match template `labels`"))
+		errs = append(errs, field.Invalid(tpl.Child("metadata", "labels"), s.Template.Labels,
+			"`selector` does not match template `labels`"))
 	}
 	errs = append(errs, podspec.ValidateTemplate(s.Template, tpl)...)
 	if s.Template.Spec.RestartPolicy != corev1.RestartPolicyAlways {
-		errs = append(errs, field.NotSupported(tpl.Child("spec", "restartPolicy"), s.Template.Spec.RestartPolicy, []corev1.RestartPolicy{corev1.RestartPolicyAlways}))
+		errs = append(errs, field.NotSupported(tpl.Child("spec", "restartPolicy"), s.Template.Spec.RestartPolicy,
+			[]corev1.RestartPolicy{corev1.RestartPolicyAlways}))
 	}
 	if s.Template.Spec.ActiveDeadlineSeconds != nil {
-		errs = append(errs, field.Forbidden(tpl.Child("spec", "activeDeadlineSeconds"), "activeDeadlineSeconds in ReplicationController is not Supported"))
+		errs = append(errs, field.Forbidden(tpl.Child("spec", "activeDeadlineSeconds"),
+			"activeDeadlineSeconds in ReplicationController is not Supported"))
 	}
 	return errs
 }
 
 func validateRCStatus(rc *corev1.ReplicationController) field.ErrorList {
-	at, s := field.NewPath("status"), &rc.Status
+	at := field.NewPath("status")
+	s := &rc.Status
 	var errs field.ErrorList
 	counts := []struct {
 		name string
 		n    int32
-	}{{"replicas", s.Replicas}, {"fullyLabeledReplicas", s.FullyLabeledReplicas}, {"readyReplicas", s.ReadyReplicas}, {"availableReplicas", s.AvailableReplicas}}
+	}{{"replicas", s.Replicas}, {"fullyLabeledReplicas", s.FullyLabeledReplicas}, {"readyReplicas", s.ReadyReplicas}, {
+		"availableReplicas", s.AvailableReplicas,
+	}}
 	for _, f := range counts {
 		errs = append(errs, apivalidation.ValidateNonnegativeField(int64(f.n), at.Child(f.name))...)
 	}
@@ -191,7 +227,8 @@ func validateRCStatus(rc *corev1.ReplicationController) field.ErrorList {
 		}
 	}
 	if s.AvailableReplicas > s.ReadyReplicas {
-		errs = append(errs, field.Invalid(at.Child("availableReplicas"), s.AvailableReplicas, "cannot be greater than readyReplicas"))
+		errs = append(errs, field.Invalid(at.Child("availableReplicas"), s.AvailableReplicas,
+			"cannot be greater than readyReplicas"))
 	}
 	return errs
 }
@@ -200,11 +237,13 @@ func replicationControllerRow(rc *corev1.ReplicationController) []any {
 	var names, images []string
 	if rc.Spec.Template != nil {
 		for _, c := range rc.Spec.Template.Spec.Containers {
-			names, images = append(names, c.Name), append(images, c.Image)
+			names = append(names, c.Name)
+			images = append(images, c.Image)
 		}
 	}
 	return []any{
-		rc.Name, int64(rcReplicas(&rc.Spec)), int64(rc.Status.Replicas), int64(rc.Status.ReadyReplicas), kind.Age(rc.CreationTimestamp),
+		rc.Name, int64(rcReplicas(&rc.Spec)), int64(rc.Status.Replicas), int64(rc.Status.ReadyReplicas),
+		kind.Age(rc.CreationTimestamp),
 		strings.Join(names, ","), strings.Join(images, ","), labels.FormatLabels(rc.Spec.Selector),
 	}
 }

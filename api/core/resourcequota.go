@@ -26,7 +26,12 @@ import (
 func ResourceQuota() *kind.Kind {
 	return kind.Spec[*corev1.ResourceQuota]{
 		Names: kind.Names{
-			Version: "v1", Kind: "ResourceQuota", Resource: "resourcequotas", Singular: "resourcequota", ShortNames: []string{"quota"}, Namespaced: true,
+			Version:    "v1",
+			Kind:       "ResourceQuota",
+			Resource:   "resourcequotas",
+			Singular:   "resourcequota",
+			ShortNames: []string{"quota"},
+			Namespaced: true,
 		},
 		New:            func() *corev1.ResourceQuota { return &corev1.ResourceQuota{} },
 		NewList:        func() runtime.Object { return &corev1.ResourceQuotaList{} },
@@ -36,8 +41,17 @@ func ResourceQuota() *kind.Kind {
 		ValidateUpdate: validateQuotaUpdate,
 		Columns: []metav1.TableColumnDefinition{
 			kind.NameColumn,
-			{Name: "Request", Type: "string", Description: "Request represents a minimum amount of cpu/memory that a container may consume."},
-			{Name: "Limit", Type: "string", Description: "Limits control the maximum amount of cpu/memory that a container may use independent of contention on the node."},
+			{
+				Name:        "Request",
+				Type:        "string",
+				Description: "Request represents a minimum amount of cpu/memory that a container may consume.",
+			},
+			{
+				Name: "Limit",
+				Type: "string",
+				Description: "Limits control the maximum amount of cpu/memory that a container may use independent " +
+					"of contention on the node.",
+			},
 			kind.AgeColumn,
 		},
 		Row: quotaRow,
@@ -51,7 +65,8 @@ func ResourceQuota() *kind.Kind {
 func quotaRow(q *corev1.ResourceQuota) []any {
 	var requests, limits []string
 	for _, name := range slices.Sorted(maps.Keys(q.Status.Hard)) {
-		used, hard := q.Status.Used[name], q.Status.Hard[name]
+		used := q.Status.Used[name]
+		hard := q.Status.Hard[name]
 		cell := fmt.Sprintf("%s: %s/%s", name, used.String(), hard.String())
 		if strings.HasPrefix(string(name), "limits.") {
 			limits = append(limits, cell)
@@ -114,7 +129,8 @@ func quotaAmount(l *check.List, name corev1.ResourceName, q resource.Quantity) {
 
 var quotaScopeNames = []corev1.ResourceQuotaScope{
 	corev1.ResourceQuotaScopeTerminating, corev1.ResourceQuotaScopeNotTerminating, corev1.ResourceQuotaScopeBestEffort,
-	corev1.ResourceQuotaScopeNotBestEffort, corev1.ResourceQuotaScopePriorityClass, corev1.ResourceQuotaScopeCrossNamespacePodAffinity,
+	corev1.ResourceQuotaScopeNotBestEffort, corev1.ResourceQuotaScopePriorityClass,
+	corev1.ResourceQuotaScopeCrossNamespacePodAffinity,
 	corev1.ResourceQuotaScopeVolumeAttributesClass,
 }
 
@@ -133,7 +149,8 @@ func scopeFits(scope corev1.ResourceQuotaScope, name corev1.ResourceName) bool {
 		return true // nothing is known about that either
 	}
 	switch name {
-	case corev1.ResourcePods, corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceLimitsCPU, corev1.ResourceLimitsMemory,
+	case corev1.ResourcePods, corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceLimitsCPU,
+		corev1.ResourceLimitsMemory,
 		corev1.ResourceRequestsCPU, corev1.ResourceRequestsMemory:
 		return true
 	}
@@ -201,8 +218,10 @@ func quotaRequirement(l *check.List, s *corev1.ResourceQuotaSpec, r *corev1.Scop
 	case corev1.ResourceQuotaScopePriorityClass, corev1.ResourceQuotaScopeVolumeAttributesClass:
 	default:
 		if r.Operator != corev1.ScopeSelectorOpExists && slices.Contains(quotaScopeNames, r.ScopeName) {
-			l.Invalid("operator", r.Operator, "must be 'Exists' when scope is any of ResourceQuotaScopeTerminating, ResourceQuotaScopeNotTerminating, "+
-				"ResourceQuotaScopeBestEffort, ResourceQuotaScopeNotBestEffort or ResourceQuotaScopeCrossNamespacePodAffinity")
+			l.Invalid("operator", r.Operator, "must be 'Exists' when scope is any of ResourceQuotaScopeTerminating, "+
+				"ResourceQuotaScopeNotTerminating, "+
+				"ResourceQuotaScopeBestEffort, ResourceQuotaScopeNotBestEffort or "+
+				"ResourceQuotaScopeCrossNamespacePodAffinity")
 		}
 	}
 	switch r.Operator {
@@ -212,7 +231,8 @@ func quotaRequirement(l *check.List, s *corev1.ResourceQuotaSpec, r *corev1.Scop
 		}
 	case corev1.ScopeSelectorOpExists, corev1.ScopeSelectorOpDoesNotExist:
 		if len(r.Values) != 0 {
-			l.Invalid("values", r.Values, "must be no value when `operator` is 'Exist' or 'DoesNotExist' for scope selector")
+			l.Invalid("values", r.Values,
+				"must be no value when `operator` is 'Exist' or 'DoesNotExist' for scope selector")
 		}
 	default:
 		l.Invalid("operator", r.Operator, "not a valid selector operator")

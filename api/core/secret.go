@@ -24,7 +24,11 @@ import (
 func Secret() *kind.Kind {
 	return kind.Spec[*corev1.Secret]{
 		Names: kind.Names{
-			Version: "v1", Kind: "Secret", Resource: "secrets", Singular: "secret", Namespaced: true,
+			Version:    "v1",
+			Kind:       "Secret",
+			Resource:   "secrets",
+			Singular:   "secret",
+			Namespaced: true,
 		},
 		New:     func() *corev1.Secret { return &corev1.Secret{} },
 		NewList: func() runtime.Object { return &corev1.SecretList{} },
@@ -63,7 +67,8 @@ func mergeStringData(s *corev1.Secret) {
 func validateSecret(s *corev1.Secret) field.ErrorList {
 	l := check.At(nil)
 	l.Add(meta.Finalizers(s)...)
-	size, from := 0, l.Len()
+	size := 0
+	from := l.Len()
 	l.In("data")
 	for k, v := range s.Data {
 		l.Key(k)
@@ -148,7 +153,8 @@ func validateSecretUpdate(s, old *corev1.Secret) field.ErrorList {
 
 // secretWarnings tells of a certificate that does not go with its key.
 func secretWarnings(s *corev1.Secret) []string {
-	cert, key := s.Data[corev1.TLSCertKey], s.Data[corev1.TLSPrivateKeyKey]
+	cert := s.Data[corev1.TLSCertKey]
+	key := s.Data[corev1.TLSPrivateKeyKey]
 	if s.Type != corev1.SecretTypeTLS || cert == nil || key == nil {
 		return nil
 	}

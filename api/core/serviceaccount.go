@@ -18,8 +18,12 @@ import (
 func ServiceAccount() *kind.Kind {
 	return kind.Spec[*corev1.ServiceAccount]{
 		Names: kind.Names{
-			Version: "v1", Kind: "ServiceAccount", Resource: "serviceaccounts", Singular: "serviceaccount",
-			ShortNames: []string{"sa"}, Namespaced: true,
+			Version:    "v1",
+			Kind:       "ServiceAccount",
+			Resource:   "serviceaccounts",
+			Singular:   "serviceaccount",
+			ShortNames: []string{"sa"},
+			Namespaced: true,
 		},
 		New:            func() *corev1.ServiceAccount { return &corev1.ServiceAccount{} },
 		NewList:        func() runtime.Object { return &corev1.ServiceAccountList{} },
@@ -51,5 +55,8 @@ func serviceAccountWarnings(a, old *corev1.ServiceAccount) []string {
 	if !ok {
 		return nil
 	}
-	return []string{fmt.Sprintf("metadata.annotations[%s]: deprecated in v1.32+; prefer separate namespaces to isolate access to mounted secrets", enforceMountable)}
+	return []string{
+		fmt.Sprintf("metadata.annotations[%s]: deprecated in v1.32+; prefer separate namespaces to isolate access to "+
+			"mounted secrets", enforceMountable),
+	}
 }

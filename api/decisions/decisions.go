@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package decisions describes PodDecision of decisions.keelson.io/v1alpha1: the scheduler's last attempt for a pod, as it was recorded when
-// the scheduler decided. PodDecisions are made from that record when somebody reads them, and never stored.
+// Package decisions describes PodDecision of decisions.keelson.io/v1alpha1: the scheduler's last attempt for a pod, as
+// it was recorded when the scheduler decided. PodDecisions are made from that record when somebody reads them, and
+// never stored.
 package decisions
 
 import (
@@ -21,7 +22,11 @@ import (
 func Kind() *kind.Kind {
 	k := kind.Spec[*PodDecision]{
 		Names: kind.Names{
-			Group: GroupVersion.Group, Version: GroupVersion.Version, Kind: "PodDecision", Resource: "poddecisions", Singular: "poddecision",
+			Group:      GroupVersion.Group,
+			Version:    GroupVersion.Version,
+			Kind:       "PodDecision",
+			Resource:   "poddecisions",
+			Singular:   "poddecision",
 			Namespaced: true,
 		},
 		New:     func() *PodDecision { return &PodDecision{} },

@@ -15,9 +15,14 @@ func TestCopiesShareNothing(t *testing.T) {
 		return &PodDecisionList{Items: []PodDecision{{
 			ObjectMeta: metav1.ObjectMeta{Name: "p", Labels: map[string]string{"a": "b"}},
 			Status: PodDecisionStatus{
-				ExtensionPoints: []ExtensionPoint{{Name: "Filter"}}, Scores: []NodeScore{{Node: "n", Plugins: []PluginScore{{Raw: 1}}, Rules: []RuleScore{{Raw: 1}}}},
-				Rules:    []Rule{{Policy: "p"}},
-				Refusals: []Refusal{{Node: "m"}}, RefusedBy: []RefusalGroup{{Names: []string{"m"}}}, Fixes: []string{"f"},
+				ExtensionPoints: []ExtensionPoint{{Name: "Filter"}},
+				Scores: []NodeScore{
+					{Node: "n", Plugins: []PluginScore{{Raw: 1}}, Rules: []RuleScore{{Raw: 1}}},
+				},
+				Rules:      []Rule{{Policy: "p"}},
+				Refusals:   []Refusal{{Node: "m"}},
+				RefusedBy:  []RefusalGroup{{Names: []string{"m"}}},
+				Fixes:      []string{"f"},
 				Preemption: &Preemption{Victims: []Victim{{Name: "v"}}},
 			},
 		}}}
@@ -28,9 +33,15 @@ func TestCopiesShareNothing(t *testing.T) {
 		t.Fatalf("the copy is %+v", c)
 	}
 	d := &c.Items[0]
-	d.Labels["a"], d.Status.ExtensionPoints[0].Name, d.Status.Scores[0].Plugins[0].Raw = "x", "x", 9
-	d.Status.Scores[0].Rules[0].Raw, d.Status.Rules[0].Policy = 9, "x"
-	d.Status.Refusals[0].Node, d.Status.RefusedBy[0].Names[0], d.Status.Fixes[0], d.Status.Preemption.Victims[0].Name = "x", "x", "x", "x"
+	d.Labels["a"] = "x"
+	d.Status.ExtensionPoints[0].Name = "x"
+	d.Status.Scores[0].Plugins[0].Raw = 9
+	d.Status.Scores[0].Rules[0].Raw = 9
+	d.Status.Rules[0].Policy = "x"
+	d.Status.Refusals[0].Node = "x"
+	d.Status.RefusedBy[0].Names[0] = "x"
+	d.Status.Fixes[0] = "x"
+	d.Status.Preemption.Victims[0].Name = "x"
 	if !reflect.DeepEqual(list, full()) {
 		t.Errorf("the original has changed with its copy: %+v", list)
 	}

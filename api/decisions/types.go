@@ -31,7 +31,8 @@ const (
 	BindFailed = "BindFailed"
 )
 
-// PodDecision is the scheduler's last attempt for the pod of the same name. Its creationTimestamp is when the attempt began.
+// PodDecision is the scheduler's last attempt for the pod of the same name. Its creationTimestamp is when the attempt
+// began.
 type PodDecision struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`
@@ -95,7 +96,8 @@ type PluginScore struct {
 	Weighted   int64  `json:"weighted"`
 }
 
-// Rule is a score of a policy. From is SchedulingPolicy or configuration, Field its place in the policy's spec, Weight its own times the plugin's.
+// Rule is a score of a policy. From is SchedulingPolicy or configuration, Field its place in the policy's spec, Weight
+// its own times the plugin's.
 type Rule struct {
 	Plugin     string `json:"plugin"`
 	Policy     string `json:"policy"`
@@ -105,8 +107,8 @@ type Rule struct {
 	Weight     int64  `json:"weight"`
 }
 
-// RuleScore is what a rule gave a node: the value of its expression (true: 100), from 0 to 100, and times the weight. Failed: it could not be
-// evaluated, and gave 0.
+// RuleScore is what a rule gave a node: the value of its expression (true: 100), from 0 to 100, and times the weight.
+// Failed: it could not be evaluated, and gave 0.
 type RuleScore struct {
 	Raw        float64 `json:"raw"`
 	Normalized int64   `json:"normalized"`
@@ -136,7 +138,8 @@ type Preemption struct {
 	// Victims are the most important first, at most 16; Count counts all.
 	Victims []Victim `json:"victims,omitempty"`
 	Count   int32    `json:"count"`
-	// PDBViolations counts victims whose disruption budget is violated, Reprieved the less important pods of the node that may stay.
+	// PDBViolations counts victims whose disruption budget is violated, Reprieved the less important pods of the node
+	// that may stay.
 	PDBViolations int32  `json:"pdbViolations,omitempty"`
 	Reprieved     int32  `json:"reprieved,omitempty"`
 	Candidates    int32  `json:"candidates,omitempty"`
@@ -170,8 +173,11 @@ func (d *PodDecision) DeepCopyObject() runtime.Object {
 
 func (s *PodDecisionStatus) deepCopy() PodDecisionStatus {
 	out := *s
-	out.ExtensionPoints, out.Refusals, out.Fixes = slices.Clone(s.ExtensionPoints), slices.Clone(s.Refusals), slices.Clone(s.Fixes)
-	out.Scores, out.Rules = slices.Clone(s.Scores), slices.Clone(s.Rules)
+	out.ExtensionPoints = slices.Clone(s.ExtensionPoints)
+	out.Refusals = slices.Clone(s.Refusals)
+	out.Fixes = slices.Clone(s.Fixes)
+	out.Scores = slices.Clone(s.Scores)
+	out.Rules = slices.Clone(s.Rules)
 	for i := range out.Scores {
 		out.Scores[i].Plugins = slices.Clone(s.Scores[i].Plugins)
 		out.Scores[i].Rules = slices.Clone(s.Scores[i].Rules)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package declared tells what a pod needs of the kubelet beyond what every kubelet has, against what a node declares in its
-// status.declaredFeatures. The rules are those of k8s.io/component-helpers.
+// Package declared tells what a pod needs of the kubelet beyond what every kubelet has, against what a node declares in
+// its status.declaredFeatures. The rules are those of k8s.io/component-helpers.
 package declared
 
 import (
@@ -22,7 +22,10 @@ func ToRun(pod *corev1.PodSpec) features.FeatureSet {
 // ToChange is what an update of a pod needs of the node that the pod is on.
 func ToChange(old, pod *corev1.Pod) features.FeatureSet {
 	set, err := features.DefaultFramework.InferForPodUpdate(
-		&features.PodInfo{Spec: &old.Spec, Status: &old.Status}, &features.PodInfo{Spec: &pod.Spec, Status: &pod.Status}, release)
+		&features.PodInfo{Spec: &old.Spec, Status: &old.Status}, &features.PodInfo{
+			Spec:   &pod.Spec,
+			Status: &pod.Status,
+		}, release)
 	return known(set, err)
 }
 

@@ -39,7 +39,14 @@ const (
 func EndpointSlice() *kind.Kind {
 	gv := discoveryv1.SchemeGroupVersion
 	return kind.Spec[*discoveryv1.EndpointSlice]{
-		Names:   kind.Names{Group: gv.Group, Version: gv.Version, Kind: "EndpointSlice", Resource: "endpointslices", Singular: "endpointslice", Namespaced: true},
+		Names: kind.Names{
+			Group:      gv.Group,
+			Version:    gv.Version,
+			Kind:       "EndpointSlice",
+			Resource:   "endpointslices",
+			Singular:   "endpointslice",
+			Namespaced: true,
+		},
 		New:     func() *discoveryv1.EndpointSlice { return &discoveryv1.EndpointSlice{} },
 		NewList: func() runtime.Object { return &discoveryv1.EndpointSliceList{} },
 		Default: defaultSlice,
@@ -53,7 +60,8 @@ func EndpointSlice() *kind.Kind {
 		},
 		ValidateUpdate: func(s, old *discoveryv1.EndpointSlice) field.ErrorList {
 			return append(append(meta.Finalizers(s), validateSlice(s, old)...),
-				apivalidation.ValidateImmutableField(s.AddressType, old.AddressType, field.NewPath("addressType")).MarkBeta()...)
+				apivalidation.ValidateImmutableField(s.AddressType, old.AddressType, field.NewPath("addressType")).
+					MarkBeta()...)
 		},
 		Warnings: warnings,
 		Columns: []metav1.TableColumnDefinition{
@@ -64,7 +72,8 @@ func EndpointSlice() *kind.Kind {
 			kind.AgeColumn,
 		},
 		Row: func(s *discoveryv1.EndpointSlice) []any {
-			return []any{s.Name, string(s.AddressType), formatPorts(s.Ports), formatAddresses(s.Endpoints), kind.Age(s.CreationTimestamp)}
+			return []any{s.Name, string(s.AddressType), formatPorts(s.Ports), formatAddresses(s.Endpoints), kind.Age(
+				s.CreationTimestamp)}
 		},
 	}.Erase()
 }
@@ -118,8 +127,12 @@ func formatAddresses(endpoints []discoveryv1.Endpoint) string {
 
 // prepareUpdate counts every change but those of the metadata; labels and annotations are counted too.
 func prepareUpdate(s, old *discoveryv1.EndpointSlice) {
-	now, was := *s, *old
-	now.ObjectMeta, was.ObjectMeta, now.TypeMeta, was.TypeMeta = metav1.ObjectMeta{}, metav1.ObjectMeta{}, metav1.TypeMeta{}, metav1.TypeMeta{}
+	now := *s
+	was := *old
+	now.ObjectMeta = metav1.ObjectMeta{}
+	was.ObjectMeta = metav1.ObjectMeta{}
+	now.TypeMeta = metav1.TypeMeta{}
+	was.TypeMeta = metav1.TypeMeta{}
 	s.Generation = old.Generation
 	if !equality.Semantic.DeepEqual(now, was) || !equality.Semantic.DeepEqual(s.Labels, old.Labels) {
 		s.Generation++
@@ -127,7 +140,8 @@ func prepareUpdate(s, old *discoveryv1.EndpointSlice) {
 	dropTopology(s, old)
 }
 
-// dropTopology: the field is left from v1beta1. Where it alone said what node an endpoint is on, nodeName says it from now on.
+// dropTopology: the field is left from v1beta1. Where it alone said what node an endpoint is on, nodeName says it from
+// now on.
 func dropTopology(s, old *discoveryv1.EndpointSlice) {
 	nodes := sets.New[string]()
 	if old != nil {
@@ -166,7 +180,8 @@ func warnings(s, old *discoveryv1.EndpointSlice) []string {
 			if utilnet.ParseIPSloppy(a) == nil {
 				continue // an error, not a warning
 			}
-			out = append(out, validation.GetWarningsForIP(field.NewPath("endpoints").Index(i).Child("addresses").Index(j), a)...)
+			out = append(out,
+				validation.GetWarningsForIP(field.NewPath("endpoints").Index(i).Child("addresses").Index(j), a)...)
 		}
 	}
 	return out
@@ -174,7 +189,9 @@ func warnings(s, old *discoveryv1.EndpointSlice) []string {
 
 func validateSlice(s, old *discoveryv1.EndpointSlice) field.ErrorList {
 	var errs field.ErrorList
-	types := []discoveryv1.AddressType{discoveryv1.AddressTypeFQDN, discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6}
+	types := []discoveryv1.AddressType{
+		discoveryv1.AddressTypeFQDN, discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6,
+	}
 	if s.AddressType == "" {
 		errs = append(errs, field.Required(field.NewPath("addressType"), "").MarkBeta())
 	} else if !slices.Contains(types, s.AddressType) {
@@ -231,7 +248,8 @@ func validateEndpoint(e *discoveryv1.Endpoint, t discoveryv1.AddressType, path *
 	}
 	found := validateHints(path.Child("hints", "forZones"), zones, mostZones, validation.IsValidLabelValue)
 	if len(zones) <= mostZones {
-		found = append(found, validateHints(path.Child("hints", "forNodes"), nodes, mostNodes, validation.IsDNS1123Subdomain)...)
+		found = append(found, validateHints(path.Child("hints", "forNodes"), nodes, mostNodes,
+			validation.IsDNS1123Subdomain)...)
 	}
 	return append(errs, found...)
 }
@@ -287,7 +305,8 @@ func validatePorts(ports []discoveryv1.EndpointPort) field.ErrorList {
 	var errs field.ErrorList
 	seen := sets.New[string]()
 	for i := range ports {
-		p, at := &ports[i], path.Index(i)
+		p := &ports[i]
+		at := path.Index(i)
 		name := ""
 		if p.Name != nil {
 			name = *p.Name
@@ -304,7 +323,9 @@ func validatePorts(ports []discoveryv1.EndpointPort) field.ErrorList {
 		if p.Protocol == nil {
 			errs = append(errs, field.Required(at.Child("protocol"), ""))
 		} else if !sets.New(corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP).Has(*p.Protocol) {
-			errs = append(errs, field.NotSupported(at.Child("protocol"), *p.Protocol, []corev1.Protocol{corev1.ProtocolSCTP, corev1.ProtocolTCP, corev1.ProtocolUDP}))
+			errs = append(errs, field.NotSupported(at.Child("protocol"), *p.Protocol, []corev1.Protocol{
+				corev1.ProtocolSCTP, corev1.ProtocolTCP, corev1.ProtocolUDP,
+			}))
 		}
 		if p.AppProtocol != nil {
 			for _, msg := range validation.IsQualifiedName(*p.AppProtocol) {

@@ -19,7 +19,8 @@ type walk func(v reflect.Value)
 // walks are by type; a nil walk has nothing to do.
 var walks sync.Map
 
-// NormalizeEmpty turns the empty lists and maps of obj, a pointer to a struct, into none where JSON shows the difference.
+// NormalizeEmpty turns the empty lists and maps of obj, a pointer to a struct, into none where JSON shows the
+// difference.
 func NormalizeEmpty(obj any) {
 	if w := of(reflect.TypeOf(obj)); w != nil {
 		w(reflect.ValueOf(obj))
@@ -28,7 +29,7 @@ func NormalizeEmpty(obj any) {
 
 func of(t reflect.Type) walk {
 	if w, ok := walks.Load(t); ok {
-		return w.(walk) //nolint:forcetypeassert // nothing else is stored
+		return w.(walk) // nothing else is stored
 	}
 	w := build(t, map[reflect.Type]bool{})
 	walks.Store(t, w)

@@ -22,15 +22,27 @@ func TestNormalizeEmpty(t *testing.T) {
 		doc, after string
 	}{
 		{&rbacv1.Role{}, `{"metadata":{"name":"a"},"rules":[]}`, `{"metadata":{"name":"a"},"rules":null}`},
-		{&rbacv1.Role{}, `{"metadata":{},"rules":[{"verbs":[],"apiGroups":[]}]}`, `{"metadata":{},"rules":[{"verbs":null}]}`},
-		{&networkingv1.NetworkPolicy{}, `{"metadata":{},"spec":{"podSelector":{"matchExpressions":[]},"ingress":[]}}`, `{"metadata":{},"spec":{"podSelector":{}}}`},
+		{
+			&rbacv1.Role{}, `{"metadata":{},"rules":[{"verbs":[],"apiGroups":[]}]}`,
+			`{"metadata":{},"rules":[{"verbs":null}]}`,
+		},
+		{
+			&networkingv1.NetworkPolicy{},
+			`{"metadata":{},"spec":{"podSelector":{"matchExpressions":[]},"ingress":[]}}`,
+			`{"metadata":{},"spec":{"podSelector":{}}}`,
+		},
 		{&corev1.Secret{}, `{"metadata":{},"data":{"a":""}}`, `{"metadata":{},"data":{"a":""}}`},
 		{&corev1.NodeList{}, `{"metadata":{},"items":[]}`, `{"metadata":{},"items":null}`},
 		{
-			&corev1.Node{}, `{"metadata":{},"spec":{},"status":{"nodeInfo":{},"images":[{"names":[]}]}}`, `{"names":null}`,
+			&corev1.Node{}, `{"metadata":{},"spec":{},"status":{"nodeInfo":{},"images":[{"names":[]}]}}`,
+			`{"names":null}`,
 		},
 		{&authenticationv1.TokenRequest{}, `{"metadata":{},"spec":{"audiences":[]}}`, `"audiences":null`},
-		{&apiextensionsv1.CustomResourceDefinition{}, `{"metadata":{},"spec":{"versions":[{"schema":{"openAPIV3Schema":{"properties":{"a":{"properties":{}}}}}}]}}`, `"openAPIV3Schema"`},
+		{
+			&apiextensionsv1.CustomResourceDefinition{},
+			`{"metadata":{},"spec":{"versions":[{"schema":{"openAPIV3Schema":{"properties":{"a":{"properties":{}}}}}}]}}`,
+			`"openAPIV3Schema"`,
+		},
 	} {
 		if err := json.Unmarshal([]byte(c.doc), c.obj); err != nil {
 			t.Fatal(err)

@@ -26,7 +26,15 @@ import (
 func Event() *kind.Kind {
 	gv := eventsv1.SchemeGroupVersion
 	return kind.Spec[*eventsv1.Event]{
-		Names:          kind.Names{Group: gv.Group, Version: gv.Version, Kind: "Event", Resource: "events", Singular: "event", ShortNames: []string{"ev"}, Namespaced: true},
+		Names: kind.Names{
+			Group:      gv.Group,
+			Version:    gv.Version,
+			Kind:       "Event",
+			Resource:   "events",
+			Singular:   "event",
+			ShortNames: []string{"ev"},
+			Namespaced: true,
+		},
 		New:            func() *eventsv1.Event { return &eventsv1.Event{} },
 		NewList:        func() runtime.Object { return &eventsv1.EventList{} },
 		Validate:       validate,
@@ -53,20 +61,25 @@ func Event() *kind.Kind {
 
 // regarding maps the older field selectors to this version's.
 var regarding = map[string]string{
-	"involvedObject.kind": "regarding.kind", "involvedObject.namespace": "regarding.namespace", "involvedObject.name": "regarding.name",
-	"involvedObject.uid": "regarding.uid", "involvedObject.apiVersion": "regarding.apiVersion",
-	"involvedObject.resourceVersion": "regarding.resourceVersion", "involvedObject.fieldPath": "regarding.fieldPath",
-	"reportingComponent": "reportingController",
+	"involvedObject.kind":            "regarding.kind",
+	"involvedObject.namespace":       "regarding.namespace",
+	"involvedObject.name":            "regarding.name",
+	"involvedObject.uid":             "regarding.uid",
+	"involvedObject.apiVersion":      "regarding.apiVersion",
+	"involvedObject.resourceVersion": "regarding.resourceVersion",
+	"involvedObject.fieldPath":       "regarding.fieldPath",
+	"reportingComponent":             "reportingController",
 }
 
 // controller is what this version calls the field that names who reports an event.
 const controller = "reportingController"
 
-// validate is stricter than the older version: the fields that this one calls deprecated must not be set. Their names, and those of the
-// others, are the older version's.
+// validate is stricter than the older version: the fields that this one calls deprecated must not be set. Their names,
+// and those of the others, are the older version's.
 func validate(e *eventsv1.Event) field.ErrorList {
 	errs := core.ValidateEvent(ToCore(e), controller)
-	errs = append(errs, apivalidation.ValidateObjectMeta(&e.ObjectMeta, true, apivalidation.NameIsDNSSubdomain, field.NewPath("metadata"))...)
+	errs = append(errs, apivalidation.ValidateObjectMeta(&e.ObjectMeta, true, apivalidation.NameIsDNSSubdomain,
+		field.NewPath("metadata"))...)
 	errs = append(errs, meta.Finalizers(e)...)
 	errs = append(errs, validateSeries(e)...)
 	if e.EventTime.IsZero() {
@@ -79,8 +92,10 @@ func validate(e *eventsv1.Event) field.ErrorList {
 		name string
 		set  bool
 	}{
-		{"firstTimestamp", !e.DeprecatedFirstTimestamp.IsZero()}, {"lastTimestamp", !e.DeprecatedLastTimestamp.IsZero()},
-		{"count", e.DeprecatedCount != 0}, {"source", e.DeprecatedSource != corev1.EventSource{}},
+		{"firstTimestamp", !e.DeprecatedFirstTimestamp.IsZero()},
+		{"lastTimestamp", !e.DeprecatedLastTimestamp.IsZero()},
+		{"count", e.DeprecatedCount != 0},
+		{"source", e.DeprecatedSource != corev1.EventSource{}},
 	} {
 		if old.set {
 			errs = append(errs, field.Invalid(field.NewPath(old.name), "", "needs to be unset"))
@@ -133,9 +148,20 @@ func validateUpdate(e, old *eventsv1.Event) field.ErrorList {
 // ToCore converts to the stored form. The object is new, its parts are shared.
 func ToCore(e *eventsv1.Event) *corev1.Event {
 	out := &corev1.Event{
-		ObjectMeta: e.ObjectMeta, EventTime: e.EventTime, ReportingController: e.ReportingController, ReportingInstance: e.ReportingInstance,
-		Action: e.Action, Reason: e.Reason, InvolvedObject: e.Regarding, Related: e.Related, Message: e.Note, Type: e.Type,
-		Source: e.DeprecatedSource, FirstTimestamp: e.DeprecatedFirstTimestamp, LastTimestamp: e.DeprecatedLastTimestamp, Count: e.DeprecatedCount,
+		ObjectMeta:          e.ObjectMeta,
+		EventTime:           e.EventTime,
+		ReportingController: e.ReportingController,
+		ReportingInstance:   e.ReportingInstance,
+		Action:              e.Action,
+		Reason:              e.Reason,
+		InvolvedObject:      e.Regarding,
+		Related:             e.Related,
+		Message:             e.Note,
+		Type:                e.Type,
+		Source:              e.DeprecatedSource,
+		FirstTimestamp:      e.DeprecatedFirstTimestamp,
+		LastTimestamp:       e.DeprecatedLastTimestamp,
+		Count:               e.DeprecatedCount,
 	}
 	out.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Event"}
 	if e.Series != nil {
@@ -147,9 +173,20 @@ func ToCore(e *eventsv1.Event) *corev1.Event {
 // FromCore converts from the stored form. The object is new, its parts are shared.
 func FromCore(e *corev1.Event) *eventsv1.Event {
 	out := &eventsv1.Event{
-		ObjectMeta: e.ObjectMeta, EventTime: e.EventTime, ReportingController: e.ReportingController, ReportingInstance: e.ReportingInstance,
-		Action: e.Action, Reason: e.Reason, Regarding: e.InvolvedObject, Related: e.Related, Note: e.Message, Type: e.Type,
-		DeprecatedSource: e.Source, DeprecatedFirstTimestamp: e.FirstTimestamp, DeprecatedLastTimestamp: e.LastTimestamp, DeprecatedCount: e.Count,
+		ObjectMeta:               e.ObjectMeta,
+		EventTime:                e.EventTime,
+		ReportingController:      e.ReportingController,
+		ReportingInstance:        e.ReportingInstance,
+		Action:                   e.Action,
+		Reason:                   e.Reason,
+		Regarding:                e.InvolvedObject,
+		Related:                  e.Related,
+		Note:                     e.Message,
+		Type:                     e.Type,
+		DeprecatedSource:         e.Source,
+		DeprecatedFirstTimestamp: e.FirstTimestamp,
+		DeprecatedLastTimestamp:  e.LastTimestamp,
+		DeprecatedCount:          e.Count,
 	}
 	out.TypeMeta = metav1.TypeMeta{APIVersion: eventsv1.SchemeGroupVersion.String(), Kind: "Event"}
 	if e.Series != nil {

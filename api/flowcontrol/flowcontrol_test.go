@@ -18,7 +18,8 @@ func TestBootstrap(t *testing.T) {
 	kinds := map[bool]*kind.Kind{true: FlowSchema(), false: PriorityLevelConfiguration()}
 	for _, obj := range Bootstrap() {
 		s, isSchema := obj.(*flowv1.FlowSchema)
-		k, o := kinds[isSchema], obj.(kind.Object)
+		k := kinds[isSchema]
+		o := obj.(kind.Object)
 		before := obj.DeepCopyObject()
 		k.Default(o)
 		if !equality.Semantic.DeepEqual(before, runtime.Object(o)) {
@@ -30,7 +31,8 @@ func TestBootstrap(t *testing.T) {
 		if !isSchema {
 			levels[o.GetName()] = true
 		} else if !levels[s.Spec.PriorityLevelConfiguration.Name] {
-			t.Errorf("schema %s names level %s, which does not come before it", s.Name, s.Spec.PriorityLevelConfiguration.Name)
+			t.Errorf("schema %s names level %s, which does not come before it", s.Name,
+				s.Spec.PriorityLevelConfiguration.Name)
 		}
 	}
 	if len(Bootstrap()) != 8+11 {
@@ -39,7 +41,8 @@ func TestBootstrap(t *testing.T) {
 }
 
 func TestExemptSharesMayChange(t *testing.T) {
-	k, p := PriorityLevelConfiguration(), MandatoryPriorityLevels()[0]
+	k := PriorityLevelConfiguration()
+	p := MandatoryPriorityLevels()[0]
 	p.Spec.Exempt.LendablePercent = new(int32(50))
 	if errs := k.Validate(p); len(errs) > 0 {
 		t.Errorf("lendable percent of exempt: %v", errs)

@@ -28,7 +28,13 @@ const defaultPrecedence = 1000
 
 func names(k, resource, singular string) kind.Names {
 	gv := flowv1.SchemeGroupVersion
-	return kind.Names{Group: gv.Group, Version: gv.Version, Kind: k, Resource: resource, Singular: singular}
+	return kind.Names{
+		Group:    gv.Group,
+		Version:  gv.Version,
+		Kind:     k,
+		Resource: resource,
+		Singular: singular,
+	}
 }
 
 // FlowSchema describes flowcontrol.apiserver.k8s.io/v1 FlowSchema.
@@ -42,9 +48,13 @@ func FlowSchema() *kind.Kind {
 				s.Spec.MatchingPrecedence = defaultPrecedence
 			}
 		},
-		PrepareCreate: func(s *flowv1.FlowSchema) { s.Generation, s.Status = 1, flowv1.FlowSchemaStatus{} },
+		PrepareCreate: func(s *flowv1.FlowSchema) {
+			s.Generation = 1
+			s.Status = flowv1.FlowSchemaStatus{}
+		},
 		PrepareUpdate: func(s, old *flowv1.FlowSchema) {
-			s.Status, s.Generation = old.Status, old.Generation
+			s.Status = old.Status
+			s.Generation = old.Generation
 			if !equality.Semantic.DeepEqual(s.Spec, old.Spec) {
 				s.Generation++
 			}
@@ -54,10 +64,22 @@ func FlowSchema() *kind.Kind {
 		Columns: []metav1.TableColumnDefinition{
 			kind.NameColumn,
 			{Name: "PriorityLevel", Type: "string", Description: "The priority level of the requests that match."},
-			{Name: "MatchingPrecedence", Type: "string", Description: "Of the schemas that match a request, the one with the lowest number counts."},
-			{Name: "DistinguisherMethod", Type: "string", Description: "How the requests that match are split into flows."},
+			{
+				Name:        "MatchingPrecedence",
+				Type:        "string",
+				Description: "Of the schemas that match a request, the one with the lowest number counts.",
+			},
+			{
+				Name:        "DistinguisherMethod",
+				Type:        "string",
+				Description: "How the requests that match are split into flows.",
+			},
 			kind.AgeColumn,
-			{Name: "MissingPL", Type: "string", Description: "references a broken or non-existent PriorityLevelConfiguration"},
+			{
+				Name:        "MissingPL",
+				Type:        "string",
+				Description: "references a broken or non-existent PriorityLevelConfiguration",
+			},
 		},
 		Row: schemaRow,
 		Status: &kind.Sub[*flowv1.FlowSchema]{
@@ -71,7 +93,8 @@ func FlowSchema() *kind.Kind {
 }
 
 func schemaRow(s *flowv1.FlowSchema) []any {
-	missing, method := "?", "<none>"
+	missing := "?"
+	method := "<none>"
 	for _, c := range s.Status.Conditions {
 		if c.Type == flowv1.FlowSchemaConditionDangling {
 			missing = string(c.Status)
@@ -81,7 +104,8 @@ func schemaRow(s *flowv1.FlowSchema) []any {
 	if m := s.Spec.DistinguisherMethod; m != nil {
 		method = string(m.Type)
 	}
-	return []any{s.Name, s.Spec.PriorityLevelConfiguration.Name, int64(s.Spec.MatchingPrecedence), method, kind.Age(s.CreationTimestamp), missing}
+	return []any{s.Name, s.Spec.PriorityLevelConfiguration.Name, int64(s.Spec.MatchingPrecedence), method, kind.Age(
+		s.CreationTimestamp), missing}
 }
 
 func validateSchema(s *flowv1.FlowSchema) field.ErrorList {
@@ -123,8 +147,10 @@ func validateSchemaSpec(l *check.List, s *flowv1.FlowSchema) {
 	}
 	if m := s.Spec.DistinguisherMethod; m != nil {
 		l.Within("distinguisherMethod", func() {
-			if m.Type != flowv1.FlowDistinguisherMethodByUserType && m.Type != flowv1.FlowDistinguisherMethodByNamespaceType {
-				check.NotSupported(l, "type", m, flowv1.FlowDistinguisherMethodByNamespaceType, flowv1.FlowDistinguisherMethodByUserType)
+			if m.Type != flowv1.FlowDistinguisherMethodByUserType &&
+				m.Type != flowv1.FlowDistinguisherMethodByNamespaceType {
+				check.NotSupported(l, "type", m, flowv1.FlowDistinguisherMethodByNamespaceType,
+					flowv1.FlowDistinguisherMethodByUserType)
 			}
 		})
 	}
@@ -146,8 +172,12 @@ func validateRules(l *check.List, r *flowv1.PolicyRulesWithSubjects) {
 	if len(r.ResourceRules)+len(r.NonResourceRules) == 0 {
 		l.Required("", "at least one of resourceRules and nonResourceRules has to be non-empty")
 	}
-	check.Each(l, "resourceRules", r.ResourceRules, func(_ int, rule *flowv1.ResourcePolicyRule) { validateResourceRule(l, rule) })
-	check.Each(l, "nonResourceRules", r.NonResourceRules, func(_ int, rule *flowv1.NonResourcePolicyRule) { validateURLRule(l, rule) })
+	check.Each(l, "resourceRules", r.ResourceRules, func(_ int, rule *flowv1.ResourcePolicyRule) {
+		validateResourceRule(l, rule)
+	})
+	check.Each(l, "nonResourceRules", r.NonResourceRules, func(_ int, rule *flowv1.NonResourcePolicyRule) {
+		validateURLRule(l, rule)
+	})
 }
 
 func validateSubject(l *check.List, s *flowv1.Subject) {
@@ -163,7 +193,9 @@ func validateSubject(l *check.List, s *flowv1.Subject) {
 		check   func()
 	}
 	parts := []part{
-		{flowv1.SubjectKindServiceAccount, "serviceAccount", s.ServiceAccount != nil, func() { validateAccount(l, s.ServiceAccount) }},
+		{flowv1.SubjectKindServiceAccount, "serviceAccount", s.ServiceAccount != nil, func() {
+			validateAccount(l, s.ServiceAccount)
+		}},
 		{flowv1.SubjectKindUser, "user", s.User != nil, func() { required(l, "name", s.User.Name) }},
 		{flowv1.SubjectKindGroup, "group", s.Group != nil, func() { required(l, "name", s.Group.Name) }},
 	}
@@ -203,7 +235,8 @@ func validateAccount(l *check.List, a *flowv1.ServiceAccountSubject) {
 	}
 }
 
-// verbs are what a rule may name beside "*", in the order messages print them. Kubernetes wants them of rules about paths too.
+// verbs are what a rule may name beside "*", in the order messages print them. Kubernetes wants them of rules about
+// paths too.
 var verbs = []string{"create", "delete", "deletecollection", "get", "list", "patch", "proxy", "update", "watch"}
 
 func validateVerbs(l *check.List, list []string) {

@@ -32,13 +32,17 @@ func PriorityLevelConfiguration() *kind.Kind {
 		return metav1.TableColumnDefinition{Name: c, Type: "string", Description: levelColumns[c]}
 	}
 	return kind.Spec[*level]{
-		Names:         names("PriorityLevelConfiguration", "prioritylevelconfigurations", "prioritylevelconfiguration"),
-		New:           func() *level { return &level{} },
-		NewList:       func() runtime.Object { return &flowv1.PriorityLevelConfigurationList{} },
-		Default:       defaultLevel,
-		PrepareCreate: func(p *level) { p.Generation, p.Status = 1, flowv1.PriorityLevelConfigurationStatus{} },
+		Names:   names("PriorityLevelConfiguration", "prioritylevelconfigurations", "prioritylevelconfiguration"),
+		New:     func() *level { return &level{} },
+		NewList: func() runtime.Object { return &flowv1.PriorityLevelConfigurationList{} },
+		Default: defaultLevel,
+		PrepareCreate: func(p *level) {
+			p.Generation = 1
+			p.Status = flowv1.PriorityLevelConfigurationStatus{}
+		},
 		PrepareUpdate: func(p, old *level) {
-			p.Status, p.Generation = old.Status, old.Generation
+			p.Status = old.Status
+			p.Generation = old.Generation
 			if !equality.Semantic.DeepEqual(p.Spec, old.Spec) {
 				p.Generation++
 			}
@@ -46,7 +50,8 @@ func PriorityLevelConfiguration() *kind.Kind {
 		Validate:       validateLevel,
 		ValidateUpdate: func(p, _ *level) field.ErrorList { return validateLevel(p) },
 		Columns: []metav1.TableColumnDefinition{
-			kind.NameColumn, none("Type"), none("NominalConcurrencyShares"), none("Queues"), none("HandSize"), none("QueueLengthLimit"), kind.AgeColumn,
+			kind.NameColumn, none("Type"), none("NominalConcurrencyShares"), none("Queues"), none("HandSize"),
+			none("QueueLengthLimit"), kind.AgeColumn,
 		},
 		Row: levelRow,
 		Status: &kind.Sub[*level]{
@@ -82,7 +87,11 @@ func defaultLevel(p *flowv1.PriorityLevelConfiguration) {
 	kind.Fill(&lim.NominalConcurrencyShares, defaultShares)
 	kind.Fill(&lim.LendablePercent, 0)
 	if q := lim.LimitResponse.Queuing; q != nil {
-		for p, v := range map[*int32]int32{&q.Queues: defaultQueues, &q.HandSize: defaultHand, &q.QueueLengthLimit: defaultLength} {
+		for p, v := range map[*int32]int32{
+			&q.Queues:           defaultQueues,
+			&q.HandSize:         defaultHand,
+			&q.QueueLengthLimit: defaultLength,
+		} {
 			if *p == 0 {
 				*p = v
 			}
@@ -96,7 +105,9 @@ func levelRow(p *flowv1.PriorityLevelConfiguration) []any {
 	if lim := p.Spec.Limited; lim != nil {
 		row[2] = int64(kind.Value(lim.NominalConcurrencyShares))
 		if q := lim.LimitResponse.Queuing; q != nil {
-			row[3], row[4], row[5] = int64(q.Queues), int64(q.HandSize), int64(q.QueueLengthLimit)
+			row[3] = int64(q.Queues)
+			row[4] = int64(q.HandSize)
+			row[5] = int64(q.QueueLengthLimit)
 		}
 	}
 	return row
@@ -129,9 +140,11 @@ func validateFixedLevel(l *check.List, p *flowv1.PriorityLevelConfiguration) {
 		if fixed.Name != p.Name {
 			continue
 		}
-		want, what := fixed.Spec, ""
+		want := fixed.Spec
+		what := ""
 		if p.Name == flowv1.PriorityLevelConfigurationNameExempt {
-			want.Exempt, what = p.Spec.Exempt, " except the 'spec.exempt' field"
+			want.Exempt = p.Spec.Exempt
+			what = " except the 'spec.exempt' field"
 		}
 		if !equality.Semantic.DeepEqual(want, p.Spec) {
 			l.Invalid("spec", p.Spec, fmt.Sprintf("spec of '%s'%s must equal the fixed value", p.Name, what))
@@ -156,7 +169,8 @@ func validateLevelSpec(l *check.List, name string, s *flowv1.PriorityLevelConfig
 		}
 	case "":
 	default:
-		check.NotSupported(l, "type", s.Type, flowv1.PriorityLevelEnablementExempt, flowv1.PriorityLevelEnablementLimited)
+		check.NotSupported(l, "type", s.Type, flowv1.PriorityLevelEnablementExempt,
+			flowv1.PriorityLevelEnablementLimited)
 	}
 }
 
@@ -233,11 +247,14 @@ func validateQueuing(l *check.List, q *flowv1.QueuingConfiguration) {
 	} else if q.HandSize > q.Queues {
 		l.Invalid("handSize", q.HandSize, fmt.Sprintf("should not be greater than queues (%d)", q.Queues))
 	} else if entropy(q.Queues, q.HandSize) > maxEntropy {
-		l.Invalid("handSize", q.HandSize, fmt.Sprintf("required entropy bits of deckSize %d and handSize %d should not be greater than %d", q.Queues, q.HandSize, maxEntropy))
+		l.Invalid("handSize", q.HandSize,
+			fmt.Sprintf("required entropy bits of deckSize %d and handSize %d should not be greater than %d", q.Queues,
+				q.HandSize, maxEntropy))
 	}
 }
 
-// entropy is how many bits it takes to deal hand cards, in order, from a deck. It stops counting when there are too many.
+// entropy is how many bits it takes to deal hand cards, in order, from a deck. It stops counting when there are too
+// many.
 func entropy(deck, hand int32) int {
 	bits := 0.0
 	for i := int32(0); i < hand && bits <= maxEntropy+1; i++ {

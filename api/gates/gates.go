@@ -39,7 +39,8 @@ func (*On) Type() string { return "NAME=BOOL,..." }
 
 // Set takes "NAME=true,NAME=false"; what was said before of other gates stays.
 func (o *On) Set(text string) error {
-	next, errs := *o, []error(nil)
+	next := *o
+	errs := []error(nil)
 	for part := range strings.SplitSeq(text, ",") {
 		if part = strings.TrimSpace(part); part != "" {
 			errs = append(errs, next.one(part))

@@ -15,8 +15,14 @@ func TestSet(t *testing.T) {
 		{"OpportunisticBatching=true,GenericWorkload=true", "GenericWorkload=true", ""},
 		{"CompositePodGroup=false", "", ""},
 		{"CompositePodGroup=true", "", "feature gate CompositePodGroup: it is off and cannot be turned on here"},
-		{"DynamicResourceAllocation=false", "", "feature gate DynamicResourceAllocation: it is on and cannot be turned off here"},
-		{"NodeSwap=true", "", "feature gate NodeSwap: what it switches is not here: pods get no swap and no memory.high"},
+		{
+			"DynamicResourceAllocation=false", "",
+			"feature gate DynamicResourceAllocation: it is on and cannot be turned off here",
+		},
+		{
+			"NodeSwap=true", "", "feature gate NodeSwap: what it switches is not here: pods get no swap and no " +
+				"memory.high",
+		},
 		{"NodeSwap=false", "", ""},
 		{"genericworkloads=true", "", "there is no feature gate genericworkloads: did you mean GenericWorkload?"},
 		{"Nonsense=true", "", "there is no feature gate Nonsense in this release"},

@@ -16,7 +16,10 @@ type fixed struct {
 
 // table holds every feature gate of Kubernetes v1.37 but those that can be turned.
 var table = []fixed{
-	{on: true, why: "as in the release", names: `
+	{
+		on:  true,
+		why: "as in the release",
+		names: `
 APIResponseCompression AllowParsingUserUIDFromCertAuth AllowServiceExternalIPs AllowUnsafeMalformedObjectDeletion
 AuthorizePodWebsocketUpgradeCreatePermission CRDObservedGenerationTracking CRDValidationRatcheting CSIServiceAccountTokenSecrets
 ClearingNominatedNodeNameAfterBinding ClusterTrustBundle ClusterTrustBundleProjection ComponentFlagz ComponentStatusz ConstrainedImpersonation
@@ -38,65 +41,164 @@ ServiceAccountNodeAudienceRestriction ServiceAccountTokenJTI ServiceAccountToken
 ServiceAccountTokenPodNodeInfo ServiceCIDRStatusFieldWiping StorageCapacityScoring StorageVersionHash StorageVersionMigrator StrictIPCIDRValidation
 StructuredAuthenticationConfigurationJWKSMetrics SupplementalGroupsPolicy TokenRequestServiceAccountUIDValidation
 TranslateStreamCloseWebsocketRequests UserNamespacesSupport VolumeAttributesClass VolumeLimitScaling WatchList WatchListClient WatchListCompression
-`},
-	{on: true, absent: true, why: "kube-proxy's: the proxy is ours, on nftables", names: `
+`,
+	},
+	{
+		on:     true,
+		absent: true,
+		why:    "kube-proxy's: the proxy is ours, on nftables",
+		names: `
 KubeProxyIPVS NFTablesNetlink NFTablesProxyMode
-`},
-	{on: true, absent: true, why: "of Windows nodes: all nodes are Linux", names: `
+`,
+	},
+	{
+		on:     true,
+		absent: true,
+		why:    "of Windows nodes: all nodes are Linux",
+		names: `
 WinDSR WinOverlay WindowsGracefulNodeShutdown
-`},
-	{on: true, absent: true, why: "assigns processors and memory zones to single containers: the kubelet shares them all", names: `
+`,
+	},
+	{
+		on:     true,
+		absent: true,
+		why:    "assigns processors and memory zones to single containers: the kubelet shares them all",
+		names: `
 CPUManagerPolicyBetaOptions CPUManagerPolicyOptions DisableCPUQuotaWithExclusiveCPUs TopologyManagerPolicyBetaOptions TopologyManagerPolicyOptions
-`},
-	{on: true, absent: true, why: "the kubelet does not wait for pods when the machine is shut down", names: `
+`,
+	},
+	{
+		on:     true,
+		absent: true,
+		why:    "the kubelet does not wait for pods when the machine is shut down",
+		names: `
 GracefulNodeShutdown GracefulNodeShutdownBasedOnPodPriority
-`},
-	{on: true, absent: true, why: "pods get no swap and no memory.high", names: `
+`,
+	},
+	{
+		on:     true,
+		absent: true,
+		why:    "pods get no swap and no memory.high",
+		names: `
 MemoryQoS NodeSwap
-`},
-	{on: true, absent: true, why: "nothing sets SELinux labels", names: `
+`,
+	},
+	{
+		on:     true,
+		absent: true,
+		why:    "nothing sets SELinux labels",
+		names: `
 SELinuxMount SELinuxMountReadWriteOncePod
-`},
-	{on: true, absent: true, why: "containers cannot be checkpointed", names: `
+`,
+	},
+	{
+		on:     true,
+		absent: true,
+		why:    "containers cannot be checkpointed",
+		names: `
 ContainerCheckpoint
-`},
-	{on: true, absent: true, why: "the kubelet has no gRPC API of pods", names: `
+`,
+	},
+	{
+		on:     true,
+		absent: true,
+		why:    "the kubelet has no gRPC API of pods",
+		names: `
 PodsAPI
-`},
-	{on: true, absent: true, why: "the kubelet's configuration file has no such field", names: `
+`,
+	},
+	{
+		on:     true,
+		absent: true,
+		why:    "the kubelet's configuration file has no such field",
+		names: `
 CustomCPUCFSQuotaPeriod ImageMaximumGCAge KubeletCrashLoopBackOffMax SystemdWatchdog
-`},
-	{on: true, absent: true, why: "the kubelet tells no pressure stall information", names: `
+`,
+	},
+	{
+		on:     true,
+		absent: true,
+		why:    "the kubelet tells no pressure stall information",
+		names: `
 KubeletPSI
-`},
-	{on: true, absent: true, why: "the kubelet exports no spans", names: `
+`,
+	},
+	{
+		on:     true,
+		absent: true,
+		why:    "the kubelet exports no spans",
+		names: `
 KubeletTracing
-`},
-	{on: true, absent: true, why: "the kubelet runs no credential provider plugins", names: `
+`,
+	},
+	{
+		on:     true,
+		absent: true,
+		why:    "the kubelet runs no credential provider plugins",
+		names: `
 KubeletServiceAccountTokenForCredentialProviders
-`},
-	{on: true, absent: true, why: "service account tokens are signed by the API server alone", names: `
+`,
+	},
+	{
+		on:     true,
+		absent: true,
+		why:    "service account tokens are signed by the API server alone",
+		names: `
 ExternalServiceAccountTokenSigner
-`},
-	{on: true, absent: true, why: "admission is configured by the API alone", names: `
+`,
+	},
+	{
+		on:     true,
+		absent: true,
+		why:    "admission is configured by the API alone",
+		names: `
 ManifestBasedAdmissionControlConfig
-`},
-	{on: true, absent: true, why: "API servers do not pass requests on to each other", names: `
+`,
+	},
+	{
+		on:     true,
+		absent: true,
+		why:    "API servers do not pass requests on to each other",
+		names: `
 APIServerIdentity UnknownVersionInteroperabilityProxy
-`},
-	{on: true, absent: true, why: "claims do not tell since when no pod uses them", names: `
+`,
+	},
+	{
+		on:     true,
+		absent: true,
+		why:    "claims do not tell since when no pod uses them",
+		names: `
 PersistentVolumeClaimUnusedSinceTime
-`},
-	{on: true, absent: true, why: "images and containers have one file system", names: `
+`,
+	},
+	{
+		on:     true,
+		absent: true,
+		why:    "images and containers have one file system",
+		names: `
 KubeletSeparateDiskGC
-`},
-	{on: true, absent: true, why: "there is no egress selector", names: `
+`,
+	},
+	{
+		on:     true,
+		absent: true,
+		why:    "there is no egress selector",
+		names: `
 StructuredAuthenticationConfigurationEgressSelector
-`},
-	{on: true, absent: true, why: "how many volumes of a CSI driver a node takes is read when the driver registers", names: `
+`,
+	},
+	{
+		on:     true,
+		absent: true,
+		why:    "how many volumes of a CSI driver a node takes is read when the driver registers",
+		names: `
 MutableCSINodeAllocatableCount
-`},
-	{on: true, why: "how Kubernetes' programs work inside, or speak to each other; here it is done otherwise", names: `
+`,
+	},
+	{
+		on:  true,
+		why: "how Kubernetes' programs work inside, or speak to each other; here it is done otherwise",
+		names: `
 AggregatedDiscoveryRemoveBetaType AtomicFIFO ClientsAllowCARotation ClientsAllowTLSCacheGC ConcurrentWatchObjectDecode DeclarativeValidation
 DeclarativeValidationBeta DetectCacheInconsistency DisableAllocatorDualWrite EtcdRangeStream HPAOptimizedSelectorStore InOrderInformers
 InOrderInformersBatchProcess InformerResourceVersion ListFromCacheSnapshot NodeControllerLeaseCircuitBreaker PLEGOnDemandRelist
@@ -104,11 +206,19 @@ SeparateTaintEvictionController SizeBasedListCostEstimate StaleControllerConsist
 StaleControllerConsistencyJob StaleControllerConsistencyReplicaSet StaleControllerConsistencyStatefulSet StatefulSetSemanticRevisionComparison
 StorageNamespaceIndex UnauthenticatedHTTP2DOSMitigation UnlockWhileProcessingFIFO WatchCacheInitializationPostStartHook
 WebhookRoundTripLoadBalancing
-`},
-	{on: false, why: "of Windows nodes: all nodes are Linux", names: `
+`,
+	},
+	{
+		on:  false,
+		why: "of Windows nodes: all nodes are Linux",
+		names: `
 WindowsCPUAndMemoryAffinity WindowsHostNetwork
-`},
-	{on: false, why: "as in the release", names: `
+`,
+	},
+	{
+		on:  false,
+		why: "as in the release",
+		names: `
 APIServerWebhookAuthenticationToken APIServingWithRoutine AllAlpha AllBeta AllowDNSOnlyNodeCSR AllowInsecureKubeletCertificateSigningRequests
 AllowOverwriteTerminationGracePeriodSeconds AtomicWriteVolumeUserFields CBORServingAndStorage CPUManagerPolicyAlphaOptions CRIListStreaming
 CSIVolumeHealth ChangeContainerStatusOnKubeletRestart ClientsAllowCBOR ClientsPreferCBOR CloudControllerManagerWatchBasedRoutesReconciliation
@@ -123,7 +233,8 @@ LocalStorageCapacityIsolationFSQuotaMonitoring MutablePVNodeAffinity NodeLifecyc
 PodLevelResourceManagers PodLogsQuerySplitStreams QOSReserved ReduceDefaultCrashLoopBackOffDecay RuntimeClassInImageCriApi SchedulerAsyncAPICalls
 SchedulerPreQueueingHints SeparateCacheWatchRPC ShardedListAndWatch StatefulSetRecreateStrategy StorageVersionAPI TaintTolerationComparisonOperators
 TopologyAwareWorkloadScheduling TopologyManagerPolicyAlphaOptions UserNamespacesHostNetworkSupport VolumeBindMountOptions WorkloadWithJob
-`},
+`,
+	},
 }
 
 // find returns the row of a gate, nil if it is in none.

@@ -147,13 +147,27 @@ func checkUpdate[T Object](f func(T, T) field.ErrorList) func(Object, Object) fi
 
 // NameColumn and AgeColumn begin and end most tables.
 var (
-	NameColumn = metav1.TableColumnDefinition{Name: "Name", Type: "string", Format: "name", Description: metav1.ObjectMeta{}.SwaggerDoc()["name"]}
-	AgeColumn  = metav1.TableColumnDefinition{Name: "Age", Type: "string", Description: metav1.ObjectMeta{}.SwaggerDoc()["creationTimestamp"]}
+	NameColumn = metav1.TableColumnDefinition{
+		Name:        "Name",
+		Type:        "string",
+		Format:      "name",
+		Description: metav1.ObjectMeta{}.SwaggerDoc()["name"],
+	}
+	AgeColumn = metav1.TableColumnDefinition{
+		Name:        "Age",
+		Type:        "string",
+		Description: metav1.ObjectMeta{}.SwaggerDoc()["creationTimestamp"],
+	}
 )
 
 // Wide is a column that only `kubectl get -o wide` prints.
 func Wide(name, description string) metav1.TableColumnDefinition {
-	return metav1.TableColumnDefinition{Name: name, Type: "string", Priority: 1, Description: description}
+	return metav1.TableColumnDefinition{
+		Name:        name,
+		Type:        "string",
+		Priority:    1,
+		Description: description,
+	}
 }
 
 // OrNone is s, or what kubectl prints for nothing.

@@ -60,15 +60,17 @@ type Spec[T Object] struct {
 	Default func(obj T)
 	// PrepareCreate drops what a client may not set when creating (status) and sets what the server owns.
 	PrepareCreate func(obj T)
-	// PrepareUpdate keeps from old what a plain update may not change (status) and bumps generation when the spec changed.
+	// PrepareUpdate keeps from old what a plain update may not change (status) and bumps generation when the spec
+	// changed.
 	PrepareUpdate func(obj, old T)
-	// Validate is run on create, ValidateUpdate on update (it repeats Validate where Kubernetes does). Neither checks metadata
-	// that ValidateObjectMeta covers except through ValidateName.
+	// Validate is run on create, ValidateUpdate on update (it repeats Validate where Kubernetes does). Neither checks
+	// metadata that ValidateObjectMeta covers except through ValidateName.
 	Validate       func(obj T) field.ErrorList
 	ValidateUpdate func(obj, old T) field.ErrorList
 	// ValidateName checks metadata.name; prefix is true for a generateName. Default: DNS-1123 subdomain.
 	ValidateName func(name string, prefix bool) []string
-	// MetaLast: on create the metadata is only looked at when Validate finds nothing wrong, and any name will do that can stand in a path.
+	// MetaLast: on create the metadata is only looked at when Validate finds nothing wrong, and any name will do that
+	// can stand in a path.
 	MetaLast bool
 	// Warnings are sent as warning headers; old is the zero T at create.
 	Warnings func(obj, old T) []string
@@ -87,8 +89,9 @@ type Spec[T Object] struct {
 	// Scale is set when the kind has a scale subresource.
 	Scale *Scale[T]
 
-	// Grace decides a graceful deletion: it may set deletionTimestamp-related fields through opts and returns the seconds to wait;
-	// nil or 0 seconds: deleted at once (unless finalizers hold it). With 0 the answer says that it was.
+	// Grace decides a graceful deletion: it may set deletionTimestamp-related fields through opts and returns the
+	// seconds to wait; nil or 0 seconds: deleted at once (unless finalizers hold it). With 0 the answer says that it
+	// was.
 	Grace func(obj T, opts *metav1.DeleteOptions) int64
 	// CreateOnUpdate lets PUT create the object. UnconditionalUpdate lets PUT omit resourceVersion.
 	CreateOnUpdate        bool
@@ -97,8 +100,8 @@ type Spec[T Object] struct {
 	OrphanByDefault bool
 	// Immutable kinds that cannot be read back (reviews) have no storage; CreateOnly says so.
 	CreateOnly bool
-	// StoredVersions reads the JSON form of versions that other servers store, by version. Versions that are written alike need no
-	// function.
+	// StoredVersions reads the JSON form of versions that other servers store, by version. Versions that are written
+	// alike need no function.
 	StoredVersions map[string]func(doc []byte) (T, error)
 }
 
@@ -123,17 +126,17 @@ type Kind struct {
 	Names
 	New     func() Object
 	NewList func() runtime.Object
-	// Read turns JSON into an object, for kinds without a Go type; nil for all others. What the kind does not know is dropped and,
-	// when check is set, named in strict, together with keys that occur twice.
+	// Read turns JSON into an object, for kinds without a Go type; nil for all others. What the kind does not know is
+	// dropped and, when check is set, named in strict, together with keys that occur twice.
 	Read           func(doc []byte, check bool) (obj Object, strict []error, err error)
 	Default        func(obj Object)
 	PrepareCreate  func(obj Object)
 	PrepareUpdate  func(obj, old Object)
 	Validate       func(obj Object) field.ErrorList
 	ValidateUpdate func(obj, old Object) field.ErrorList
-	// Rules runs what a client wrote as validation, which may take long; nil: there are no such rules. It is called after Validate or
-	// ValidateUpdate, of the object itself or of subresource sub, with the errors found so far, and returns those it adds. old is nil on
-	// create. It ends with ctx.
+	// Rules runs what a client wrote as validation, which may take long; nil: there are no such rules. It is called
+	// after Validate or ValidateUpdate, of the object itself or of subresource sub, with the errors found so far, and
+	// returns those it adds. old is nil on create. It ends with ctx.
 	Rules        func(ctx context.Context, sub string, obj, old Object, found field.ErrorList) field.ErrorList
 	ValidateName func(name string, prefix bool) []string
 	MetaLast     bool

@@ -11,8 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Named returns obj with its kind and version filled in: obj itself where it has them, else a shallow copy, since obj may be
-// shared (P4).
+// Named returns obj with its kind and version filled in: obj itself where it has them, else a shallow copy, since obj
+// may be shared (P4).
 func Named[T runtime.Object](obj T, gvk schema.GroupVersionKind) T {
 	if gvk.Empty() || obj.GetObjectKind().GroupVersionKind() == gvk {
 		return obj

@@ -14,11 +14,12 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// ClientErrors is errs as clients are told them: no error twice; those that Kubernetes finds by rules that its types declare (marked so by
-// field.Error.MarkBeta) after all others; and values that are parts of objects with the names that their fields have in Go, as
-// Kubernetes prints its internal types.
+// ClientErrors is errs as clients are told them: no error twice; those that Kubernetes finds by rules that its types
+// declare (marked so by field.Error.MarkBeta) after all others; and values that are parts of objects with the names
+// that their fields have in Go, as Kubernetes prints its internal types.
 func ClientErrors(errs field.ErrorList) field.ErrorList {
-	out, seen := make(field.ErrorList, 0, len(errs)), map[string]bool{}
+	out := make(field.ErrorList, 0, len(errs))
+	seen := map[string]bool{}
 	for _, err := range errs {
 		if inAPI(reflect.TypeOf(err.BadValue)) {
 			changed := *err

@@ -23,9 +23,11 @@ import (
 // annotation tells what was filled in.
 const annotation = "kubernetes.io/limit-ranger"
 
-// Fill sets the requests and limits that a range has for containers which give none, and tells whether it changed the pod.
+// Fill sets the requests and limits that a range has for containers which give none, and tells whether it changed the
+// pod.
 func Fill(pod *corev1.Pod, lr *corev1.LimitRange) bool {
-	limits, requests := corev1.ResourceList{}, corev1.ResourceList{}
+	limits := corev1.ResourceList{}
+	requests := corev1.ResourceList{}
 	for i := range lr.Spec.Limits {
 		item := &lr.Spec.Limits[i]
 		if item.Type != corev1.LimitTypeContainer {
@@ -53,8 +55,8 @@ func Fill(pod *corev1.Pod, lr *corev1.LimitRange) bool {
 	return len(notes) > 0
 }
 
-// fill sets what the container does not, and says what it set. A default request never comes with a container's own limit below it,
-// because a request left out takes the limit's value.
+// fill sets what the container does not, and says what it set. A default request never comes with a container's own
+// limit below it, because a request left out takes the limit's value.
 func fill(c *corev1.Container, what string, limits, requests corev1.ResourceList) []string {
 	set := func(into *corev1.ResourceList, from corev1.ResourceList) []string {
 		var names []string
@@ -162,21 +164,26 @@ func sorted(l corev1.ResourceList) []corev1.ResourceName {
 	return names
 }
 
-func atLeast(kind corev1.LimitType, name corev1.ResourceName, minimum resource.Quantity, requests, limits corev1.ResourceList) error {
+func atLeast(
+	kind corev1.LimitType, name corev1.ResourceName, minimum resource.Quantity, requests, limits corev1.ResourceList,
+) error {
 	req, hasReq := requests[name]
 	lim, hasLim := limits[name]
 	switch {
 	case !hasReq:
 		return fmt.Errorf("minimum %s usage per %s is %s.  No request is specified", name, kind, minimum.String())
 	case req.Cmp(minimum) < 0:
-		return fmt.Errorf("minimum %s usage per %s is %s, but request is %s", name, kind, minimum.String(), req.String())
+		return fmt.Errorf("minimum %s usage per %s is %s, but request is %s", name, kind, minimum.String(),
+			req.String())
 	case hasLim && lim.Cmp(minimum) < 0:
 		return fmt.Errorf("minimum %s usage per %s is %s, but limit is %s", name, kind, minimum.String(), lim.String())
 	}
 	return nil
 }
 
-func atMost(kind corev1.LimitType, name corev1.ResourceName, maximum resource.Quantity, requests, limits corev1.ResourceList) error {
+func atMost(
+	kind corev1.LimitType, name corev1.ResourceName, maximum resource.Quantity, requests, limits corev1.ResourceList,
+) error {
 	req, hasReq := requests[name]
 	lim, hasLim := limits[name]
 	switch {
@@ -185,34 +192,43 @@ func atMost(kind corev1.LimitType, name corev1.ResourceName, maximum resource.Qu
 	case lim.Cmp(maximum) > 0:
 		return fmt.Errorf("maximum %s usage per %s is %s, but limit is %s", name, kind, maximum.String(), lim.String())
 	case hasReq && req.Cmp(maximum) > 0:
-		return fmt.Errorf("maximum %s usage per %s is %s, but request is %s", name, kind, maximum.String(), req.String())
+		return fmt.Errorf("maximum %s usage per %s is %s, but request is %s", name, kind, maximum.String(),
+			req.String())
 	}
 	return nil
 }
 
-func requestAtMost(kind corev1.LimitType, name corev1.ResourceName, maximum resource.Quantity, requests corev1.ResourceList) error {
+func requestAtMost(
+	kind corev1.LimitType, name corev1.ResourceName, maximum resource.Quantity, requests corev1.ResourceList,
+) error {
 	req, ok := requests[name]
 	if !ok {
 		return fmt.Errorf("maximum %s usage per %s is %s.  No request is specified", name, kind, maximum.String())
 	}
 	if req.Cmp(maximum) > 0 {
-		return fmt.Errorf("maximum %s usage per %s is %s, but request is %s", name, kind, maximum.String(), req.String())
+		return fmt.Errorf("maximum %s usage per %s is %s, but request is %s", name, kind, maximum.String(),
+			req.String())
 	}
 	return nil
 }
 
-func ratio(kind corev1.LimitType, name corev1.ResourceName, maximum resource.Quantity, requests, limits corev1.ResourceList) error {
+func ratio(
+	kind corev1.LimitType, name corev1.ResourceName, maximum resource.Quantity, requests, limits corev1.ResourceList,
+) error {
 	req, hasReq := requests[name]
 	lim, hasLim := limits[name]
 	if !hasReq || req.IsZero() {
-		return fmt.Errorf("%s max limit to request ratio per %s is %s, but no request is specified or request is 0", name, kind, maximum.String())
+		return fmt.Errorf("%s max limit to request ratio per %s is %s, but no request is specified or request is 0",
+			name, kind, maximum.String())
 	}
 	if !hasLim || lim.IsZero() {
-		return fmt.Errorf("%s max limit to request ratio per %s is %s, but no limit is specified or limit is 0", name, kind, maximum.String())
+		return fmt.Errorf("%s max limit to request ratio per %s is %s, but no limit is specified or limit is 0", name,
+			kind, maximum.String())
 	}
 	got := float64(lim.MilliValue()) / float64(req.MilliValue())
 	if math.IsInf(got, 0) || got > maximum.AsApproximateFloat64() {
-		return fmt.Errorf("%s max limit to request ratio per %s is %s, but provided ratio is %f", name, kind, maximum.String(), got)
+		return fmt.Errorf("%s max limit to request ratio per %s is %s, but provided ratio is %f", name, kind,
+			maximum.String(), got)
 	}
 	return nil
 }

@@ -31,7 +31,9 @@ func FinalizerName(name string, path *field.Path) field.ErrorList {
 	if strings.Contains(name, "/") || slices.Contains(standardFinalizers, name) {
 		return nil
 	}
-	return field.ErrorList{field.Invalid(path, name, "name is neither a standard finalizer name nor is it fully qualified")}
+	return field.ErrorList{
+		field.Invalid(path, name, "name is neither a standard finalizer name nor is it fully qualified"),
+	}
 }
 
 // KeepAllForStatus is KeepForStatus with the rest of what a client may write.

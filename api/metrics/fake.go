@@ -11,9 +11,10 @@ import (
 
 // Annotations of pods on fake nodes, and of fake nodes, that say what they pretend to use.
 //
-// On a pod the value is either one quantity, which its containers share evenly, or a list such as "app=250m,proxy=10m"; containers that
-// the list leaves out use nothing. On a node it is one quantity, for what the node uses; without it the node uses what its pods use.
-// Without an annotation a pod uses nothing. A value that is not understood, such as "none", stands for a pod or node without figures.
+// On a pod the value is either one quantity, which its containers share evenly, or a list such as "app=250m,proxy=10m";
+// containers that the list leaves out use nothing. On a node it is one quantity, for what the node uses; without it the
+// node uses what its pods use. Without an annotation a pod uses nothing. A value that is not understood, such as
+// "none", stands for a pod or node without figures.
 const (
 	AnnotationCPU    = "keelson.dev/fake-cpu"
 	AnnotationMemory = "keelson.dev/fake-memory"
@@ -25,7 +26,8 @@ const fakeProvider = "fake://"
 // Fake reports whether there is no machine, and so no kubelet, behind a node.
 func Fake(n *corev1.Node) bool { return n.Spec.ProviderID == fakeProvider+n.Name }
 
-// FakeContainers returns what each running container of a pod on a fake node uses, by name; ok is false when there are no figures.
+// FakeContainers returns what each running container of a pod on a fake node uses, by name; ok is false when there are
+// no figures.
 func FakeContainers(p *corev1.Pod) (map[string]corev1.ResourceList, bool) {
 	var names []string
 	for _, list := range [][]corev1.ContainerStatus{p.Status.InitContainerStatuses, p.Status.ContainerStatuses} {
@@ -79,7 +81,7 @@ func amount(value string, scale resource.Scale) (uint64, bool) {
 	if err != nil || q.Sign() < 0 {
 		return 0, false
 	}
-	return uint64(q.ScaledValue(scale)), true //nolint:gosec // not negative
+	return uint64(q.ScaledValue(scale)), true // not negative
 }
 
 // FakeNode returns what a fake node uses, of which its pods use pods; ok is false when there are no figures.

@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package metrics describes NodeMetrics and PodMetrics of metrics.k8s.io/v1beta1: what nodes, and the containers of pods, use of cpu
-// and memory. They are computed when somebody asks and never stored. It also knows the annotations that say what fake nodes and their
-// pods pretend to use.
+// Package metrics describes NodeMetrics and PodMetrics of metrics.k8s.io/v1beta1: what nodes, and the containers of
+// pods, use of cpu and memory. They are computed when somebody asks and never stored. It also knows the annotations
+// that say what fake nodes and their pods pretend to use.
 package metrics
 
 import (
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-
-	corev1 "k8s.io/api/core/v1"
 	metricsv1beta1 "k8s.io/metrics/pkg/apis/metrics/v1beta1"
 
 	"keelson/api/kind"
@@ -20,7 +19,11 @@ import (
 func NodeMetrics() *kind.Kind {
 	return kind.Spec[*metricsv1beta1.NodeMetrics]{
 		Names: kind.Names{
-			Group: metricsv1beta1.GroupName, Version: "v1beta1", Kind: "NodeMetrics", Resource: "nodes", Singular: "node",
+			Group:    metricsv1beta1.GroupName,
+			Version:  "v1beta1",
+			Kind:     "NodeMetrics",
+			Resource: "nodes",
+			Singular: "node",
 		},
 		New:     func() *metricsv1beta1.NodeMetrics { return &metricsv1beta1.NodeMetrics{} },
 		NewList: func() runtime.Object { return &metricsv1beta1.NodeMetricsList{} },
@@ -35,7 +38,12 @@ func NodeMetrics() *kind.Kind {
 func PodMetrics() *kind.Kind {
 	return kind.Spec[*metricsv1beta1.PodMetrics]{
 		Names: kind.Names{
-			Group: metricsv1beta1.GroupName, Version: "v1beta1", Kind: "PodMetrics", Resource: "pods", Singular: "pod", Namespaced: true,
+			Group:      metricsv1beta1.GroupName,
+			Version:    "v1beta1",
+			Kind:       "PodMetrics",
+			Resource:   "pods",
+			Singular:   "pod",
+			Namespaced: true,
 		},
 		New:     func() *metricsv1beta1.PodMetrics { return &metricsv1beta1.PodMetrics{} },
 		NewList: func() runtime.Object { return &metricsv1beta1.PodMetricsList{} },
@@ -73,7 +81,7 @@ func text(usage corev1.ResourceList, name corev1.ResourceName) string {
 // Usage is an amount of cpu, in billionths of a core, and of memory, in bytes, as the API writes it.
 func Usage(nanocores, bytes uint64) corev1.ResourceList {
 	return corev1.ResourceList{
-		corev1.ResourceCPU:    *resource.NewScaledQuantity(int64(min(nanocores, 1<<62)), resource.Nano), //nolint:gosec // bounded
-		corev1.ResourceMemory: *resource.NewQuantity(int64(min(bytes, 1<<62)), resource.BinarySI),       //nolint:gosec // bounded
+		corev1.ResourceCPU:    *resource.NewScaledQuantity(int64(min(nanocores, 1<<62)), resource.Nano), // bounded
+		corev1.ResourceMemory: *resource.NewQuantity(int64(min(bytes, 1<<62)), resource.BinarySI),       // bounded
 	}
 }

@@ -24,7 +24,10 @@ func TestFakeContainers(t *testing.T) {
 		p.Annotations = map[string]string{AnnotationCPU: c.cpu, AnnotationMemory: c.memory}
 		running := corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}
 		p.Status.InitContainerStatuses = []corev1.ContainerStatus{{Name: "setup"}}
-		p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "app", State: running}, {Name: "log", State: running}}
+		p.Status.ContainerStatuses = []corev1.ContainerStatus{
+			{Name: "app", State: running},
+			{Name: "log", State: running},
+		}
 		got := "none"
 		if all, ok := FakeContainers(p); ok {
 			got = ""
@@ -42,7 +45,13 @@ func TestFakeContainers(t *testing.T) {
 
 func TestFakeNode(t *testing.T) {
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "fake-1"}, Spec: corev1.NodeSpec{ProviderID: "fake://fake-1"}}
-	if !Fake(n) || Fake(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "fake-1"}, Spec: corev1.NodeSpec{ProviderID: "fake://fake-2"}}) {
+	if !Fake(n) ||
+		Fake(&corev1.Node{
+			ObjectMeta: metav1.ObjectMeta{Name: "fake-1"},
+			Spec: corev1.NodeSpec{
+				ProviderID: "fake://fake-2",
+			},
+		}) {
 		t.Error("a node is fake by its provider id")
 	}
 	got, ok := FakeNode(n, Usage(1_500_000_000, 1<<20))

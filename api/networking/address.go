@@ -32,7 +32,9 @@ func IPAddress() *kind.Kind {
 			l.Fixed("parentRef", equality.Semantic.DeepEqual(a.Spec.ParentRef, old.Spec.ParentRef))
 			return append(validateAddress(a), l.Errors()...)
 		},
-		Columns: []metav1.TableColumnDefinition{kind.NameColumn, {Name: "ParentRef", Type: "string", Description: "The object that has the address."}},
+		Columns: []metav1.TableColumnDefinition{
+			kind.NameColumn, {Name: "ParentRef", Type: "string", Description: "The object that has the address."},
+		},
 		Row: func(a *networkingv1.IPAddress) []any {
 			parent := "<none>"
 			if p := a.Spec.ParentRef; p != nil {
@@ -90,7 +92,11 @@ func ServiceCIDR() *kind.Kind {
 		Validate:       validateRange,
 		ValidateUpdate: validateRangeUpdate,
 		Columns: []metav1.TableColumnDefinition{
-			kind.NameColumn, {Name: "CIDRs", Type: "string", Description: "The ranges that addresses of services come from."}, kind.AgeColumn,
+			kind.NameColumn, {
+				Name:        "CIDRs",
+				Type:        "string",
+				Description: "The ranges that addresses of services come from.",
+			}, kind.AgeColumn,
 		},
 		Row: func(c *networkingv1.ServiceCIDR) []any {
 			return []any{c.Name, strings.Join(c.Spec.CIDRs, ","), kind.Age(c.CreationTimestamp)}
@@ -109,7 +115,8 @@ func validateRange(c *networkingv1.ServiceCIDR) field.ErrorList {
 }
 
 func validateRangeSpec(c *networkingv1.ServiceCIDR) field.ErrorList {
-	l, cidrs := check.At(field.NewPath("spec")), c.Spec.CIDRs
+	l := check.At(field.NewPath("spec"))
+	cidrs := c.Spec.CIDRs
 	const most = 2
 	switch {
 	case len(cidrs) == 0:
@@ -121,7 +128,8 @@ func validateRangeSpec(c *networkingv1.ServiceCIDR) field.ErrorList {
 	}
 	check.Each(l, "cidrs", cidrs, func(_ int, cidr *string) { l.CIDR("", *cidr) })
 	if len(cidrs) == most && sameFamily(cidrs[0], cidrs[1]) {
-		l.Invalid("cidrs", cidrs, "may specify no more than one IP for each IP family, i.e 192.168.0.0/24 and 2001:db8::/64")
+		l.Invalid("cidrs", cidrs, "may specify no more than one IP for each IP family, i.e 192.168.0.0/24 and "+
+			"2001:db8::/64")
 	}
 	return l.Errors()
 }
@@ -139,7 +147,9 @@ func sameFamily(a, b string) bool {
 func validateRangeUpdate(c, old *networkingv1.ServiceCIDR) field.ErrorList {
 	const fixed = "field is immutable"
 	errs := meta.Finalizers(c)
-	path, now, was := field.NewPath("spec", "cidrs"), c.Spec.CIDRs, old.Spec.CIDRs
+	path := field.NewPath("spec", "cidrs")
+	now := c.Spec.CIDRs
+	was := old.Spec.CIDRs
 	if grows := len(was) == 1 && len(now) == 2; len(now) != len(was) && !grows {
 		return append(errs, field.Invalid(path, now, fixed))
 	}

@@ -30,25 +30,38 @@ const classNote = "kubernetes.io/ingress.class"
 
 func names(k, resource, singular string, namespaced bool, short ...string) kind.Names {
 	gv := networkingv1.SchemeGroupVersion
-	return kind.Names{Group: gv.Group, Version: gv.Version, Kind: k, Resource: resource, Singular: singular, ShortNames: short, Namespaced: namespaced}
+	return kind.Names{
+		Group:      gv.Group,
+		Version:    gv.Version,
+		Kind:       k,
+		Resource:   resource,
+		Singular:   singular,
+		ShortNames: short,
+		Namespaced: namespaced,
+	}
 }
 
 // Ingress describes networking.k8s.io/v1 Ingress.
 func Ingress() *kind.Kind {
 	return kind.Spec[*networkingv1.Ingress]{
-		Names:         names("Ingress", "ingresses", "ingress", true, "ing"),
-		New:           func() *networkingv1.Ingress { return &networkingv1.Ingress{} },
-		NewList:       func() runtime.Object { return &networkingv1.IngressList{} },
-		PrepareCreate: func(i *networkingv1.Ingress) { i.Generation, i.Status = 1, networkingv1.IngressStatus{} },
+		Names:   names("Ingress", "ingresses", "ingress", true, "ing"),
+		New:     func() *networkingv1.Ingress { return &networkingv1.Ingress{} },
+		NewList: func() runtime.Object { return &networkingv1.IngressList{} },
+		PrepareCreate: func(i *networkingv1.Ingress) {
+			i.Generation = 1
+			i.Status = networkingv1.IngressStatus{}
+		},
 		PrepareUpdate: func(i, old *networkingv1.Ingress) {
-			i.Status, i.Generation = old.Status, old.Generation
+			i.Status = old.Status
+			i.Generation = old.Generation
 			if !equality.Semantic.DeepEqual(i.Spec, old.Spec) {
 				i.Generation++
 			}
 		},
 		Validate: func(i *networkingv1.Ingress) field.ErrorList {
 			errs := append(meta.Finalizers(i), validateIngress(&i.Spec)...)
-			if note, ok := i.Annotations[classNote]; ok && i.Spec.IngressClassName != nil && note != *i.Spec.IngressClassName {
+			if note, ok := i.Annotations[classNote]; ok && i.Spec.IngressClassName != nil &&
+				note != *i.Spec.IngressClassName {
 				errs = append(errs, field.Invalid(field.NewPath("annotations").Child(classNote), note,
 					"must match `ingressClassName` when both are specified"))
 			}
@@ -57,28 +70,45 @@ func Ingress() *kind.Kind {
 		ValidateUpdate: func(i, _ *networkingv1.Ingress) field.ErrorList { return validateIngress(&i.Spec) },
 		Warnings: func(i, old *networkingv1.Ingress) []string {
 			if _, ok := i.Annotations[classNote]; ok && old == nil {
-				return []string{fmt.Sprintf("annotation %q is deprecated, please use 'spec.ingressClassName' instead", classNote)}
+				return []string{
+					fmt.Sprintf("annotation %q is deprecated, please use 'spec.ingressClassName' instead", classNote),
+				}
 			}
 			return nil
 		},
 		Columns: []metav1.TableColumnDefinition{
 			kind.NameColumn,
-			{Name: "Class", Type: "string", Description: "The name of the IngressClass resource that should be used for additional configuration"},
-			{Name: "Hosts", Type: "string", Description: "Hosts that incoming requests are matched against before the ingress rule"},
-			{Name: "Address", Type: "string", Description: "Address is a list containing ingress points for the load-balancer"},
+			{
+				Name:        "Class",
+				Type:        "string",
+				Description: "The name of the IngressClass resource that should be used for additional configuration",
+			},
+			{
+				Name:        "Hosts",
+				Type:        "string",
+				Description: "Hosts that incoming requests are matched against before the ingress rule",
+			},
+			{
+				Name:        "Address",
+				Type:        "string",
+				Description: "Address is a list containing ingress points for the load-balancer",
+			},
 			{Name: "Ports", Type: "string", Description: "Ports of TLS configurations that open"},
 			kind.AgeColumn,
 		},
 		Row: ingressRow,
 		Status: &kind.Sub[*networkingv1.Ingress]{
-			PrepareUpdate:  func(i, old *networkingv1.Ingress) { i.Spec = old.Spec },
-			ValidateUpdate: func(i, _ *networkingv1.Ingress) field.ErrorList { return validateIngressStatus(&i.Status) },
+			PrepareUpdate: func(i, old *networkingv1.Ingress) { i.Spec = old.Spec },
+			ValidateUpdate: func(i, _ *networkingv1.Ingress) field.ErrorList {
+				return validateIngressStatus(&i.Status)
+			},
 		},
 	}.Erase()
 }
 
 func ingressRow(i *networkingv1.Ingress) []any {
-	class, ports := "<none>", "80"
+	class := "<none>"
+	ports := "80"
 	if c := i.Spec.IngressClassName; c != nil {
 		class = *c
 	}
@@ -94,7 +124,8 @@ func ingressRow(i *networkingv1.Ingress) []any {
 		}
 	}
 	return []any{
-		i.Name, class, hosts(i.Spec.Rules), strings.Join(slices.Sorted(maps.Keys(addresses)), ","), ports, kind.Age(i.CreationTimestamp),
+		i.Name, class, hosts(i.Spec.Rules), strings.Join(slices.Sorted(maps.Keys(addresses)), ","), ports,
+		kind.Age(i.CreationTimestamp),
 	}
 }
 
@@ -199,7 +230,8 @@ func validatePath(l *check.List, p *networkingv1.HTTPIngressPath) {
 			absolute()
 		}
 	default:
-		check.NotSupported(l, "pathType", *p.PathType, networkingv1.PathTypeExact, networkingv1.PathTypeImplementationSpecific, networkingv1.PathTypePrefix)
+		check.NotSupported(l, "pathType", *p.PathType, networkingv1.PathTypeExact,
+			networkingv1.PathTypeImplementationSpecific, networkingv1.PathTypePrefix)
 	}
 }
 
@@ -208,7 +240,9 @@ func validateBackend(l *check.List, b *networkingv1.IngressBackend) {
 	case b.Resource != nil && b.Service != nil:
 		l.Invalid("", "", "cannot set both resource and service backends")
 	case b.Resource != nil:
-		l.Within("resource", func() { validateReference(l, b.Resource.APIGroup, b.Resource.Kind, b.Resource.Name, false) })
+		l.Within("resource", func() {
+			validateReference(l, b.Resource.APIGroup, b.Resource.Kind, b.Resource.Name, false)
+		})
 	case b.Service != nil:
 		validateServiceBackend(l, b.Service)
 	default:

@@ -39,7 +39,8 @@ func IngressClass() *kind.Kind {
 		},
 		Validate: validateClass,
 		ValidateUpdate: func(c, old *networkingv1.IngressClass) field.ErrorList {
-			return append(apivalidation.ValidateImmutableField(c.Spec.Controller, old.Spec.Controller, field.NewPath("spec", "controller")), validateClass(c)...)
+			return append(apivalidation.ValidateImmutableField(c.Spec.Controller, old.Spec.Controller,
+				field.NewPath("spec", "controller")), validateClass(c)...)
 		},
 		Columns: []metav1.TableColumnDefinition{
 			kind.NameColumn,
@@ -80,7 +81,8 @@ func validateParameters(l *check.List, p *networkingv1.IngressClassParametersRef
 		l.Required("scope", "")
 		return
 	}
-	cluster, namespaced := networkingv1.IngressClassParametersReferenceScopeCluster, networkingv1.IngressClassParametersReferenceScopeNamespace
+	cluster := networkingv1.IngressClassParametersReferenceScopeCluster
+	namespaced := networkingv1.IngressClassParametersReferenceScopeNamespace
 	check.Pointer(l, "scope", p.Scope, cluster, namespaced)
 	switch *p.Scope {
 	case namespaced:

@@ -38,7 +38,11 @@ func NetworkPolicy() *kind.Kind {
 		Validate:       validatePolicy,
 		ValidateUpdate: func(p, _ *policy) field.ErrorList { return validatePolicy(p) },
 		Columns: []metav1.TableColumnDefinition{
-			kind.NameColumn, {Name: "Pod-Selector", Type: "string", Description: "The pods to which this policy applies."}, kind.AgeColumn,
+			kind.NameColumn, {
+				Name:        "Pod-Selector",
+				Type:        "string",
+				Description: "The pods to which this policy applies.",
+			}, kind.AgeColumn,
 		},
 		Row: func(p *policy) []any {
 			return []any{p.Name, metav1.FormatLabelSelector(&p.Spec.PodSelector), kind.Age(p.CreationTimestamp)}
@@ -68,11 +72,16 @@ func defaultPolicy(p *policy) {
 }
 
 func validatePolicy(p *policy) field.ErrorList {
-	l, s := check.At(field.NewPath("spec")), &p.Spec
+	l := check.At(field.NewPath("spec"))
+	s := &p.Spec
 	l.Add(meta.Finalizers(p)...)
 	l.Selector("podSelector", &s.PodSelector)
-	check.Each(l, "ingress", s.Ingress, func(_ int, r *networkingv1.NetworkPolicyIngressRule) { validatePeers(l, r.Ports, "from", r.From) })
-	check.Each(l, "egress", s.Egress, func(_ int, r *networkingv1.NetworkPolicyEgressRule) { validatePeers(l, r.Ports, "to", r.To) })
+	check.Each(l, "ingress", s.Ingress, func(_ int, r *networkingv1.NetworkPolicyIngressRule) {
+		validatePeers(l, r.Ports, "from", r.From)
+	})
+	check.Each(l, "egress", s.Egress, func(_ int, r *networkingv1.NetworkPolicyEgressRule) {
+		validatePeers(l, r.Ports, "to", r.To)
+	})
 	const most = 2
 	if len(s.PolicyTypes) > most {
 		l.Invalid("policyTypes", &s.PolicyTypes, "may not specify more than two policyTypes")
@@ -84,7 +93,9 @@ func validatePolicy(p *policy) field.ErrorList {
 	return l.Errors()
 }
 
-func validatePeers(l *check.List, ports []networkingv1.NetworkPolicyPort, child string, peers []networkingv1.NetworkPolicyPeer) {
+func validatePeers(
+	l *check.List, ports []networkingv1.NetworkPolicyPort, child string, peers []networkingv1.NetworkPolicyPeer,
+) {
 	check.Each(l, "ports", ports, func(_ int, p *networkingv1.NetworkPolicyPort) { validatePort(l, p) })
 	check.Each(l, child, peers, func(_ int, p *networkingv1.NetworkPolicyPeer) {
 		selectors := p.PodSelector != nil || p.NamespaceSelector != nil

@@ -23,11 +23,18 @@ import (
 func RuntimeClass() *kind.Kind {
 	gv := nodev1.SchemeGroupVersion
 	return kind.Spec[*nodev1.RuntimeClass]{
-		Names:          kind.Names{Group: gv.Group, Version: gv.Version, Kind: "RuntimeClass", Resource: "runtimeclasses", Singular: "runtimeclass"},
-		New:            func() *nodev1.RuntimeClass { return &nodev1.RuntimeClass{} },
-		NewList:        func() runtime.Object { return &nodev1.RuntimeClassList{} },
-		Validate:       validate,
-		CreateOnUpdate: true, NoUnconditionalUpdate: true,
+		Names: kind.Names{
+			Group:    gv.Group,
+			Version:  gv.Version,
+			Kind:     "RuntimeClass",
+			Resource: "runtimeclasses",
+			Singular: "runtimeclass",
+		},
+		New:                   func() *nodev1.RuntimeClass { return &nodev1.RuntimeClass{} },
+		NewList:               func() runtime.Object { return &nodev1.RuntimeClassList{} },
+		Validate:              validate,
+		CreateOnUpdate:        true,
+		NoUnconditionalUpdate: true,
 		ValidateUpdate: func(c, old *nodev1.RuntimeClass) field.ErrorList {
 			l := check.At(nil)
 			if c.Handler == "" {
@@ -37,7 +44,9 @@ func RuntimeClass() *kind.Kind {
 			return l.Errors()
 		},
 		Columns: []metav1.TableColumnDefinition{
-			kind.NameColumn, {Name: "Handler", Type: "string", Description: "How the nodes' runtime calls it."}, kind.AgeColumn,
+			kind.NameColumn,
+			{Name: "Handler", Type: "string", Description: "How the nodes' runtime calls it."},
+			kind.AgeColumn,
 		},
 		Row: func(c *nodev1.RuntimeClass) []any { return []any{c.Name, c.Handler, kind.Age(c.CreationTimestamp)} },
 	}.Erase()

@@ -17,15 +17,16 @@ import (
 const (
 	// maxOperations bounds the length of a JSON patch.
 	maxOperations = 10000
-	// maxCopyBytes bounds what the copy operations of one patch add to an object, in bytes: the value that Kubernetes gives the library. A
-	// copy of a value into itself doubles it.
+	// maxCopyBytes bounds what the copy operations of one patch add to an object, in bytes: the value that Kubernetes
+	// gives the library. A copy of a value into itself doubles it.
 	maxCopyBytes = 3 << 20
-	// operationsPerCheck is how many operations run between two looks at the context. The object is encoded anew after each.
+	// operationsPerCheck is how many operations run between two looks at the context. The object is encoded anew after
+	// each.
 	operationsPerCheck = 500
 )
 
-// LimitCopies makes every JSON patch of this process obey maxCopyBytes, also those that Kubernetes' admission libraries apply. The server
-// calls it when it starts; JSON patches call it too.
+// LimitCopies makes every JSON patch of this process obey maxCopyBytes, also those that Kubernetes' admission libraries
+// apply. The server calls it when it starts; JSON patches call it too.
 var LimitCopies = sync.OnceFunc(func() { jsonpatch.AccumulatedCopySizeLimit = maxCopyBytes })
 
 // ApplyOperations applies a JSON patch to doc. It ends with ctx.
@@ -74,7 +75,8 @@ func applyJSON(ctx context.Context, doc, p []byte, check bool) (out []byte, stri
 		if ctx.Err() != nil {
 			return nil, nil, err
 		}
-		return nil, nil, apierrors.NewGenericServerResponse(http.StatusUnprocessableEntity, "", schema.GroupResource{}, "", err.Error(), 0, false)
+		return nil, nil, apierrors.NewGenericServerResponse(http.StatusUnprocessableEntity, "", schema.GroupResource{},
+			"", err.Error(), 0, false)
 	}
 	return out, strict, nil
 }

@@ -70,15 +70,18 @@ func TestCopiesAreBounded(t *testing.T) {
 
 func TestOperationsAreBounded(t *testing.T) {
 	ops := repeated(maxOperations+1, func(int) string { return `{"op":"add","path":"/metadata/labels/a","value":"b"}` })
-	refusedCheaply(t, JSON, "["+ops+"]", http.StatusRequestEntityTooLarge, "The allowed maximum operations in a JSON patch is 10000, got 10001")
+	refusedCheaply(t, JSON, "["+ops+"]", http.StatusRequestEntityTooLarge,
+		"The allowed maximum operations in a JSON patch is 10000, got 10001")
 }
 
 // TestStrategicMergeIsBounded: merging takes as long as the product of the lists' lengths.
 func TestStrategicMergeIsBounded(t *testing.T) {
 	env := repeated(50000, func(i int) string { return fmt.Sprintf(`{"name":"e%d"}`, i) })
-	refusedCheaply(t, Strategic, `{"spec":{"containers":[{"name":"c","env":[`+env+`]}]}}`, http.StatusRequestEntityTooLarge, "list items")
+	refusedCheaply(t, Strategic, `{"spec":{"containers":[{"name":"c","env":[`+env+`]}]}}`,
+		http.StatusRequestEntityTooLarge, "list items")
 	few := repeated(500, func(i int) string { return fmt.Sprintf(`{"name":"e%d"}`, i) })
-	got, _, err := Do(t.Context(), Strategic, pod.Pod(gates.On{}), old(), []byte(`{"spec":{"containers":[{"name":"c","env":[`+few+`]}]}}`), true)
+	got, _, err := Do(t.Context(), Strategic, pod.Pod(gates.On{}), old(),
+		[]byte(`{"spec":{"containers":[{"name":"c","env":[`+few+`]}]}}`), true)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,9 +103,11 @@ func (e *ending) Err() error {
 	return nil
 }
 
-// TestPatchEndsWithItsContext: the deadline of a request holds between the operations of a JSON patch, and before any merge.
+// TestPatchEndsWithItsContext: the deadline of a request holds between the operations of a JSON patch, and before any
+// merge.
 func TestPatchEndsWithItsContext(t *testing.T) {
-	k, was := pod.Pod(gates.On{}), old()
+	k := pod.Pod(gates.On{})
+	was := old()
 	was.Annotations = map[string]string{"a": "b"}
 	add := func(i int) string {
 		return fmt.Sprintf(`{"op":"add","path":"/metadata/annotations/k%d","value":"v"}`, i)
@@ -110,12 +115,14 @@ func TestPatchEndsWithItsContext(t *testing.T) {
 	const parts = 4
 	ops := "[" + repeated(parts*operationsPerCheck, add) + "]"
 	for left := range parts {
-		if _, _, err := Do(&ending{t.Context(), left}, JSON, k, was, []byte(ops), false); !errors.Is(err, context.DeadlineExceeded) {
+		if _, _, err := Do(&ending{t.Context(), left}, JSON, k, was, []byte(ops), false); !errors.Is(err,
+			context.DeadlineExceeded) {
 			t.Errorf("time ends before part %d: got %v", left, err)
 		}
 	}
 	for _, kind := range []Type{Merge, Strategic} {
-		if _, _, err := Do(&ending{t.Context(), 0}, kind, k, was, []byte(`{"metadata":{"labels":{"a":"c"}}}`), false); !errors.Is(err, context.DeadlineExceeded) {
+		if _, _, err := Do(&ending{t.Context(), 0}, kind, k, was, []byte(`{"metadata":{"labels":{"a":"c"}}}`),
+			false); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("%s: got %v", kind, err)
 		}
 	}

@@ -10,9 +10,10 @@ import (
 	"sync"
 )
 
-// The library merges JSON values, and to turn an object into them and back costs more than all else that a patch does. So a plain strategic
-// merge patch is merged into the Go object itself. Whatever is not plain is left to the library, with its errors: directives other than
-// $setElementOrder, unknown fields, values of another type, lists of scalars that are merged, repeated or missing merge keys.
+// The library merges JSON values, and to turn an object into them and back costs more than all else that a patch does.
+// So a plain strategic merge patch is merged into the Go object itself. Whatever is not plain is left to the library,
+// with its errors: directives other than $setElementOrder, unknown fields, values of another type, lists of scalars
+// that are merged, repeated or missing merge keys.
 
 // orderDirective is the prefix of the directive that says the order of a list's items.
 const orderDirective = "$setElementOrder/"
@@ -40,7 +41,10 @@ func layoutOf(t reflect.Type) *layout {
 	if l, ok := layouts.Load(t); ok {
 		return l.(*layout)
 	}
-	l := &layout{fields: map[string]*fieldLayout{}, custom: reflect.PointerTo(t).Implements(reflect.TypeFor[json.Unmarshaler]())}
+	l := &layout{
+		fields: map[string]*fieldLayout{},
+		custom: reflect.PointerTo(t).Implements(reflect.TypeFor[json.Unmarshaler]()),
+	}
 	for _, f := range reflect.VisibleFields(t) {
 		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
 		if name == "" || name == "-" || options == "inline" || !f.IsExported() {
@@ -204,7 +208,8 @@ func replaceList(to reflect.Value, list []any) bool {
 	return true
 }
 
-// mergeList merges the items of a list by their merge keys. order is the value of its $setElementOrder; nil: it has none.
+// mergeList merges the items of a list by their merge keys. order is the value of its $setElementOrder; nil: it has
+// none.
 func mergeList(to reflect.Value, f *fieldLayout, list []any, order any) bool {
 	if f.key == nil || to.Len() > maxPlainItems {
 		return false
@@ -245,7 +250,8 @@ func mergeList(to reflect.Value, f *fieldLayout, list []any, order any) bool {
 	return true
 }
 
-// keysOf returns the merge keys of the items of a patch; false: there is no item or too many, one has no key, or two have the same.
+// keysOf returns the merge keys of the items of a patch; false: there is no item or too many, one has no key, or two
+// have the same.
 func keysOf(list []any, f *fieldLayout) ([]any, bool) {
 	if len(list) == 0 || len(list) > maxPlainItems {
 		return nil, false
@@ -276,10 +282,12 @@ func isSubsequence(part, of []any) bool {
 	return len(part) == 0
 }
 
-// places returns the order of the items of a merged list, as the library orders them: those with wanted keys in the order of these, each
-// after the other items that were before it in the list; a new item has none before it. The first had of the items are not new.
+// places returns the order of the items of a merged list, as the library orders them: those with wanted keys in the
+// order of these, each after the other items that were before it in the list; a new item has none before it. The first
+// had of the items are not new.
 func places(keys, wanted []any, had int) []int {
-	named, rest := make([]int, 0, len(keys)), make([]int, 0, len(keys))
+	named := make([]int, 0, len(keys))
+	rest := make([]int, 0, len(keys))
 	for _, key := range wanted {
 		if at := slices.Index(keys, key); at >= 0 {
 			named = append(named, at)
@@ -293,7 +301,8 @@ func places(keys, wanted []any, had int) []int {
 	out := make([]int, 0, len(keys))
 	for _, at := range named {
 		for len(rest) > 0 && at < had && rest[0] < at {
-			out, rest = append(out, rest[0]), rest[1:]
+			out = append(out, rest[0])
+			rest = rest[1:]
 		}
 		out = append(out, at)
 	}

@@ -24,20 +24,45 @@ import (
 	"keelson/api/kind"
 )
 
-// busyPod has lists of every sort: with merge keys that are strings, numbers, repeated or empty, of scalars, and without merge keys.
+// busyPod has lists of every sort: with merge keys that are strings, numbers, repeated or empty, of scalars, and
+// without merge keys.
 func busyPod() *corev1.Pod {
 	at := metav1.NewTime(time.Unix(1_700_000_000, 0))
 	return &corev1.Pod{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
 		ObjectMeta: metav1.ObjectMeta{
-			Name: "p", Namespace: "n", UID: "u", CreationTimestamp: at, Labels: map[string]string{"a": "b"}, Finalizers: []string{"x/a", "x/b"},
-			OwnerReferences: []metav1.OwnerReference{{UID: "1", Name: "o", Kind: "K", APIVersion: "v1"}, {UID: "2", Name: "q", Kind: "K", APIVersion: "v1"}},
+			Name:              "p",
+			Namespace:         "n",
+			UID:               "u",
+			CreationTimestamp: at,
+			Labels:            map[string]string{"a": "b"},
+			Finalizers:        []string{"x/a", "x/b"},
+			OwnerReferences: []metav1.OwnerReference{{
+				UID:        "1",
+				Name:       "o",
+				Kind:       "K",
+				APIVersion: "v1",
+			}, {
+				UID:        "2",
+				Name:       "q",
+				Kind:       "K",
+				APIVersion: "v1",
+			}},
 		},
 		Spec: corev1.PodSpec{
-			NodeName: "m", NodeSelector: map[string]string{"disk": "fast"},
-			Volumes: []corev1.Volume{{Name: "a", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}, {Name: "b"}},
+			NodeName:     "m",
+			NodeSelector: map[string]string{"disk": "fast"},
+			Volumes: []corev1.Volume{
+				{Name: "a", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},
+				{Name: "b"},
+			},
 			Containers: []corev1.Container{
-				{Name: "a", Image: "i", Ports: []corev1.ContainerPort{{ContainerPort: 1}, {ContainerPort: 1, Protocol: "UDP"}}, Env: []corev1.EnvVar{{Name: "A", Value: "1"}}},
+				{
+					Name:  "a",
+					Image: "i",
+					Ports: []corev1.ContainerPort{{ContainerPort: 1}, {ContainerPort: 1, Protocol: "UDP"}},
+					Env:   []corev1.EnvVar{{Name: "A", Value: "1"}},
+				},
 				{Name: "b", Image: "j", Env: []corev1.EnvVar{{Name: "A"}, {Name: "B", Value: "2"}}},
 			},
 			Tolerations:     []corev1.Toleration{{Key: "k"}},
@@ -45,24 +70,50 @@ func busyPod() *corev1.Pod {
 			SecurityContext: &corev1.PodSecurityContext{RunAsUser: new(int64(5))},
 		},
 		Status: corev1.PodStatus{
-			Phase: corev1.PodRunning, PodIP: "10.0.0.1", PodIPs: []corev1.PodIP{{IP: "10.0.0.1"}, {IP: "::1"}}, StartTime: &at,
+			Phase:     corev1.PodRunning,
+			PodIP:     "10.0.0.1",
+			PodIPs:    []corev1.PodIP{{IP: "10.0.0.1"}, {IP: "::1"}},
+			StartTime: &at,
 			Conditions: []corev1.PodCondition{
-				{Type: "Ready", Status: "True", LastTransitionTime: at}, {Type: "PodScheduled", Status: "True", LastTransitionTime: at}, {Type: "Initialized", Status: "True"},
+				{
+					Type:               "Ready",
+					Status:             "True",
+					LastTransitionTime: at,
+				}, {Type: "PodScheduled", Status: "True", LastTransitionTime: at}, {
+					Type:   "Initialized",
+					Status: "True",
+				},
 			},
-			ContainerStatuses: []corev1.ContainerStatus{{Name: "a", Ready: true}, {Name: "b", State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: at}}}},
+			ContainerStatuses: []corev1.ContainerStatus{
+				{Name: "a", Ready: true},
+				{Name: "b", State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: at}}},
+			},
 		},
 	}
 }
 
-// busyNode has a map of quantities, lists of structs that are not merged, and a list whose merge key is not its first field.
+// busyNode has a map of quantities, lists of structs that are not merged, and a list whose merge key is not its first
+// field.
 func busyNode() *corev1.Node {
 	return &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: "p", Annotations: map[string]string{"a": "b"}},
-		Spec:       corev1.NodeSpec{PodCIDR: "10.0.0.0/24", PodCIDRs: []string{"10.0.0.0/24"}, Taints: []corev1.Taint{{Key: "a", Effect: "NoSchedule"}}},
+		Spec: corev1.NodeSpec{
+			PodCIDR:  "10.0.0.0/24",
+			PodCIDRs: []string{"10.0.0.0/24"},
+			Taints: []corev1.Taint{
+				{Key: "a", Effect: "NoSchedule"},
+			},
+		},
 		Status: corev1.NodeStatus{
-			Capacity:        corev1.ResourceList{"cpu": resource.MustParse("2"), "memory": resource.MustParse("1Gi")},
-			Addresses:       []corev1.NodeAddress{{Type: "Hostname", Address: "p"}, {Type: "InternalIP", Address: "10.0.0.1"}},
-			Conditions:      []corev1.NodeCondition{{Type: "Ready", Status: "True"}, {Type: "DiskPressure", Status: "False"}},
+			Capacity: corev1.ResourceList{"cpu": resource.MustParse("2"), "memory": resource.MustParse("1Gi")},
+			Addresses: []corev1.NodeAddress{
+				{Type: "Hostname", Address: "p"},
+				{Type: "InternalIP", Address: "10.0.0.1"},
+			},
+			Conditions: []corev1.NodeCondition{
+				{Type: "Ready", Status: "True"},
+				{Type: "DiskPressure", Status: "False"},
+			},
 			Images:          []corev1.ContainerImage{{Names: []string{"a", "b"}, SizeBytes: 5}},
 			DaemonEndpoints: corev1.NodeDaemonEndpoints{KubeletEndpoint: corev1.DaemonEndpoint{Port: 10250}},
 		},
@@ -146,10 +197,12 @@ func agree(t *testing.T, node bool, p []byte) (merged, plain bool) {
 	return true, plain
 }
 
-// TestPlainMergeAgrees: a patch that is merged into the Go object makes what the library makes of the whole object, for random patches.
+// TestPlainMergeAgrees: a patch that is merged into the Go object makes what the library makes of the whole object, for
+// random patches.
 func TestPlainMergeAgrees(t *testing.T) {
-	r := rand.New(rand.NewPCG(rand.Uint64(), 0)) //nolint:gosec // a test's choices; a failure names its patch
-	merged, plain := 0, 0
+	r := rand.New(rand.NewPCG(rand.Uint64(), 0)) // a test's choices; a failure names its patch
+	merged := 0
+	plain := 0
 	for i := range 2000 {
 		node := i%4 == 0
 		patch := randomPatch(r)
@@ -179,13 +232,25 @@ func TestPlainPatches(t *testing.T) {
 		node  bool
 		patch string
 	}{
-		{false, `{"metadata":{"uid":"u"},"status":{"conditions":[{"type":"DisruptionTarget","status":"True","reason":"PreemptionByScheduler","message":"m"}]}}`},
-		{false, `{"metadata":{"uid":"u"},"status":{"$setElementOrder/conditions":[{"type":"Ready"},{"type":"PodScheduled"},{"type":"Initialized"}],"conditions":[{"lastTransitionTime":"2026-01-01T00:00:00Z","status":"True","type":"Ready"}],"containerStatuses":[{"name":"a","ready":true,"restartCount":0,"state":{"running":{"startedAt":"2026-01-01T00:00:00Z"}}}],"hostIP":"10.0.0.1","phase":"Running","podIP":"10.0.0.1","podIPs":[{"ip":"10.0.0.1"}],"startTime":"2026-01-01T00:00:00Z"}}`},
+		{
+			false,
+			`{"metadata":{"uid":"u"},"status":{"conditions":[{"type":"DisruptionTarget","status":"True","reason":"PreemptionByScheduler","message":"m"}]}}`,
+		},
+		{
+			false,
+			`{"metadata":{"uid":"u"},"status":{"$setElementOrder/conditions":[{"type":"Ready"},{"type":"PodScheduled"},{"type":"Initialized"}],"conditions":[{"lastTransitionTime":"2026-01-01T00:00:00Z","status":"True","type":"Ready"}],"containerStatuses":[{"name":"a","ready":true,"restartCount":0,"state":{"running":{"startedAt":"2026-01-01T00:00:00Z"}}}],"hostIP":"10.0.0.1","phase":"Running","podIP":"10.0.0.1","podIPs":[{"ip":"10.0.0.1"}],"startTime":"2026-01-01T00:00:00Z"}}`,
+		},
 		{false, `{"status":{"nominatedNodeName":null}}`},
 		{false, `{"metadata":{"annotations":{"a":"b"},"labels":{"a":null}}}`},
-		{true, `{"status":{"$setElementOrder/conditions":[{"type":"Ready"},{"type":"DiskPressure"}],"conditions":[{"lastHeartbeatTime":"2026-01-01T00:00:00Z","type":"Ready"},{"lastHeartbeatTime":"2026-01-01T00:00:00Z","type":"DiskPressure"}]}}`},
+		{
+			true,
+			`{"status":{"$setElementOrder/conditions":[{"type":"Ready"},{"type":"DiskPressure"}],"conditions":[{"lastHeartbeatTime":"2026-01-01T00:00:00Z","type":"Ready"},{"lastHeartbeatTime":"2026-01-01T00:00:00Z","type":"DiskPressure"}]}}`,
+		},
 		{true, `{"status":{"allocatable":{"cpu":"1500m"},"images":[{"names":["x"],"sizeBytes":7}]}}`},
-		{true, `{"spec":{"taints":[{"key":"k","effect":"NoExecute","timeAdded":"2026-01-01T00:00:00Z"}],"unschedulable":true}}`},
+		{
+			true,
+			`{"spec":{"taints":[{"key":"k","effect":"NoExecute","timeAdded":"2026-01-01T00:00:00Z"}],"unschedulable":true}}`,
+		},
 	} {
 		if _, plain := agree(t, c.node, []byte(c.patch)); !plain {
 			t.Errorf("%s is not plain", c.patch)
@@ -196,9 +261,12 @@ func TestPlainPatches(t *testing.T) {
 func FuzzPlainMerge(f *testing.F) {
 	f.Add(false, []byte(`{"status":{"conditions":[{"type":"Ready","status":"False"},{"type":"New","status":"True"}]}}`))
 	f.Add(false, []byte(`{"status":{"$setElementOrder/conditions":[{"type":"New"}],"conditions":[{"type":"New"}]}}`))
-	f.Add(false, []byte(`{"metadata":{"ownerReferences":[{"$patch":"delete","uid":"1"}],"$deleteFromPrimitiveList/finalizers":["x/a"]}}`))
+	f.Add(false,
+		[]byte(
+			`{"metadata":{"ownerReferences":[{"$patch":"delete","uid":"1"}],"$deleteFromPrimitiveList/finalizers":["x/a"]}}`))
 	f.Add(false, []byte(`{"spec":{"volumes":[{"$retainKeys":["name"],"name":"a"}],"hostAliases":[{"ip":"10.0.0.1"}]}}`))
-	f.Add(true, []byte(`{"status":{"capacity":{"cpu":"3","memory":null},"addresses":[{"type":"InternalIP","address":"::1"}]}}`))
+	f.Add(true,
+		[]byte(`{"status":{"capacity":{"cpu":"3","memory":null},"addresses":[{"type":"InternalIP","address":"::1"}]}}`))
 	f.Fuzz(func(t *testing.T, node bool, p []byte) {
 		var fields map[string]any
 		if json.Unmarshal(p, &fields) != nil || fields == nil {
@@ -215,16 +283,23 @@ func randomNodePatch(r *rand.Rand) map[string]any {
 	one := func(of ...any) any { return of[r.IntN(len(of))] }
 	conditions := []any{}
 	for _, of := range r.Perm(3)[:1+r.IntN(3)] {
-		conditions = append(conditions, map[string]any{"type": []any{"Ready", "DiskPressure", "New"}[of], "status": one("True", "False", nil)})
+		conditions = append(conditions, map[string]any{
+			"type":   []any{"Ready", "DiskPressure", "New"}[of],
+			"status": one("True", "False", nil),
+		})
 	}
 	order := []any{}
 	for _, of := range r.Perm(4)[:r.IntN(5)] {
 		order = append(order, map[string]any{"type": []any{"Ready", "DiskPressure", "New", "Other"}[of]})
 	}
 	status := map[string]any{
-		"conditions": conditions, "capacity": one(map[string]any{"cpu": one("1", 3, "x", nil), "pods": "110"}, nil, map[string]any{}),
-		"addresses": []any{map[string]any{"type": one("Hostname", "InternalIP", "ExternalIP"), "address": one("q", 5, nil)}},
-		"images":    one([]any{}, nil, []any{map[string]any{"names": []any{"c"}, "sizeBytes": one(7, nil, "x")}}), "daemonEndpoints": map[string]any{"kubeletEndpoint": map[string]any{"Port": one(1, nil)}},
+		"conditions": conditions,
+		"capacity":   one(map[string]any{"cpu": one("1", 3, "x", nil), "pods": "110"}, nil, map[string]any{}),
+		"addresses": []any{
+			map[string]any{"type": one("Hostname", "InternalIP", "ExternalIP"), "address": one("q", 5, nil)},
+		},
+		"images":          one([]any{}, nil, []any{map[string]any{"names": []any{"c"}, "sizeBytes": one(7, nil, "x")}}),
+		"daemonEndpoints": map[string]any{"kubeletEndpoint": map[string]any{"Port": one(1, nil)}},
 	}
 	if r.IntN(2) == 0 {
 		status["$setElementOrder/conditions"] = order
@@ -234,7 +309,13 @@ func randomNodePatch(r *rand.Rand) map[string]any {
 			delete(status, name)
 		}
 	}
-	return map[string]any{"status": status, "spec": map[string]any{"unschedulable": one(true, false, nil, "x"), "taints": one([]any{map[string]any{"key": "b"}}, nil)}}
+	return map[string]any{
+		"status": status,
+		"spec": map[string]any{
+			"unschedulable": one(true, false, nil, "x"),
+			"taints":        one([]any{map[string]any{"key": "b"}}, nil),
+		},
+	}
 }
 
 // randomPatch is a patch of some fields of busyPod, with a directive here and there.
@@ -274,26 +355,35 @@ func randomPatch(r *rand.Rand) map[string]any {
 	}
 	return map[string]any{
 		"metadata": some(map[string]any{
-			"labels": some(map[string]any{"a": one("x", nil), "c": "d"}), "finalizers": []any{fmt.Sprint("x/", one("a", "c"))},
+			"labels":          some(map[string]any{"a": one("x", nil), "c": "d"}),
+			"finalizers":      []any{fmt.Sprint("x/", one("a", "c"))},
 			"ownerReferences": list("uid", []any{"1", "2", "3"}, "name", "n", "m"),
 		}),
 		"spec": some(map[string]any{
-			"containers": list("name", names, "ports", []any{map[string]any{"containerPort": 1, "name": "x"}}, []any{map[string]any{"containerPort": 7}}),
-			"volumes":    list("name", names, "emptyDir", map[string]any{"medium": "Memory"}, nil), "nodeName": one("z", nil),
-			"hostAliases": list("ip", []any{"10.0.0.1", "10.0.0.2"}, "hostnames", []any{"k"}), "tolerations": list("key", names, "value", "v"),
+			"containers": list("name", names, "ports", []any{map[string]any{"containerPort": 1, "name": "x"}},
+				[]any{map[string]any{"containerPort": 7}}),
+			"volumes":         list("name", names, "emptyDir", map[string]any{"medium": "Memory"}, nil),
+			"nodeName":        one("z", nil),
+			"hostAliases":     list("ip", []any{"10.0.0.1", "10.0.0.2"}, "hostnames", []any{"k"}),
+			"tolerations":     list("key", names, "value", "v"),
 			"securityContext": some(map[string]any{"runAsGroup": 7, "runAsUser": one(nil, 3)}),
 		}),
 		"status": some(map[string]any{
-			"conditions": list("type", []any{"Ready", "PodScheduled", "Initialized", "New"}, "status", "False", "Unknown", nil),
-			"phase":      one("Failed", nil), "containerStatuses": []any{map[string]any{"name": "b", "ready": true}}, "podIPs": list("ip", []any{"::1", "::2"}, "ip", "::3"),
+			"conditions": list("type", []any{"Ready", "PodScheduled", "Initialized", "New"}, "status", "False",
+				"Unknown", nil),
+			"phase":             one("Failed", nil),
+			"containerStatuses": []any{map[string]any{"name": "b", "ready": true}},
+			"podIPs":            list("ip", []any{"::1", "::2"}, "ip", "::3"),
 		}),
 	}
 }
 
 // BenchmarkCondition is the patch that kubelets and schedulers send most: one condition of a pod's status.
 func BenchmarkCondition(b *testing.B) {
-	k, was := pod.Pod(gates.On{}), busyPod()
-	p := []byte(`{"metadata":{"uid":"u"},"status":{"conditions":[{"type":"DisruptionTarget","status":"True","reason":"PreemptionByScheduler","message":"m"}]}}`)
+	k := pod.Pod(gates.On{})
+	was := busyPod()
+	p := []byte(
+		`{"metadata":{"uid":"u"},"status":{"conditions":[{"type":"DisruptionTarget","status":"True","reason":"PreemptionByScheduler","message":"m"}]}}`)
 	b.ReportAllocs()
 	for b.Loop() {
 		if _, _, err := Do(b.Context(), Strategic, k, was, p, true); err != nil {

@@ -38,16 +38,19 @@ const (
 	Apply     Type = "application/apply-patch+yaml"
 )
 
-// Types are the media types in the order messages list them; Untyped those for kinds without a Go type, which have no merge keys.
+// Types are the media types in the order messages list them; Untyped those for kinds without a Go type, which have no
+// merge keys.
 var (
 	Types   = []string{string(JSON), string(Merge), string(Strategic), string(Apply)}
 	Untyped = []string{string(JSON), string(Merge), string(Apply)}
 )
 
-// Do applies p to old and returns a new object, unless ctx ends before. Unknown and duplicate fields come back as strict (when check is
-// set, else nil); every error is a Status: 400 for what is no patch, 413 for one that is too long, 422 for one that does not fit the
-// object.
-func Do(ctx context.Context, t Type, k *kind.Kind, old kind.Object, p []byte, check bool) (out kind.Object, strict *Strict, err error) {
+// Do applies p to old and returns a new object, unless ctx ends before. Unknown and duplicate fields come back as
+// strict (when check is set, else nil); every error is a Status: 400 for what is no patch, 413 for one that is too
+// long, 422 for one that does not fit the object.
+func Do(
+	ctx context.Context, t Type, k *kind.Kind, old kind.Object, p []byte, check bool,
+) (out kind.Object, strict *Strict, err error) {
 	switch t {
 	case JSON, Merge:
 		return byJSON(ctx, t, k, old, p, check)
@@ -57,7 +60,9 @@ func Do(ctx context.Context, t Type, k *kind.Kind, old kind.Object, p []byte, ch
 	return nil, nil, apierrors.NewBadRequest(fmt.Sprintf("unknown patch type %q", t))
 }
 
-func byJSON(ctx context.Context, t Type, k *kind.Kind, old kind.Object, p []byte, check bool) (kind.Object, *Strict, error) {
+func byJSON(
+	ctx context.Context, t Type, k *kind.Kind, old kind.Object, p []byte, check bool,
+) (kind.Object, *Strict, error) {
 	doc, err := json.Marshal(kind.Named(old, k.GVK()))
 	if err != nil {
 		return nil, nil, apierrors.NewInternalError(fmt.Errorf("encode the object to patch: %w", err))
@@ -204,7 +209,9 @@ func plainMerge(k *kind.Kind, old kind.Object, fields map[string]any) (kind.Obje
 }
 
 // libraryMerge merges any strategic merge patch, as JSON values.
-func libraryMerge(k *kind.Kind, old kind.Object, fields map[string]any, strict []error, check bool) (kind.Object, *Strict, error) {
+func libraryMerge(
+	k *kind.Kind, old kind.Object, fields map[string]any, strict []error, check bool,
+) (kind.Object, *Strict, error) {
 	doc, err := runtime.DefaultUnstructuredConverter.ToUnstructured(kind.Named(old, k.GVK()))
 	if err != nil {
 		return nil, nil, apierrors.NewInternalError(fmt.Errorf("take apart the object to patch: %w", err))
@@ -236,7 +243,8 @@ func libraryMerge(k *kind.Kind, old kind.Object, fields map[string]any, strict [
 // unmergeable tells a patch that is not one from one that does not fit the object.
 func unmergeable(err error) error {
 	for _, bad := range []error{
-		mergepatch.ErrBadJSONDoc, mergepatch.ErrBadPatchFormatForPrimitiveList, mergepatch.ErrBadPatchFormatForRetainKeys,
+		mergepatch.ErrBadJSONDoc, mergepatch.ErrBadPatchFormatForPrimitiveList,
+		mergepatch.ErrBadPatchFormatForRetainKeys,
 		mergepatch.ErrBadPatchFormatForSetElementOrderList, mergepatch.ErrUnsupportedStrategicMergePatchFormat,
 	} {
 		if errors.Is(err, bad) {
@@ -244,14 +252,17 @@ func unmergeable(err error) error {
 		}
 	}
 	if errors.Is(err, mergepatch.ErrNoListOfLists) || errors.Is(err, mergepatch.ErrPatchContentNotMatchRetainKeys) {
-		return apierrors.NewGenericServerResponse(http.StatusUnprocessableEntity, "", schema.GroupResource{}, "", err.Error(), 0, false)
+		return apierrors.NewGenericServerResponse(http.StatusUnprocessableEntity, "", schema.GroupResource{}, "",
+			err.Error(), 0, false)
 	}
 	return err // a 500 with just that, as Kubernetes has it: a list without its merge keys, a directive nobody knows
 }
 
 // misfit is the answer to a patch whose result is not an object of the kind.
 func misfit(p string, err error) error {
-	return apierrors.NewInvalid(schema.GroupKind{}, "", field.ErrorList{field.Invalid(field.NewPath("patch"), p, err.Error())})
+	return apierrors.NewInvalid(schema.GroupKind{}, "", field.ErrorList{
+		field.Invalid(field.NewPath("patch"), p, err.Error()),
+	})
 }
 
 func named(k *kind.Kind, obj kind.Object) kind.Object {

@@ -18,7 +18,9 @@ import (
 func old() *corev1.Pod {
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "n", Labels: map[string]string{"a": "b"}},
-		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i", Env: []corev1.EnvVar{{Name: "A", Value: "1"}}}}},
+		Spec: corev1.PodSpec{
+			Containers: []corev1.Container{{Name: "c", Image: "i", Env: []corev1.EnvVar{{Name: "A", Value: "1"}}}},
+		},
 	}
 }
 
@@ -31,10 +33,33 @@ func TestDo(t *testing.T) {
 		env    []corev1.EnvVar
 		labels map[string]string
 	}{
-		{"strategic: lists by their key", Strategic, `{"spec":{"containers":[{"name":"c","env":[{"name":"B","value":"2"}]}]}}`, []corev1.EnvVar{{Name: "B", Value: "2"}, {Name: "A", Value: "1"}}, map[string]string{"a": "b"}},
-		{"strategic: an item goes", Strategic, `{"spec":{"containers":[{"name":"c","env":[{"name":"A","$patch":"delete"}]}]}}`, []corev1.EnvVar{}, map[string]string{"a": "b"}},
-		{"merge: lists as a whole", Merge, `{"metadata":{"labels":{"a":null,"x":"y"}},"spec":{"containers":[{"name":"c","env":[{"name":"B"}]}]}}`, []corev1.EnvVar{{Name: "B"}}, map[string]string{"x": "y"}},
-		{"json", JSON, `[{"op":"replace","path":"/metadata/labels/a","value":"z"},{"op":"remove","path":"/spec/containers/0/env"}]`, nil, map[string]string{"a": "z"}},
+		{
+			"strategic: lists by their key", Strategic,
+			`{"spec":{"containers":[{"name":"c","env":[{"name":"B","value":"2"}]}]}}`,
+			[]corev1.EnvVar{
+				{Name: "B", Value: "2"},
+				{Name: "A", Value: "1"},
+			},
+			map[string]string{"a": "b"},
+		},
+		{
+			"strategic: an item goes", Strategic,
+			`{"spec":{"containers":[{"name":"c","env":[{"name":"A","$patch":"delete"}]}]}}`,
+			[]corev1.EnvVar{},
+			map[string]string{"a": "b"},
+		},
+		{
+			"merge: lists as a whole", Merge,
+			`{"metadata":{"labels":{"a":null,"x":"y"}},"spec":{"containers":[{"name":"c","env":[{"name":"B"}]}]}}`,
+			[]corev1.EnvVar{{Name: "B"}},
+			map[string]string{"x": "y"},
+		},
+		{
+			"json", JSON,
+			`[{"op":"replace","path":"/metadata/labels/a","value":"z"},{"op":"remove","path":"/spec/containers/0/env"}]`,
+			nil,
+			map[string]string{"a": "z"},
+		},
 	} {
 		before := old()
 		got, strict, err := Do(t.Context(), c.kind, k, before, []byte(c.patch), true)
@@ -74,7 +99,10 @@ func TestStrategicLeavesTheRest(t *testing.T) {
 		`{"spec":null}`:                     func(p *corev1.Pod) { p.Spec = corev1.PodSpec{} },
 		`{}`:                                func(*corev1.Pod) {},
 		`{"kind":"Pod","apiVersion":"v1"}`:  func(*corev1.Pod) {},
-		`{"$retainKeys":["metadata"],"metadata":{"name":"web"}}`: func(p *corev1.Pod) { p.Spec, p.Status = corev1.PodSpec{}, corev1.PodStatus{} },
+		`{"$retainKeys":["metadata"],"metadata":{"name":"web"}}`: func(p *corev1.Pod) {
+			p.Spec = corev1.PodSpec{}
+			p.Status = corev1.PodStatus{}
+		},
 		`{"$patch":"replace","metadata":{"name":"other"}}`: func(p *corev1.Pod) {
 			*p = corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "other"}}
 		},
@@ -138,12 +166,13 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// FuzzDo: a patch makes an object of the same kind, or a Status between 400 and 499, or a strategic one does not merge; the old object
-// stays as it is.
+// FuzzDo: a patch makes an object of the same kind, or a Status between 400 and 499, or a strategic one does not merge;
+// the old object stays as it is.
 func FuzzDo(f *testing.F) {
 	f.Add(uint8(0), []byte(`[{"op":"add","path":"/metadata/labels/x","value":"y"}]`))
 	f.Add(uint8(1), []byte(`{"metadata":{"labels":null}}`))
-	f.Add(uint8(2), []byte(`{"spec":{"containers":[{"name":"c","$patch":"delete"}],"$setElementOrder/containers":[{"name":"c"}]}}`))
+	f.Add(uint8(2),
+		[]byte(`{"spec":{"containers":[{"name":"c","$patch":"delete"}],"$setElementOrder/containers":[{"name":"c"}]}}`))
 	f.Add(uint8(2), []byte(`{"metadata":{"$retainKeys":["name"]}}`))
 	k := pod.Pod(gates.On{})
 	f.Fuzz(func(t *testing.T, which uint8, p []byte) {
@@ -162,11 +191,13 @@ func FuzzDo(f *testing.F) {
 	})
 }
 
-// TestDirectiveLeavesTheRest: a directive says where elements go, and nothing of the fields beside the list. A node's kubelet sends such patches.
+// TestDirectiveLeavesTheRest: a directive says where elements go, and nothing of the fields beside the list. A node's
+// kubelet sends such patches.
 func TestDirectiveLeavesTheRest(t *testing.T) {
 	was := old()
 	was.Status = corev1.PodStatus{
-		Phase: corev1.PodRunning, PodIP: "10.0.0.1",
+		Phase:      corev1.PodRunning,
+		PodIP:      "10.0.0.1",
 		Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionFalse}},
 	}
 	p := `{"status":{"$setElementOrder/conditions":[{"type":"Ready"}],"conditions":[{"type":"Ready","status":"True"}]}}`

@@ -8,8 +8,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// maxComparisons bounds how many pairs of list items a strategic merge may compare. The library looks for every item of a patch in the
-// whole list, twice, at about 60 ns a pair.
+// maxComparisons bounds how many pairs of list items a strategic merge may compare. The library looks for every item of
+// a patch in the whole list, twice, at about 60 ns a pair.
 const maxComparisons = 20_000_000
 
 // lists counts the items of all lists in a JSON value and the longest list.
@@ -39,6 +39,7 @@ func checkComparisons(doc, patch map[string]any) error {
 		return nil
 	}
 	return apierrors.NewRequestEntityTooLargeError(fmt.Sprintf(
-		"the strategic merge patch has %d list items, and the longest list has %d: the product may be at most %d; use a JSON patch, a merge patch or apply",
+		"the strategic merge patch has %d list items, and the longest list has %d: the product may be at most %d; "+
+			"use a JSON patch, a merge patch or apply",
 		p.items, p.longest+d.longest, maxComparisons))
 }

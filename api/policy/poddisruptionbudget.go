@@ -25,14 +25,23 @@ func PodDisruptionBudget() *kind.Kind {
 	gv := policyv1.SchemeGroupVersion
 	return kind.Spec[*budget]{
 		Names: kind.Names{
-			Group: gv.Group, Version: gv.Version, Kind: "PodDisruptionBudget", Resource: "poddisruptionbudgets", Singular: "poddisruptionbudget",
-			ShortNames: []string{"pdb"}, Namespaced: true,
+			Group:      gv.Group,
+			Version:    gv.Version,
+			Kind:       "PodDisruptionBudget",
+			Resource:   "poddisruptionbudgets",
+			Singular:   "poddisruptionbudget",
+			ShortNames: []string{"pdb"},
+			Namespaced: true,
 		},
-		New:           func() *budget { return &budget{} },
-		NewList:       func() runtime.Object { return &policyv1.PodDisruptionBudgetList{} },
-		PrepareCreate: func(b *budget) { b.Generation, b.Status = 1, policyv1.PodDisruptionBudgetStatus{} },
+		New:     func() *budget { return &budget{} },
+		NewList: func() runtime.Object { return &policyv1.PodDisruptionBudgetList{} },
+		PrepareCreate: func(b *budget) {
+			b.Generation = 1
+			b.Status = policyv1.PodDisruptionBudgetStatus{}
+		},
 		PrepareUpdate: func(b, old *budget) {
-			b.Status, b.Generation = old.Status, old.Generation
+			b.Status = old.Status
+			b.Generation = old.Generation
 			if !equality.Semantic.DeepEqual(b.Spec, old.Spec) {
 				b.Generation++
 			}
@@ -45,13 +54,22 @@ func PodDisruptionBudget() *kind.Kind {
 		Columns: []metav1.TableColumnDefinition{
 			kind.NameColumn,
 			{Name: "Min Available", Type: "string", Description: "The minimum number of pods that must be available."},
-			{Name: "Max Unavailable", Type: "string", Description: "The maximum number of pods that may be unavailable."},
-			{Name: "Allowed Disruptions", Type: "integer", Description: "Calculated number of pods that may be disrupted at this time."},
+			{
+				Name:        "Max Unavailable",
+				Type:        "string",
+				Description: "The maximum number of pods that may be unavailable.",
+			},
+			{
+				Name:        "Allowed Disruptions",
+				Type:        "integer",
+				Description: "Calculated number of pods that may be disrupted at this time.",
+			},
 			kind.AgeColumn,
 		},
 		Row: func(b *budget) []any {
 			return []any{
-				b.Name, orNone(b.Spec.MinAvailable), orNone(b.Spec.MaxUnavailable), int64(b.Status.DisruptionsAllowed), kind.Age(b.CreationTimestamp),
+				b.Name, orNone(b.Spec.MinAvailable), orNone(b.Spec.MaxUnavailable), int64(b.Status.DisruptionsAllowed),
+				kind.Age(b.CreationTimestamp),
 			}
 		},
 		Status: &kind.Sub[*budget]{
@@ -69,13 +87,15 @@ func orNone(v *intstr.IntOrString) string {
 }
 
 func validateBudget(b *budget) field.ErrorList {
-	l, s := check.At(field.NewPath("spec")), &b.Spec
+	l := check.At(field.NewPath("spec"))
+	s := &b.Spec
 	if s.MinAvailable != nil && s.MaxUnavailable != nil {
 		l.Invalid("", *s, "minAvailable and maxUnavailable cannot be both set")
 	}
 	amount(l, "minAvailable", s.MinAvailable)
 	amount(l, "maxUnavailable", s.MaxUnavailable)
-	l.Add(metavalidation.ValidateLabelSelector(s.Selector, metavalidation.LabelSelectorValidationOptions{}, l.Path("selector"))...)
+	l.Add(metavalidation.ValidateLabelSelector(s.Selector, metavalidation.LabelSelectorValidationOptions{},
+		l.Path("selector"))...)
 	if p := s.UnhealthyPodEvictionPolicy; p != nil {
 		check.Pointer(l, "unhealthyPodEvictionPolicy", p, policyv1.AlwaysAllow, policyv1.IfHealthyBudget)
 	}
@@ -106,7 +126,10 @@ func validateBudgetStatus(s *policyv1.PodDisruptionBudgetStatus) field.ErrorList
 		name string
 		n    int32
 	}{
-		{"disruptionsAllowed", s.DisruptionsAllowed}, {"currentHealthy", s.CurrentHealthy}, {"desiredHealthy", s.DesiredHealthy}, {"expectedPods", s.ExpectedPods},
+		{"disruptionsAllowed", s.DisruptionsAllowed},
+		{"currentHealthy", s.CurrentHealthy},
+		{"desiredHealthy", s.DesiredHealthy},
+		{"expectedPods", s.ExpectedPods},
 	} {
 		l.NotNegative(f.name, int64(f.n))
 	}

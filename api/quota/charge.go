@@ -20,8 +20,8 @@ func (m *Meter) Applies(q *corev1.ResourceQuota, obj runtime.Object) (bool, erro
 	return m.In(Scopes(q), obj)
 }
 
-// Delta is what storing obj adds to q's usage, in q's own names; old is nil for a new object. It is empty where q does not limit obj
-// or nothing grows. The error says what obj lacks, or that q's usage is not known yet.
+// Delta is what storing obj adds to q's usage, in q's own names; old is nil for a new object. It is empty where q does
+// not limit obj or nothing grows. The error says what obj lacks, or that q's usage is not known yet.
 func (m *Meter) Delta(q *corev1.ResourceQuota, obj, old runtime.Object, now time.Time) (corev1.ResourceList, error) {
 	applies, err := m.Applies(q, obj)
 	if err != nil || !applies {

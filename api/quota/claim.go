@@ -11,7 +11,12 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-var claimMeter = &Meter{Tracks: claimTracks, Usage: claimUsage, InScope: claimInScope, OnUpdate: true}
+var claimMeter = &Meter{
+	Tracks:   claimTracks,
+	Usage:    claimUsage,
+	InScope:  claimInScope,
+	OnUpdate: true,
+}
 
 // ofClass comes between a storage class's name and what is limited in it.
 const ofClass = ".storageclass.storage.k8s.io/"
@@ -55,7 +60,8 @@ func claimUsage(obj runtime.Object, _ time.Time) corev1.ResourceList {
 	return out
 }
 
-// claimInScope knows one scope, the class of volume attributes: the one asked for, the one in force and the one on its way.
+// claimInScope knows one scope, the class of volume attributes: the one asked for, the one in force and the one on its
+// way.
 func claimInScope(sel corev1.ScopedResourceSelectorRequirement, obj runtime.Object) (bool, error) {
 	c, ok := obj.(*corev1.PersistentVolumeClaim)
 	if !ok {

@@ -15,7 +15,13 @@ import (
 	"keelson/api/resources"
 )
 
-var podMeter = &Meter{Tracks: podTracks, Usage: podUsage, InScope: podInScope, Missing: podMissing, OnUpdate: true}
+var podMeter = &Meter{
+	Tracks:   podTracks,
+	Usage:    podUsage,
+	InScope:  podInScope,
+	Missing:  podMissing,
+	OnUpdate: true,
+}
 
 const countPods corev1.ResourceName = "count/pods"
 
@@ -38,11 +44,13 @@ func podTracks(name corev1.ResourceName) bool {
 			return true
 		}
 	}
-	return strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix) || strings.HasPrefix(string(name), corev1.ResourceRequestsHugePagesPrefix) ||
+	return strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix) ||
+		strings.HasPrefix(string(name), corev1.ResourceRequestsHugePagesPrefix) ||
 		!resources.IsNative(name) && strings.HasPrefix(string(name), corev1.DefaultResourceRequestsPrefix)
 }
 
-// podUsage: count/pods holds every stored pod; all else holds pods that are neither finished nor past their time to end.
+// podUsage: count/pods holds every stored pod; all else holds pods that are neither finished nor past their time to
+// end.
 func podUsage(obj runtime.Object, now time.Time) corev1.ResourceList {
 	pod, ok := obj.(*corev1.Pod)
 	if !ok {
@@ -52,7 +60,8 @@ func podUsage(obj runtime.Object, now time.Time) corev1.ResourceList {
 		return corev1.ResourceList{countPods: one()}
 	}
 	out := amounts(resources.Requests(pod), resources.Limits(pod))
-	out[countPods], out[corev1.ResourcePods] = one(), one()
+	out[countPods] = one()
+	out[corev1.ResourcePods] = one()
 	return out
 }
 
@@ -67,7 +76,8 @@ func charged(pod *corev1.Pod, now time.Time) bool {
 	return pod.Status.Phase != corev1.PodFailed && pod.Status.Phase != corev1.PodSucceeded
 }
 
-// Expires is when a pod that is being deleted stops being charged although it may still be there; the zero time: never by itself.
+// Expires is when a pod that is being deleted stops being charged although it may still be there; the zero time: never
+// by itself.
 func Expires(pod *corev1.Pod) time.Time {
 	if pod.DeletionTimestamp == nil || pod.DeletionGracePeriodSeconds == nil {
 		return time.Time{}
@@ -80,7 +90,8 @@ func amounts(requests, limits corev1.ResourceList) corev1.ResourceList {
 	out := corev1.ResourceList{}
 	for _, c := range compute {
 		if v, ok := requests[c.name]; ok {
-			out[c.name], out[c.requests] = v.DeepCopy(), v.DeepCopy()
+			out[c.name] = v.DeepCopy()
+			out[c.requests] = v.DeepCopy()
 		}
 		if v, ok := limits[c.name]; ok {
 			out[c.limits] = v.DeepCopy()
@@ -98,7 +109,8 @@ func amounts(requests, limits corev1.ResourceList) corev1.ResourceList {
 	return out
 }
 
-// explicit are the resources that every container must name once a quota limits them. It is so by history, and stays so.
+// explicit are the resources that every container must name once a quota limits them. It is so by history, and stays
+// so.
 var explicit = []corev1.ResourceName{
 	corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceRequestsCPU, corev1.ResourceRequestsMemory,
 	corev1.ResourceLimitsCPU, corev1.ResourceLimitsMemory,
@@ -169,11 +181,15 @@ func crossesNamespaces(a *corev1.Affinity) bool {
 	crosses := func(t *corev1.PodAffinityTerm) bool { return len(t.Namespaces) > 0 || t.NamespaceSelector != nil }
 	some := func(required []corev1.PodAffinityTerm, preferred []corev1.WeightedPodAffinityTerm) bool {
 		return slices.ContainsFunc(required, func(t corev1.PodAffinityTerm) bool { return crosses(&t) }) ||
-			slices.ContainsFunc(preferred, func(t corev1.WeightedPodAffinityTerm) bool { return crosses(&t.PodAffinityTerm) })
+			slices.ContainsFunc(preferred, func(t corev1.WeightedPodAffinityTerm) bool {
+				return crosses(&t.PodAffinityTerm)
+			})
 	}
-	if p := a.PodAffinity; p != nil && some(p.RequiredDuringSchedulingIgnoredDuringExecution, p.PreferredDuringSchedulingIgnoredDuringExecution) {
+	if p := a.PodAffinity; p != nil && some(p.RequiredDuringSchedulingIgnoredDuringExecution,
+		p.PreferredDuringSchedulingIgnoredDuringExecution) {
 		return true
 	}
 	p := a.PodAntiAffinity
-	return p != nil && some(p.RequiredDuringSchedulingIgnoredDuringExecution, p.PreferredDuringSchedulingIgnoredDuringExecution)
+	return p != nil && some(p.RequiredDuringSchedulingIgnoredDuringExecution,
+		p.PreferredDuringSchedulingIgnoredDuringExecution)
 }

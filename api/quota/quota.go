@@ -28,7 +28,8 @@ type Meter struct {
 	Usage func(obj runtime.Object, now time.Time) corev1.ResourceList
 	// InScope tells whether an object falls under a scope; nil: no object has a scope.
 	InScope func(sel corev1.ScopedResourceSelectorRequirement, obj runtime.Object) (bool, error)
-	// Missing says what an object leaves out of the tracked names that it must give ("must specify cpu for: main"); nil: nothing is needed.
+	// Missing says what an object leaves out of the tracked names that it must give ("must specify cpu for: main");
+	// nil: nothing is needed.
 	Missing func(tracked []corev1.ResourceName, obj runtime.Object) error
 	// OnUpdate: updates can change what an object uses.
 	OnUpdate bool
@@ -39,7 +40,8 @@ func CountName(gr schema.GroupResource) corev1.ResourceName {
 	return corev1.ResourceName("count/" + gr.String())
 }
 
-// Counted is the resource that a name counts, if it counts one: "count/deployments.apps", or a classic name like "secrets".
+// Counted is the resource that a name counts, if it counts one: "count/deployments.apps", or a classic name like
+// "secrets".
 func Counted(name corev1.ResourceName) (schema.GroupResource, bool) {
 	if rest, ok := strings.CutPrefix(string(name), "count/"); ok && rest != "" {
 		return schema.ParseGroupResource(rest), true
@@ -110,7 +112,10 @@ func (m *Meter) Tracked(list corev1.ResourceList) []corev1.ResourceName {
 func Scopes(q *corev1.ResourceQuota) []corev1.ScopedResourceSelectorRequirement {
 	var out []corev1.ScopedResourceSelectorRequirement
 	for _, s := range q.Spec.Scopes {
-		out = append(out, corev1.ScopedResourceSelectorRequirement{ScopeName: s, Operator: corev1.ScopeSelectorOpExists})
+		out = append(out, corev1.ScopedResourceSelectorRequirement{
+			ScopeName: s,
+			Operator:  corev1.ScopeSelectorOpExists,
+		})
 	}
 	if q.Spec.ScopeSelector != nil {
 		out = append(out, q.Spec.ScopeSelector.MatchExpressions...)
@@ -132,7 +137,9 @@ func (m *Meter) In(scopes []corev1.ScopedResourceSelectorRequirement, obj runtim
 }
 
 // Matching are those of scopes that obj falls under.
-func (m *Meter) Matching(scopes []corev1.ScopedResourceSelectorRequirement, obj runtime.Object) ([]corev1.ScopedResourceSelectorRequirement, error) {
+func (m *Meter) Matching(
+	scopes []corev1.ScopedResourceSelectorRequirement, obj runtime.Object,
+) ([]corev1.ScopedResourceSelectorRequirement, error) {
 	var out []corev1.ScopedResourceSelectorRequirement
 	for _, s := range scopes {
 		ok, err := m.In([]corev1.ScopedResourceSelectorRequirement{s}, obj)
@@ -149,8 +156,10 @@ func (m *Meter) Matching(scopes []corev1.ScopedResourceSelectorRequirement, obj 
 // selects matches a value (absent where "") against a scope's requirement.
 func selects(sel corev1.ScopedResourceSelectorRequirement, value string) (bool, error) {
 	op := map[corev1.ScopeSelectorOperator]selection.Operator{
-		corev1.ScopeSelectorOpIn: selection.In, corev1.ScopeSelectorOpNotIn: selection.NotIn,
-		corev1.ScopeSelectorOpExists: selection.Exists, corev1.ScopeSelectorOpDoesNotExist: selection.DoesNotExist,
+		corev1.ScopeSelectorOpIn:           selection.In,
+		corev1.ScopeSelectorOpNotIn:        selection.NotIn,
+		corev1.ScopeSelectorOpExists:       selection.Exists,
+		corev1.ScopeSelectorOpDoesNotExist: selection.DoesNotExist,
 	}[sel.Operator]
 	req, err := labels.NewRequirement(string(sel.ScopeName), op, sel.Values)
 	if err != nil {

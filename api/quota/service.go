@@ -14,10 +14,12 @@ import (
 var serviceMeter = &Meter{
 	Tracks: func(n corev1.ResourceName) bool {
 		return slices.Contains([]corev1.ResourceName{
-			"count/services", corev1.ResourceServices, corev1.ResourceServicesNodePorts, corev1.ResourceServicesLoadBalancers,
+			"count/services", corev1.ResourceServices, corev1.ResourceServicesNodePorts,
+			corev1.ResourceServicesLoadBalancers,
 		}, n)
 	},
-	Usage: serviceUsage, OnUpdate: true,
+	Usage:    serviceUsage,
+	OnUpdate: true,
 }
 
 // serviceUsage goes by what the service asks for: its node ports may not be allocated yet.
@@ -26,12 +28,14 @@ func serviceUsage(obj runtime.Object, _ time.Time) corev1.ResourceList {
 	if !ok {
 		return nil
 	}
-	ports, balancers := 0, 0
+	ports := 0
+	balancers := 0
 	switch s.Spec.Type {
 	case corev1.ServiceTypeNodePort:
 		ports = len(s.Spec.Ports)
 	case corev1.ServiceTypeLoadBalancer:
-		ports, balancers = len(s.Spec.Ports), 1
+		ports = len(s.Spec.Ports)
+		balancers = 1
 		if own := s.Spec.AllocateLoadBalancerNodePorts; own != nil && !*own {
 			ports = 0
 			for i := range s.Spec.Ports {
@@ -43,7 +47,8 @@ func serviceUsage(obj runtime.Object, _ time.Time) corev1.ResourceList {
 	case corev1.ServiceTypeClusterIP, corev1.ServiceTypeExternalName:
 	}
 	return corev1.ResourceList{
-		"count/services": one(), corev1.ResourceServices: one(),
+		"count/services":                     one(),
+		corev1.ResourceServices:              one(),
 		corev1.ResourceServicesNodePorts:     *resource.NewQuantity(int64(ports), resource.DecimalSI),
 		corev1.ResourceServicesLoadBalancers: *resource.NewQuantity(int64(balancers), resource.DecimalSI),
 	}

@@ -20,7 +20,14 @@ import (
 
 func names(k, resource, singular string, namespaced bool) kind.Names {
 	gv := rbacv1.SchemeGroupVersion
-	return kind.Names{Group: gv.Group, Version: gv.Version, Kind: k, Resource: resource, Singular: singular, Namespaced: namespaced}
+	return kind.Names{
+		Group:      gv.Group,
+		Version:    gv.Version,
+		Kind:       k,
+		Resource:   resource,
+		Singular:   singular,
+		Namespaced: namespaced,
+	}
 }
 
 // validName: RBAC objects may be called anything that fits in a path.
@@ -31,7 +38,9 @@ func validName(name string, prefix bool) []string {
 	return content.IsPathSegmentName(name)
 }
 
-var createdColumns = []metav1.TableColumnDefinition{kind.NameColumn, {Name: "Created At", Type: "date", Description: "When the object was created."}}
+var createdColumns = []metav1.TableColumnDefinition{
+	kind.NameColumn, {Name: "Created At", Type: "date", Description: "When the object was created."},
+}
 
 func createdRow(o metav1.Object) []any {
 	return []any{o.GetName(), o.GetCreationTimestamp().UTC().Format("2006-01-02T15:04:05Z")}
@@ -62,10 +71,12 @@ func ClusterRole() *kind.Kind {
 		if a := r.AggregationRule; a != nil {
 			at := field.NewPath("aggregationRule", "clusterRoleSelectors")
 			if len(a.ClusterRoleSelectors) == 0 {
-				errs = append(errs, field.Required(at, "at least one clusterRoleSelector required if aggregationRule is non-nil"))
+				errs = append(errs,
+					field.Required(at, "at least one clusterRoleSelector required if aggregationRule is non-nil"))
 			}
 			for i := range a.ClusterRoleSelectors {
-				errs = append(errs, metav1validation.ValidateLabelSelector(&a.ClusterRoleSelectors[i], metav1validation.LabelSelectorValidationOptions{}, at.Index(i))...)
+				errs = append(errs, metav1validation.ValidateLabelSelector(&a.ClusterRoleSelectors[i],
+					metav1validation.LabelSelectorValidationOptions{}, at.Index(i))...)
 				if _, err := metav1.LabelSelectorAsSelector(&a.ClusterRoleSelectors[i]); err != nil {
 					errs = append(errs, field.Invalid(at.Index(i), nil, "invalid label selector."))
 				}
@@ -89,24 +100,29 @@ func ClusterRole() *kind.Kind {
 func validateRules(rules []rbacv1.PolicyRule, namespaced bool) field.ErrorList {
 	var errs field.ErrorList
 	for i := range rules {
-		r, at := &rules[i], field.NewPath("rules").Index(i)
+		r := &rules[i]
+		at := field.NewPath("rules").Index(i)
 		if len(r.Verbs) == 0 {
 			errs = append(errs, field.Required(at.Child("verbs"), "").MarkBeta())
 		}
 		if len(r.NonResourceURLs) > 0 {
 			if namespaced {
-				errs = append(errs, field.Invalid(at.Child("nonResourceURLs"), r.NonResourceURLs, "namespaced rules cannot apply to non-resource URLs"))
+				errs = append(errs, field.Invalid(at.Child("nonResourceURLs"), r.NonResourceURLs,
+					"namespaced rules cannot apply to non-resource URLs"))
 			}
 			if len(r.APIGroups) > 0 || len(r.Resources) > 0 || len(r.ResourceNames) > 0 {
-				errs = append(errs, field.Invalid(at.Child("nonResourceURLs"), r.NonResourceURLs, "rules cannot apply to both regular resources and non-resource URLs"))
+				errs = append(errs, field.Invalid(at.Child("nonResourceURLs"), r.NonResourceURLs,
+					"rules cannot apply to both regular resources and non-resource URLs"))
 			}
 			continue
 		}
 		if len(r.APIGroups) == 0 {
-			errs = append(errs, field.Required(at.Child("apiGroups"), "resource rules must supply at least one api group"))
+			errs = append(errs,
+				field.Required(at.Child("apiGroups"), "resource rules must supply at least one api group"))
 		}
 		if len(r.Resources) == 0 {
-			errs = append(errs, field.Required(at.Child("resources"), "resource rules must supply at least one resource"))
+			errs = append(errs,
+				field.Required(at.Child("resources"), "resource rules must supply at least one resource"))
 		}
 	}
 	return errs
@@ -116,9 +132,24 @@ var bindingColumns = []metav1.TableColumnDefinition{
 	kind.NameColumn,
 	{Name: "Role", Type: "string", Description: "The role that is granted."},
 	kind.AgeColumn,
-	{Name: "Users", Type: "string", Priority: 1, Description: "Users in the binding."},
-	{Name: "Groups", Type: "string", Priority: 1, Description: "Groups in the binding."},
-	{Name: "ServiceAccounts", Type: "string", Priority: 1, Description: "Service accounts in the binding."},
+	{
+		Name:        "Users",
+		Type:        "string",
+		Priority:    1,
+		Description: "Users in the binding.",
+	},
+	{
+		Name:        "Groups",
+		Type:        "string",
+		Priority:    1,
+		Description: "Groups in the binding.",
+	},
+	{
+		Name:        "ServiceAccounts",
+		Type:        "string",
+		Priority:    1,
+		Description: "Service accounts in the binding.",
+	},
 }
 
 func bindingRow(o metav1.Object, ref rbacv1.RoleRef, subjects []rbacv1.Subject) []any {
@@ -249,7 +280,8 @@ func validateSubject(s *rbacv1.Subject, namespaced bool, at *field.Path) field.E
 			errs = append(errs, field.NotSupported(at.Child("apiGroup"), s.APIGroup, []string{rbacv1.GroupName}))
 		}
 	default:
-		errs = append(errs, field.NotSupported(at.Child("kind"), s.Kind, []string{rbacv1.ServiceAccountKind, rbacv1.UserKind, rbacv1.GroupKind}))
+		errs = append(errs, field.NotSupported(at.Child("kind"), s.Kind,
+			[]string{rbacv1.ServiceAccountKind, rbacv1.UserKind, rbacv1.GroupKind}))
 	}
 	return errs
 }

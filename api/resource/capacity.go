@@ -15,7 +15,8 @@ import (
 	"keelson/api/internal/check"
 )
 
-// validateCapacities checks what a device can give: only one that many share (shared) has policies of how much (KEP-5075).
+// validateCapacities checks what a device can give: only one that many share (shared) has policies of how much
+// (KEP-5075).
 func validateCapacities(l *check.List, capacities map[resourcev1.QualifiedName]resourcev1.DeviceCapacity, shared bool) {
 	for _, name := range slices.Sorted(maps.Keys(capacities)) {
 		qualified(l, "", string(name))
@@ -38,7 +39,8 @@ func validatePolicy(l *check.List, capacity resource.Quantity, p *resourcev1.Cap
 	listed := len(p.ValidValues) > 0
 	switch {
 	case listed && p.ValidRange != nil:
-		l.Forbidden("", `exactly one policy can be specified, cannot specify "validValues" and "validRange" at the same time`)
+		l.Forbidden("",
+			`exactly one policy can be specified, cannot specify "validValues" and "validRange" at the same time`)
 	case listed && p.Default == nil:
 		l.Required("default", "required when validValues is defined")
 	case listed:
@@ -108,7 +110,8 @@ func validateRange(l *check.List, capacity, standard resource.Quantity, r *resou
 			l.Invalid("default", standard.String(), "default is more than max: "+r.Max.String())
 		}
 	}
-	bounds := slices.DeleteFunc([]bound{{"default", &standard}, {"min", r.Min}, {"max", r.Max}, {"step", r.Step}}, func(b bound) bool { return b.value == nil })
+	bounds := slices.DeleteFunc([]bound{{"default", &standard}, {"min", r.Min}, {"max", r.Max}, {"step", r.Step}},
+		func(b bound) bool { return b.value == nil })
 	milli := slices.ContainsFunc(bounds, func(b bound) bool { return fractional(b.value) })
 	if milli && !inMilli(l, bounds) || r.Step == nil {
 		return
@@ -120,7 +123,8 @@ func validateRange(l *check.List, capacity, standard resource.Quantity, r *resou
 	first := r.Min.DeepCopy()
 	first.Add(*r.Step)
 	if first.Cmp(capacity) > 0 {
-		l.Invalid("step", r.Step.String(), fmt.Sprintf("one step %s is larger than capacity value: %s", first.String(), capacity.String()))
+		l.Invalid("step", r.Step.String(), fmt.Sprintf("one step %s is larger than capacity value: %s", first.String(),
+			capacity.String()))
 	}
 	if !milli && !inInt64(l, bounds) {
 		return
@@ -168,11 +172,16 @@ func inInt64(l *check.List, bounds []bound) bool {
 
 // onStep wants a value that is some steps above the range's beginning.
 func onStep(l *check.List, v resource.Quantity, r *resourcev1.CapacityRequestPolicyRange, milli bool) {
-	at, from, step := v.Value(), r.Min.Value(), r.Step.Value()
+	at := v.Value()
+	from := r.Min.Value()
+	step := r.Step.Value()
 	if milli {
-		at, from, step = v.MilliValue(), r.Min.MilliValue(), r.Step.MilliValue()
+		at = v.MilliValue()
+		from = r.Min.MilliValue()
+		step = r.Step.MilliValue()
 	}
 	if (at-from)%step != 0 {
-		l.Invalid("step", v.String(), fmt.Sprintf("value is not a multiple of a given step (%s) from (%s)", r.Step.String(), r.Min.String()))
+		l.Invalid("step", v.String(), fmt.Sprintf("value is not a multiple of a given step (%s) from (%s)",
+			r.Step.String(), r.Min.String()))
 	}
 }

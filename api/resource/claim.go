@@ -27,7 +27,14 @@ import (
 
 func names(k, resource, singular string, namespaced bool) kind.Names {
 	gv := resourcev1.SchemeGroupVersion
-	return kind.Names{Group: gv.Group, Version: gv.Version, Kind: k, Resource: resource, Singular: singular, Namespaced: namespaced}
+	return kind.Names{
+		Group:      gv.Group,
+		Version:    gv.Version,
+		Kind:       k,
+		Resource:   resource,
+		Singular:   singular,
+		Namespaced: namespaced,
+	}
 }
 
 type claim = resourcev1.ResourceClaim
@@ -56,7 +63,11 @@ func ResourceClaim() *kind.Kind {
 		},
 		Columns: []metav1.TableColumnDefinition{
 			kind.NameColumn,
-			{Name: "State", Type: "string", Description: "A summary of the current state (allocated, pending, reserved, etc.)."},
+			{
+				Name:        "State",
+				Type:        "string",
+				Description: "A summary of the current state (allocated, pending, reserved, etc.).",
+			},
 			kind.AgeColumn,
 		},
 		Row: func(c *claim) []any { return []any{c.Name, claimState(c), kind.Age(c.CreationTimestamp)} },
@@ -94,7 +105,9 @@ func dropFreed(s, old *resourcev1.ResourceClaimStatus) {
 		}
 	}
 	kept := slices.Clone(s.Devices)
-	if kept = slices.DeleteFunc(kept, func(d resourcev1.AllocatedDeviceStatus) bool { return freed[device{d.Driver, d.Pool, d.Device}] }); len(kept) == 0 {
+	if kept = slices.DeleteFunc(kept, func(d resourcev1.AllocatedDeviceStatus) bool {
+		return freed[device{d.Driver, d.Pool, d.Device}]
+	}); len(kept) == 0 {
 		kept = nil
 	}
 	s.Devices = kept
@@ -182,17 +195,21 @@ func validateClaim(l *check.List, s *resourcev1.ResourceClaimSpec) {
 	l.In("devices")
 	defer l.Out()
 	var seen check.Set
-	known, d := knownRequests(s), &s.Devices
+	known := knownRequests(s)
+	d := &s.Devices
 	limited(l, "requests", d.Requests, resourcev1.DeviceRequestsMaxSize, func(_ int, r *resourcev1.DeviceRequest) {
 		if !seen.Add(r.Name) {
 			l.Declared(field.Duplicate(l.Path(""), *r))
 		}
 		validateRequest(l, r)
 	})
-	limited(l, "constraints", d.Constraints, resourcev1.DeviceConstraintsMaxSize, func(_ int, c *resourcev1.DeviceConstraint) {
+	limited(l, "constraints", d.Constraints, resourcev1.DeviceConstraintsMaxSize, func(
+		_ int, c *resourcev1.DeviceConstraint,
+	) {
 		requestNames(l, c.Requests, known)
 		if c.MatchAttribute == nil && c.DistinctAttribute == nil { // what Kubernetes says of it is of another mistake
-			l.Required("", `exactly one of "matchAttribute" or "distinctAttribute" is required, but multiple fields are set`)
+			l.Required("",
+				`exactly one of "matchAttribute" or "distinctAttribute" is required, but multiple fields are set`)
 		}
 		if a := c.MatchAttribute; a != nil {
 			check.Format(l, "matchAttribute", *a, validate.ResourceFullyQualifiedName)
@@ -230,11 +247,19 @@ func templateMeta(l *check.List, m *metav1.ObjectMeta) {
 		child string
 		set   bool
 	}{
-		{"name", m.Name != ""}, {"generateName", m.GenerateName != ""}, {"namespace", m.Namespace != ""}, {"selfLink", m.SelfLink != ""}, //nolint:staticcheck // deprecated, and still refused
-		{"uID", m.UID != ""}, {"resourceVersion", m.ResourceVersion != ""}, {"generation", m.Generation != 0},
-		{"creationTimestamp", !m.CreationTimestamp.IsZero()}, {"deletionTimestamp", m.DeletionTimestamp != nil},
-		{"deletionGracePeriodSeconds", m.DeletionGracePeriodSeconds != nil}, {"ownerReferences", m.OwnerReferences != nil},
-		{"finalizers", m.Finalizers != nil}, {"managedFields", m.ManagedFields != nil},
+		{"name", m.Name != ""},
+		{"generateName", m.GenerateName != ""},
+		{"namespace", m.Namespace != ""},
+		{"selfLink", m.SelfLink != ""}, //nolint:staticcheck // deprecated, and still refused
+		{"uID", m.UID != ""},
+		{"resourceVersion", m.ResourceVersion != ""},
+		{"generation", m.Generation != 0},
+		{"creationTimestamp", !m.CreationTimestamp.IsZero()},
+		{"deletionTimestamp", m.DeletionTimestamp != nil},
+		{"deletionGracePeriodSeconds", m.DeletionGracePeriodSeconds != nil},
+		{"ownerReferences", m.OwnerReferences != nil},
+		{"finalizers", m.Finalizers != nil},
+		{"managedFields", m.ManagedFields != nil},
 	} {
 		if f.set {
 			l.Forbidden(f.child, "cannot be set")
@@ -297,7 +322,9 @@ func validateRequest(l *check.List, r *resourcev1.DeviceRequest) {
 		})
 	default:
 		var seen check.Set
-		limited(l, "firstAvailable", r.FirstAvailable, resourcev1.FirstAvailableDeviceRequestMaxSize, func(_ int, s *resourcev1.DeviceSubRequest) {
+		limited(l, "firstAvailable", r.FirstAvailable, resourcev1.FirstAvailableDeviceRequestMaxSize, func(
+			_ int, s *resourcev1.DeviceSubRequest,
+		) {
 			l.Label("name", s.Name)
 			if !seen.Add(s.Name) {
 				l.Declared(field.Duplicate(l.Path(""), *s))
@@ -309,7 +336,8 @@ func validateRequest(l *check.List, r *resourcev1.DeviceRequest) {
 
 // validateChoice checks what requests and their alternatives have in common.
 func validateChoice(
-	l *check.List, class string, selectors []resourcev1.DeviceSelector, mode resourcev1.DeviceAllocationMode, count int64,
+	l *check.List, class string, selectors []resourcev1.DeviceSelector, mode resourcev1.DeviceAllocationMode,
+	count int64,
 	tolerations []resourcev1.DeviceToleration,
 ) {
 	if class == "" {
@@ -328,7 +356,9 @@ func validateChoice(
 			l.Invalid("count", count, "must be greater than zero")
 		}
 	default:
-		modes := []resourcev1.DeviceAllocationMode{resourcev1.DeviceAllocationModeAll, resourcev1.DeviceAllocationModeExactCount}
+		modes := []resourcev1.DeviceAllocationMode{
+			resourcev1.DeviceAllocationModeAll, resourcev1.DeviceAllocationModeExactCount,
+		}
 		l.Declared(field.NotSupported(l.Path("allocationMode"), mode, modes))
 	}
 	check.Each(l, "tolerations", tolerations, func(_ int, t *resourcev1.DeviceToleration) { validateToleration(l, t) })
@@ -338,7 +368,9 @@ func validateToleration(l *check.List, t *resourcev1.DeviceToleration) {
 	if t.Key != "" {
 		check.Format(l, "key", t.Key, validate.LabelKey)
 	}
-	operators := []resourcev1.DeviceTolerationOperator{resourcev1.DeviceTolerationOpEqual, resourcev1.DeviceTolerationOpExists}
+	operators := []resourcev1.DeviceTolerationOperator{
+		resourcev1.DeviceTolerationOpEqual, resourcev1.DeviceTolerationOpExists,
+	}
 	switch t.Operator {
 	case resourcev1.DeviceTolerationOpExists:
 		if t.Value != "" {
@@ -382,7 +414,9 @@ func validateSelectors(l *check.List, selectors []resourcev1.DeviceSelector, sto
 // compile checks that an expression about a device is one, and that it cannot cost too much.
 func compile(l *check.List, expression string) {
 	env := environment.NewExpressions
-	r := cel.GetCompiler(cel.Features{EnableConsumableCapacity: true}).CompileCELExpression(expression, cel.Options{EnvType: &env})
+	r := cel.GetCompiler(cel.Features{EnableConsumableCapacity: true}).CompileCELExpression(expression, cel.Options{
+		EnvType: &env,
+	})
 	switch {
 	case r.Error != nil && r.Error.Type == apiservercel.ErrorTypeInternal:
 		l.Add(field.InternalError(l.Path("expression"), r.Error))

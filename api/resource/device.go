@@ -19,13 +19,15 @@ import (
 	"keelson/api/kind"
 )
 
-// validateDevice checks a device; what it had as old, if there was one, may stay. perDevice devices say themselves where they are.
+// validateDevice checks a device; what it had as old, if there was one, may stay. perDevice devices say themselves
+// where they are.
 func validateDevice(l *check.List, d, old *resourcev1.Device, perDevice bool) {
 	if old == nil {
 		old = &resourcev1.Device{}
 	}
 	l.Label("name", d.Name)
-	const most, values = resourcev1.ResourceSliceMaxAttributesAndCapacitiesPerDevice, resourcev1.ResourceSliceMaxAttributeValuesPerDevice
+	const most, values = resourcev1.ResourceSliceMaxAttributesAndCapacitiesPerDevice,
+		resourcev1.ResourceSliceMaxAttributeValuesPerDevice
 	if n := len(d.Attributes) + len(d.Capacity); n > most {
 		l.Invalid("", n, fmt.Sprintf("the total number of attributes and capacities must not exceed %d", most))
 	}
@@ -44,7 +46,8 @@ func validateDevice(l *check.List, d, old *resourcev1.Device, perDevice bool) {
 	if !equality.Semantic.DeepEqual(d.Capacity, old.Capacity) {
 		l.Within("capacity", func() { validateCapacities(l, d.Capacity, kind.Value(d.AllowMultipleAllocations)) })
 	}
-	if !equality.Semantic.DeepEqual(d.Taints, old.Taints) && !tooMany(l, "taints", len(d.Taints), resourcev1.DeviceTaintsMaxLength) {
+	if !equality.Semantic.DeepEqual(d.Taints, old.Taints) && !tooMany(l, "taints", len(d.Taints),
+		resourcev1.DeviceTaintsMaxLength) {
 		check.Each(l, "taints", d.Taints, func(_ int, t *resourcev1.DeviceTaint) { validateTaint(l, t, "") })
 	}
 	var sets check.Set
@@ -53,7 +56,8 @@ func validateDevice(l *check.List, d, old *resourcev1.Device, perDevice bool) {
 			if !sets.Add(c.CounterSet) {
 				l.Declared(field.Duplicate(l.Path(""), *c))
 			}
-			counters(l, "counterSet", c.CounterSet, c.Counters, resourcev1.ResourceSliceMaxCountersPerDeviceCounterConsumption)
+			counters(l, "counterSet", c.CounterSet, c.Counters,
+				resourcev1.ResourceSliceMaxCountersPerDeviceCounterConsumption)
 		})
 	validateOwnPlace(l, d, perDevice)
 	validateBinding(l, d.BindingConditions, d.BindingFailureConditions)
@@ -63,12 +67,14 @@ func validateDevice(l *check.List, d, old *resourcev1.Device, perDevice bool) {
 func validateOwnPlace(l *check.List, d *resourcev1.Device, perDevice bool) {
 	if !perDevice {
 		if d.NodeName != nil || d.NodeSelector != nil || d.AllNodes != nil {
-			l.Invalid("", nil, "`nodeName`, `nodeSelector` and `allNodes` can only be set if `perDeviceNodeSelection` is set to true in the ResourceSlice spec")
+			l.Invalid("", nil, "`nodeName`, `nodeSelector` and `allNodes` can only be set if "+
+				"`perDeviceNodeSelection` is set to true in the ResourceSlice spec")
 		}
 		return
 	}
 	ways := append(placed(l, d.NodeName, "must not be empty", d.NodeSelector), trueOnly(l, "allNodes", d.AllNodes)...)
-	const one = "exactly one of `nodeName`, `nodeSelector`, or `allNodes` is required when `perDeviceNodeSelection` is set to true in the ResourceSlice spec"
+	const one = "exactly one of `nodeName`, `nodeSelector`, or `allNodes` is required when `perDeviceNodeSelection` " +
+		"is set to true in the ResourceSlice spec"
 	switch len(ways) {
 	case 0:
 		l.Required("", one)
@@ -82,7 +88,8 @@ func validateOwnPlace(l *check.List, d *resourcev1.Device, perDevice bool) {
 func validateBinding(l *check.List, wait, fail []string) {
 	check.Each(l, "bindingConditions", limit(l, "bindingConditions", wait, resourcev1.BindingConditionsMaxSize),
 		func(_ int, c *string) { l.Qualified("", *c) })
-	check.Each(l, "bindingFailureConditions", limit(l, "bindingFailureConditions", fail, resourcev1.BindingFailureConditionsMaxSize),
+	check.Each(l, "bindingFailureConditions",
+		limit(l, "bindingFailureConditions", fail, resourcev1.BindingFailureConditionsMaxSize),
 		func(_ int, c *string) { l.Qualified("", *c) })
 	var waits, fails check.Set
 	check.Each(l, "bindingConditions", wait, func(_ int, c *string) {
@@ -178,7 +185,10 @@ func validateAttribute(l *check.List, a *resourcev1.DeviceAttribute) {
 		name string
 		set  bool
 	}{
-		{"int", a.IntValue != nil}, {"bool", a.BoolValue != nil}, {"string", a.StringValue != nil}, {"version", a.VersionValue != nil},
+		{"int", a.IntValue != nil},
+		{"bool", a.BoolValue != nil},
+		{"string", a.StringValue != nil},
+		{"version", a.VersionValue != nil},
 	} {
 		if f.set {
 			set = append(set, f.name)
@@ -186,7 +196,8 @@ func validateAttribute(l *check.List, a *resourcev1.DeviceAttribute) {
 	}
 	switch {
 	case len(set) > 1:
-		l.Declared(field.Invalid(l.Path(""), fmt.Sprintf("{%s}", strings.Join(set, ", ")), "must specify exactly one of: "+all))
+		l.Declared(field.Invalid(l.Path(""), fmt.Sprintf("{%s}", strings.Join(set, ", ")),
+			"must specify exactly one of: "+all))
 	case len(set) == 0 && !hasList(a):
 		l.Declared(field.Invalid(l.Path(""), "", "must specify one of: "+all))
 	}

@@ -8,14 +8,16 @@ import (
 	resourcev1 "k8s.io/api/resource/v1"
 )
 
-// Fields of gates that are off by default in v1.37 are dropped, unless the object had a field of the same gate before. old is nil on
-// create.
+// Fields of gates that are off by default in v1.37 are dropped, unless the object had a field of the same gate before.
+// old is nil on create.
 
 // dropFromRequests: DRADerivedAttributes.
 func dropFromRequests(requests, old []resourcev1.DeviceRequest) {
 	used := slices.ContainsFunc(old, func(r resourcev1.DeviceRequest) bool {
 		return r.Exactly != nil && r.Exactly.DerivedAttributes != nil ||
-			slices.ContainsFunc(r.FirstAvailable, func(s resourcev1.DeviceSubRequest) bool { return s.DerivedAttributes != nil })
+			slices.ContainsFunc(r.FirstAvailable, func(s resourcev1.DeviceSubRequest) bool {
+				return s.DerivedAttributes != nil
+			})
 	})
 	if used {
 		return
@@ -41,8 +43,8 @@ func dropFromResults(now, old *resourcev1.AllocationResult) {
 	}
 }
 
-// dropFromSlice: DRAPartitionableDevicesType, DRAOptionalNodeOperations, DRANodeAllocatableResources, DRADeviceCompatibilityGroups and
-// DRAListTypeAttributes.
+// dropFromSlice: DRAPartitionableDevicesType, DRAOptionalNodeOperations, DRANodeAllocatableResources,
+// DRADeviceCompatibilityGroups and DRAListTypeAttributes.
 func dropFromSlice(now, old *resourcev1.ResourceSliceSpec) {
 	if old == nil {
 		old = &resourcev1.ResourceSliceSpec{}
@@ -56,7 +58,9 @@ func dropFromSlice(now, old *resourcev1.ResourceSliceSpec) {
 	had := func(has func(resourcev1.Device) bool) bool { return slices.ContainsFunc(old.Devices, has) }
 	allocatable := had(func(d resourcev1.Device) bool { return d.NodeAllocatableResources != nil })
 	groups := had(func(d resourcev1.Device) bool {
-		return slices.ContainsFunc(d.ConsumesCounters, func(c resourcev1.DeviceCounterConsumption) bool { return c.CompatibilityGroups != nil })
+		return slices.ContainsFunc(d.ConsumesCounters, func(c resourcev1.DeviceCounterConsumption) bool {
+			return c.CompatibilityGroups != nil
+		})
 	})
 	lists := had(hasLists)
 	for i := range now.Devices {
@@ -91,7 +95,10 @@ func hasList(a *resourcev1.DeviceAttribute) bool {
 
 func dropLists(d *resourcev1.Device) {
 	for name, a := range d.Attributes {
-		a.IntValues, a.BoolValues, a.StringValues, a.VersionValues = nil, nil, nil, nil
+		a.IntValues = nil
+		a.BoolValues = nil
+		a.StringValues = nil
+		a.VersionValues = nil
 		d.Attributes[name] = a
 	}
 }

@@ -32,7 +32,9 @@ func DeviceClass() *kind.Kind {
 		l.Add(meta.Finalizers(c)...)
 		validateSelectors(l, c.Spec.Selectors, equality.Semantic.DeepEqual(c.Spec.Selectors, old.Spec.Selectors))
 		stored := equality.Semantic.DeepEqual(c.Spec.Config, old.Spec.Config)
-		limited(l, "config", c.Spec.Config, resourcev1.DeviceConfigMaxSize, func(_ int, cfg *resourcev1.DeviceClassConfiguration) {
+		limited(l, "config", c.Spec.Config, resourcev1.DeviceConfigMaxSize, func(
+			_ int, cfg *resourcev1.DeviceClassConfiguration,
+		) {
 			validateConfiguration(l, &cfg.DeviceConfiguration, stored)
 		})
 		if n := c.Spec.ExtendedResourceName; n != nil {
@@ -82,7 +84,8 @@ func ResourceSlice() *kind.Kind {
 		ValidateUpdate: validateSliceUpdate,
 		Fields: func(s *slice) fields.Set {
 			return fields.Set{
-				resourcev1.ResourceSliceSelectorNodeName: kind.Value(s.Spec.NodeName), resourcev1.ResourceSliceSelectorDriver: s.Spec.Driver,
+				resourcev1.ResourceSliceSelectorNodeName: kind.Value(s.Spec.NodeName),
+				resourcev1.ResourceSliceSelectorDriver:   s.Spec.Driver,
 				resourcev1.ResourceSliceSelectorPoolName: s.Spec.Pool.Name,
 			}
 		},
@@ -94,7 +97,9 @@ func ResourceSlice() *kind.Kind {
 			kind.AgeColumn,
 		},
 		Row: func(s *slice) []any {
-			return []any{s.Name, kind.Value(s.Spec.NodeName), s.Spec.Driver, s.Spec.Pool.Name, kind.Age(s.CreationTimestamp)}
+			return []any{
+				s.Name, kind.Value(s.Spec.NodeName), s.Spec.Driver, s.Spec.Pool.Name, kind.Age(s.CreationTimestamp),
+			}
 		},
 	}.Erase()
 }
@@ -103,7 +108,8 @@ func validateSlice(s *slice) field.ErrorList { return sliceErrors(s, &resourcev1
 
 // sliceErrors is what is wrong with s, which was old before. What a device had before may stay.
 func sliceErrors(s *slice, old *resourcev1.ResourceSliceSpec) field.ErrorList {
-	l, spec := check.At(field.NewPath("spec")), &s.Spec
+	l := check.At(field.NewPath("spec"))
+	spec := &s.Spec
 	l.Add(meta.Finalizers(s)...)
 	podspec.DriverName(l, "driver", spec.Driver)
 	l.Within("pool", func() {
@@ -148,7 +154,9 @@ func sliceErrors(s *slice, old *resourcev1.ResourceSliceSpec) field.ErrorList {
 		}
 	})
 	var sets check.Set
-	limited(l, "sharedCounters", spec.SharedCounters, resourcev1.ResourceSliceMaxCounterSets, func(_ int, c *resourcev1.CounterSet) {
+	limited(l, "sharedCounters", spec.SharedCounters, resourcev1.ResourceSliceMaxCounterSets, func(
+		_ int, c *resourcev1.CounterSet,
+	) {
 		if !sets.Add(c.Name) {
 			l.Declared(field.Duplicate(l.Path(""), *c))
 		}
@@ -179,7 +187,8 @@ func validatePlace(l *check.List, s *resourcev1.ResourceSliceSpec) {
 	if s.NodeSelector != nil {
 		if n := len(s.NodeSelector.NodeSelectorTerms); n != 1 {
 			l.Within("nodeSelector", func() {
-				l.Invalid("nodeSelectorTerms", s.NodeSelector.NodeSelectorTerms, "must have exactly one node selector term")
+				l.Invalid("nodeSelectorTerms", s.NodeSelector.NodeSelectorTerms,
+					"must have exactly one node selector term")
 			})
 		}
 	}
@@ -248,11 +257,13 @@ func DeviceTaintRule() *kind.Kind {
 		NewList: func() runtime.Object { return &resourcev1.DeviceTaintRuleList{} },
 		Default: func(r *rule) { kind.Fill(&r.Spec.Taint.TimeAdded, metav1.Now().Rfc3339Copy()) },
 		PrepareCreate: func(r *rule) {
-			r.Generation, r.Status = 1, resourcev1.DeviceTaintRuleStatus{}
+			r.Generation = 1
+			r.Status = resourcev1.DeviceTaintRuleStatus{}
 		},
 		PrepareUpdate: func(r, old *rule) {
 			r.Status = old.Status
-			if now, was := &r.Spec.Taint, &old.Spec.Taint; now.Effect != was.Effect && now.TimeAdded.Equal(was.TimeAdded) {
+			if now, was := &r.Spec.Taint, &old.Spec.Taint; now.Effect != was.Effect &&
+				now.TimeAdded.Equal(was.TimeAdded) {
 				now.TimeAdded = new(metav1.Now().Rfc3339Copy()) // tolerations count from the effect
 			}
 			r.Generation = bumped(old.Generation, r.Spec, old.Spec)
@@ -262,13 +273,25 @@ func DeviceTaintRule() *kind.Kind {
 		NoUnconditionalUpdate: true,
 
 		Columns: []metav1.TableColumnDefinition{
-			kind.NameColumn, {Name: "Key", Type: "string", Description: "The taint's key."}, {Name: "Value", Type: "string", Description: "The taint's value."},
-			{Name: "Effect", Type: "string", Description: "What the taint does."}, {Name: "TimeAdded", Type: "string", Description: "For how long it has done so."},
+			kind.NameColumn,
+			{Name: "Key", Type: "string", Description: "The taint's key."},
+			{
+				Name:        "Value",
+				Type:        "string",
+				Description: "The taint's value.",
+			},
+			{Name: "Effect", Type: "string", Description: "What the taint does."},
+			{
+				Name:        "TimeAdded",
+				Type:        "string",
+				Description: "For how long it has done so.",
+			},
 			kind.AgeColumn,
 		},
 		Row: func(r *rule) []any {
 			t := &r.Spec.Taint
-			return []any{r.Name, t.Key, t.Value, string(t.Effect), kind.Age(kind.Value(t.TimeAdded)), kind.Age(r.CreationTimestamp)}
+			return []any{r.Name, t.Key, t.Value, string(t.Effect), kind.Age(kind.Value(t.TimeAdded)), kind.Age(
+				r.CreationTimestamp)}
 		},
 		Status: &kind.Sub[*rule]{
 			PrepareUpdate: func(r, old *rule) {

@@ -22,7 +22,9 @@ func validateClaimStatus(c, old *claim) field.ErrorList {
 	l := check.At(field.NewPath("status"))
 	s := &c.Status
 	uids := map[types.UID]bool{}
-	limited(l, "reservedFor", s.ReservedFor, resourcev1.ResourceClaimReservedForMaxSize, func(_ int, r *resourcev1.ResourceClaimConsumerReference) {
+	limited(l, "reservedFor", s.ReservedFor, resourcev1.ResourceClaimReservedForMaxSize, func(
+		_ int, r *resourcev1.ResourceClaimConsumerReference,
+	) {
 		for _, f := range [][2]string{{"resource", r.Resource}, {"name", r.Name}, {"uid", string(r.UID)}} {
 			if f[1] == "" {
 				l.Required(f[0], "")
@@ -42,7 +44,8 @@ func validateClaimStatus(c, old *claim) field.ErrorList {
 		case s.Allocation == nil:
 			l.Forbidden("reservedFor", "may not be specified when `allocated` is not set")
 		case c.DeletionTimestamp != nil && slices.ContainsFunc(s.ReservedFor, added):
-			l.Forbidden("reservedFor", "new entries may not be added while `deallocationRequested` or `deletionTimestamp` are set")
+			l.Forbidden("reservedFor",
+				"new entries may not be added while `deallocationRequested` or `deletionTimestamp` are set")
 		}
 	}
 	if s.Allocation != nil {
@@ -60,7 +63,8 @@ type device struct{ Driver, Pool, Device, ShareID string }
 
 // validateDeviceStatuses checks what drivers say of the devices that the claim has.
 func validateDeviceStatuses(l *check.List, s *resourcev1.ResourceClaimStatus) {
-	allocated, seen := map[device]bool{}, map[device]bool{}
+	allocated := map[device]bool{}
+	seen := map[device]bool{}
 	if s.Allocation != nil {
 		for _, r := range s.Allocation.Devices.Results {
 			allocated[device{r.Driver, r.Pool, r.Device, string(kind.Value(r.ShareID))}] = true
@@ -116,7 +120,9 @@ func validateNetwork(l *check.List, n *resourcev1.NetworkDeviceData) {
 // validateAllocation checks what a claim got; known are the names of its requests.
 func validateAllocation(l *check.List, a *resourcev1.AllocationResult, known *check.Set) {
 	l.In("devices")
-	limited(l, "results", a.Devices.Results, resourcev1.AllocationResultsMaxSize, func(_ int, r *resourcev1.DeviceRequestAllocationResult) {
+	limited(l, "results", a.Devices.Results, resourcev1.AllocationResultsMaxSize, func(
+		_ int, r *resourcev1.DeviceRequestAllocationResult,
+	) {
 		requestName(l, "request", r.Request, known)
 		driverName(l, "driver", r.Driver)
 		if r.Pool == "" {
@@ -126,13 +132,19 @@ func validateAllocation(l *check.List, a *resourcev1.AllocationResult, known *ch
 		}
 		l.Label("device", r.Device)
 		validateBinding(l, r.BindingConditions, r.BindingFailureConditions)
-		check.Each(l, "tolerations", r.Tolerations, func(_ int, t *resourcev1.DeviceToleration) { validateToleration(l, t) })
+		check.Each(l, "tolerations", r.Tolerations, func(_ int, t *resourcev1.DeviceToleration) {
+			validateToleration(l, t)
+		})
 		if r.ShareID != nil {
 			check.Format(l, "shareID", *r.ShareID, validate.UUID)
 		}
 	})
-	limited(l, "config", a.Devices.Config, 2*resourcev1.DeviceConfigMaxSize, func(_ int, c *resourcev1.DeviceAllocationConfiguration) {
-		sources := []resourcev1.AllocationConfigSource{resourcev1.AllocationConfigSourceClaim, resourcev1.AllocationConfigSourceClass}
+	limited(l, "config", a.Devices.Config, 2*resourcev1.DeviceConfigMaxSize, func(
+		_ int, c *resourcev1.DeviceAllocationConfiguration,
+	) {
+		sources := []resourcev1.AllocationConfigSource{
+			resourcev1.AllocationConfigSourceClaim, resourcev1.AllocationConfigSourceClass,
+		}
 		switch {
 		case c.Source == "":
 			l.Missing("source")

@@ -59,7 +59,8 @@ var standard = []corev1.ResourceName{
 
 // IsStandard tells names without a domain that mean something anywhere in the API.
 func IsStandard(name corev1.ResourceName) bool {
-	return slices.Contains(standard, name) || IsHugePages(name) || strings.HasPrefix(string(name), "requests.hugepages-")
+	return slices.Contains(standard, name) || IsHugePages(name) ||
+		strings.HasPrefix(string(name), "requests.hugepages-")
 }
 
 // wholes are counted in whole numbers.
@@ -75,10 +76,13 @@ func IsWhole(name corev1.ResourceName) bool { return slices.Contains(wholes, nam
 // quotas are the names without a domain that a quota can limit.
 var quotas = []corev1.ResourceName{
 	corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage,
-	corev1.ResourceRequestsCPU, corev1.ResourceRequestsMemory, corev1.ResourceRequestsStorage, corev1.ResourceRequestsEphemeralStorage,
+	corev1.ResourceRequestsCPU, corev1.ResourceRequestsMemory, corev1.ResourceRequestsStorage,
+	corev1.ResourceRequestsEphemeralStorage,
 	corev1.ResourceLimitsCPU, corev1.ResourceLimitsMemory, corev1.ResourceLimitsEphemeralStorage,
-	corev1.ResourcePods, corev1.ResourceQuotas, corev1.ResourceServices, corev1.ResourceReplicationControllers, corev1.ResourceSecrets,
-	corev1.ResourcePersistentVolumeClaims, corev1.ResourceConfigMaps, corev1.ResourceServicesNodePorts, corev1.ResourceServicesLoadBalancers,
+	corev1.ResourcePods, corev1.ResourceQuotas, corev1.ResourceServices, corev1.ResourceReplicationControllers,
+	corev1.ResourceSecrets,
+	corev1.ResourcePersistentVolumeClaims, corev1.ResourceConfigMaps, corev1.ResourceServicesNodePorts,
+	corev1.ResourceServicesLoadBalancers,
 }
 
 // IsQuota tells names without a domain that a quota can limit.

@@ -21,7 +21,8 @@ func Requests(pod *corev1.Pod) corev1.ResourceList {
 // is asked for and what the kubelet has allocated or applied. The scheduler counts this.
 func Reserved(pod *corev1.Pod) corev1.ResourceList {
 	return helper.PodRequests(pod, helper.PodResourcesOptions{
-		UseStatusResources: true, InPlacePodLevelResourcesVerticalScalingEnabled: true,
+		UseStatusResources: true,
+		InPlacePodLevelResourcesVerticalScalingEnabled: true,
 	})
 }
 
@@ -68,7 +69,8 @@ type sums struct{ cpu, memory resource.Quantity }
 
 // add tells whether list has both resources.
 func (s *sums) add(list corev1.ResourceList) bool {
-	cpu, memory := list[corev1.ResourceCPU], list[corev1.ResourceMemory]
+	cpu := list[corev1.ResourceCPU]
+	memory := list[corev1.ResourceMemory]
 	if cpu.Sign() > 0 {
 		s.cpu.Add(cpu)
 	}

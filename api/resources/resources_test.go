@@ -31,11 +31,31 @@ func TestQOS(t *testing.T) {
 		want corev1.PodQOSClass
 	}{
 		{"nothing", corev1.PodSpec{Containers: []corev1.Container{{}}}, corev1.PodQOSBestEffort},
-		{"zero", corev1.PodSpec{Containers: []corev1.Container{container(list("0", "0"), nil)}}, corev1.PodQOSBestEffort},
-		{"requests", corev1.PodSpec{Containers: []corev1.Container{container(list("1", ""), nil)}}, corev1.PodQOSBurstable},
-		{"equal", corev1.PodSpec{Containers: []corev1.Container{container(list("1", "1Gi"), list("1000m", "1024Mi"))}}, corev1.PodQOSGuaranteed},
-		{"only cpu", corev1.PodSpec{Containers: []corev1.Container{container(list("1", ""), list("1", ""))}}, corev1.PodQOSBurstable},
-		{"one of two", corev1.PodSpec{Containers: []corev1.Container{container(list("1", "1Gi"), list("1", "1Gi")), {}}}, corev1.PodQOSBurstable},
+		{
+			"zero",
+			corev1.PodSpec{Containers: []corev1.Container{container(list("0", "0"), nil)}},
+			corev1.PodQOSBestEffort,
+		},
+		{
+			"requests",
+			corev1.PodSpec{Containers: []corev1.Container{container(list("1", ""), nil)}},
+			corev1.PodQOSBurstable,
+		},
+		{
+			"equal", corev1.PodSpec{Containers: []corev1.Container{
+				container(list("1", "1Gi"), list("1000m", "1024Mi")),
+			}}, corev1.PodQOSGuaranteed,
+		},
+		{
+			"only cpu",
+			corev1.PodSpec{Containers: []corev1.Container{container(list("1", ""), list("1", ""))}},
+			corev1.PodQOSBurstable,
+		},
+		{
+			"one of two", corev1.PodSpec{Containers: []corev1.Container{
+				container(list("1", "1Gi"), list("1", "1Gi")), {},
+			}}, corev1.PodQOSBurstable,
+		},
 		{"init container counts", corev1.PodSpec{
 			Containers:     []corev1.Container{container(list("1", "1Gi"), list("1", "1Gi"))},
 			InitContainers: []corev1.Container{{}},
@@ -57,9 +77,13 @@ func TestRequests(t *testing.T) {
 	sidecar := container(list("200m", "10Mi"), nil)
 	sidecar.RestartPolicy = &always
 	pod := &corev1.Pod{Spec: corev1.PodSpec{
-		InitContainers: []corev1.Container{container(list("100m", "1Gi"), nil), sidecar, container(list("1", "20Mi"), nil)},
-		Containers:     []corev1.Container{container(list("300m", "30Mi"), list("1", "")), container(list("400m", "40Mi"), list("2", ""))},
-		Overhead:       list("50m", "5Mi"),
+		InitContainers: []corev1.Container{
+			container(list("100m", "1Gi"), nil), sidecar, container(list("1", "20Mi"), nil),
+		},
+		Containers: []corev1.Container{
+			container(list("300m", "30Mi"), list("1", "")), container(list("400m", "40Mi"), list("2", "")),
+		},
+		Overhead: list("50m", "5Mi"),
 	}}
 	got := Requests(pod)
 	// cpu: the last init container with the sidecar; memory: the first, alone.
@@ -87,14 +111,17 @@ func TestNames(t *testing.T) {
 		"attachable-volumes-aws-ebs": {native: true, overcommit: true},
 	}
 	for n, want := range tests {
-		if got := (facts{IsNative(n), IsExtended(n), IsHugePages(n), MayOvercommit(n), IsContainer(n), IsStandard(n), IsWhole(n)}); got != want {
+		if got := (facts{IsNative(n), IsExtended(n), IsHugePages(n), MayOvercommit(n), IsContainer(n), IsStandard(
+			n), IsWhole(n)}); got != want {
 			t.Errorf("%s: got %+v, want %+v", n, got, want)
 		}
 	}
 }
 
 func BenchmarkQOS(b *testing.B) {
-	pod := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{container(list("1", "1Gi"), list("1", "1Gi")), container(list("1", ""), nil)}}}
+	pod := &corev1.Pod{Spec: corev1.PodSpec{
+		Containers: []corev1.Container{container(list("1", "1Gi"), list("1", "1Gi")), container(list("1", ""), nil)},
+	}}
 	b.ReportAllocs()
 	for b.Loop() {
 		QOS(pod)

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package same tells at a glance whether two values of an API type are the same. Most updates leave most of an object as it is, and
-// several steps of an update ask: validation for immutable fields, generation, managedFields. A glance allocates nothing and
-// errs on one side only: true is certain, false may mean that a closer look is needed.
+// Package same tells at a glance whether two values of an API type are the same. Most updates leave most of an object
+// as it is, and several steps of an update ask: validation for immutable fields, generation, managedFields. A glance
+// allocates nothing and errs on one side only: true is certain, false may mean that a closer look is needed.
 package same
 
 import (
@@ -19,21 +19,22 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// Equal tells whether what a and b point to is deeply the same: also nil and empty are told apart, and the ways to write a quantity.
-// Neither may be nil.
+// Equal tells whether what a and b point to is deeply the same: also nil and empty are told apart, and the ways to
+// write a quantity. Neither may be nil.
 func Equal[T any](a, b *T) bool {
 	return Values(reflect.ValueOf(a).Elem(), reflect.ValueOf(b).Elem())
 }
 
-// Semantically is equality.Semantic.DeepEqual of two structs, sooner: only fields that a glance does not know to be the same get a closer
-// look.
+// Semantically is equality.Semantic.DeepEqual of two structs, sooner: only fields that a glance does not know to be the
+// same get a closer look.
 func Semantically[T any](a, b *T) bool {
 	return semantically(reflect.ValueOf(a).Elem(), reflect.ValueOf(b).Elem())
 }
 
 // Objects is Semantically for two objects of one kind.
 func Objects(a, b runtime.Object) bool {
-	x, y := reflect.ValueOf(a), reflect.ValueOf(b)
+	x := reflect.ValueOf(a)
+	y := reflect.ValueOf(b)
 	if x.Type() != y.Type() || x.Kind() != reflect.Pointer || x.Elem().Kind() != reflect.Struct {
 		return equality.Semantic.DeepEqual(a, b)
 	}
@@ -42,7 +43,8 @@ func Objects(a, b runtime.Object) bool {
 
 func semantically(a, b reflect.Value) bool {
 	for i := range a.NumField() {
-		x, y := a.Field(i), b.Field(i)
+		x := a.Field(i)
+		y := b.Field(i)
 		if !Values(x, y) && !equality.Semantic.DeepEqual(x.Addr().Interface(), y.Addr().Interface()) {
 			return false
 		}
@@ -66,10 +68,11 @@ func glanceOf(t reflect.Type) glance {
 		g = *(planner{}).plan(t)
 		known.Store(t, g)
 	}
-	return g.(glance) //nolint:forcetypeassert // nothing else is stored
+	return g.(glance) // nothing else is stored
 }
 
-// planner holds the glances of the types below one; types may contain themselves, so they are filled in as they are found.
+// planner holds the glances of the types below one; types may contain themselves, so they are filled in as they are
+// found.
 type planner map[reflect.Type]*glance
 
 func (p planner) plan(t reflect.Type) *glance {
@@ -172,14 +175,14 @@ func mapsOf(t reflect.Type) glance {
 	var inside func(a, b any) bool
 	switch t {
 	case reflect.TypeFor[map[string]string]():
-		inside = func(a, b any) bool { return maps.Equal(a.(map[string]string), b.(map[string]string)) } //nolint:forcetypeassert // t
+		inside = func(a, b any) bool { return maps.Equal(a.(map[string]string), b.(map[string]string)) } // t
 	case reflect.TypeFor[map[string][]byte]():
 		inside = func(a, b any) bool {
-			return maps.EqualFunc(a.(map[string][]byte), b.(map[string][]byte), slices.Equal[[]byte]) //nolint:forcetypeassert // t
+			return maps.EqualFunc(a.(map[string][]byte), b.(map[string][]byte), slices.Equal[[]byte]) // t
 		}
 	case reflect.TypeFor[corev1.ResourceList]():
 		inside = func(a, b any) bool {
-			return maps.EqualFunc(a.(corev1.ResourceList), b.(corev1.ResourceList), //nolint:forcetypeassert // t
+			return maps.EqualFunc(a.(corev1.ResourceList), b.(corev1.ResourceList), // t
 				func(x, y resource.Quantity) bool { return quantities(&x, &y) })
 		}
 	}

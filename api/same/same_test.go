@@ -72,7 +72,9 @@ func eachLeaf(v reflect.Value, check func(path string), path string) {
 	switch v.Kind() {
 	case reflect.Struct:
 		if q, ok := reflect.TypeAssert[*resource.Quantity](v.Addr()); ok {
-			for _, other := range []resource.Quantity{resource.MustParse("2"), *resource.NewQuantity(1, resource.BinarySI)} {
+			for _, other := range []resource.Quantity{
+				resource.MustParse("2"), *resource.NewQuantity(1, resource.BinarySI),
+			} {
 				*q = other
 				check(path)
 			}
@@ -125,10 +127,12 @@ func TestMapsAndNil(t *testing.T) {
 		return p
 	}
 	for name, change := range map[string]func(*corev1.Pod){
-		"another value":      func(p *corev1.Pod) { p.Labels["k"] = "w" },
-		"another key":        func(p *corev1.Pod) { p.Labels = map[string]string{"l": "v"} },
-		"another quantity":   func(p *corev1.Pod) { p.Spec.Overhead["cpu"] = resource.MustParse("2") },
-		"another format":     func(p *corev1.Pod) { p.Spec.Overhead["cpu"] = *resource.NewQuantity(1, resource.BinarySI) },
+		"another value":    func(p *corev1.Pod) { p.Labels["k"] = "w" },
+		"another key":      func(p *corev1.Pod) { p.Labels = map[string]string{"l": "v"} },
+		"another quantity": func(p *corev1.Pod) { p.Spec.Overhead["cpu"] = resource.MustParse("2") },
+		"another format": func(p *corev1.Pod) {
+			p.Spec.Overhead["cpu"] = *resource.NewQuantity(1, resource.BinarySI)
+		},
 		"empty, not nil":     func(p *corev1.Pod) { p.Annotations = map[string]string{} },
 		"a list, empty":      func(p *corev1.Pod) { p.Finalizers = []string{} },
 		"a pointer":          func(p *corev1.Pod) { p.Spec.HostUsers = new(false) },
@@ -147,8 +151,16 @@ func BenchmarkPodSpec(b *testing.B) {
 	p := &corev1.Pod{Spec: corev1.PodSpec{Containers: make([]corev1.Container, 2)}}
 	for i := range p.Spec.Containers {
 		c := &p.Spec.Containers[i]
-		c.Resources.Requests = corev1.ResourceList{"cpu": resource.MustParse("100m"), "memory": resource.MustParse("64Mi")}
-		c.Env = []corev1.EnvVar{{Name: "A", Value: "1"}, {Name: "B", Value: "2"}, {Name: "C", Value: "3"}, {Name: "D", Value: "4"}}
+		c.Resources.Requests = corev1.ResourceList{
+			"cpu":    resource.MustParse("100m"),
+			"memory": resource.MustParse("64Mi"),
+		}
+		c.Env = []corev1.EnvVar{
+			{Name: "A", Value: "1"},
+			{Name: "B", Value: "2"},
+			{Name: "C", Value: "3"},
+			{Name: "D", Value: "4"},
+		}
 	}
 	c := p.DeepCopy()
 	b.ReportAllocs()

@@ -10,17 +10,21 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// Share lets obj hold what old holds, field by field, where a glance knows them to be the same: what obj held there is garbage then, later
-// glances end at once, and versions of an object that differ in little take little memory together. From then on obj belongs to whoever old
-// belongs to, for good: neither may be modified deeply any more. Objects without fields (unstructured ones) are left as they are.
+// Share lets obj hold what old holds, field by field, where a glance knows them to be the same: what obj held there is
+// garbage then, later glances end at once, and versions of an object that differ in little take little memory together.
+// From then on obj belongs to whoever old belongs to, for good: neither may be modified deeply any more. Objects
+// without fields (unstructured ones) are left as they are.
 func Share(obj, old runtime.Object) {
-	x, y := reflect.ValueOf(obj), reflect.ValueOf(old)
+	x := reflect.ValueOf(obj)
+	y := reflect.ValueOf(old)
 	if x.Type() != y.Type() || x.Kind() != reflect.Pointer || x.Elem().Kind() != reflect.Struct || x == y {
 		return
 	}
-	x, y = x.Elem(), y.Elem()
+	x = x.Elem()
+	y = y.Elem()
 	for _, part := range partsOf(x.Type()) {
-		a, b := x.FieldByIndex(part.at), y.FieldByIndex(part.at)
+		a := x.FieldByIndex(part.at)
+		b := y.FieldByIndex(part.at)
 		if part.same(a, b) {
 			a.Set(b)
 		}
@@ -37,7 +41,7 @@ var parts sync.Map // reflect.Type of an object to its []part
 
 func partsOf(t reflect.Type) []part {
 	if known, ok := parts.Load(t); ok {
-		return known.([]part) //nolint:forcetypeassert // nothing else is stored
+		return known.([]part) // nothing else is stored
 	}
 	const depth = 2 // metadata, spec and status, and what they consist of
 	made := findParts(t, nil, depth)

@@ -17,15 +17,26 @@ import (
 func TestShare(t *testing.T) {
 	grace := int64(30)
 	old := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: "p", Labels: map[string]string{"a": "b"}, Annotations: map[string]string{"n": "1"}},
+		ObjectMeta: metav1.ObjectMeta{
+			Name:   "p",
+			Labels: map[string]string{"a": "b"},
+			Annotations: map[string]string{
+				"n": "1",
+			},
+		},
 		Spec: corev1.PodSpec{
-			Containers: []corev1.Container{{Name: "c", Image: "i"}}, Volumes: []corev1.Volume{{Name: "v"}}, TerminationGracePeriodSeconds: &grace,
+			Containers:                    []corev1.Container{{Name: "c", Image: "i"}},
+			Volumes:                       []corev1.Volume{{Name: "v"}},
+			TerminationGracePeriodSeconds: &grace,
 		},
 		Status: corev1.PodStatus{Conditions: []corev1.PodCondition{{Type: corev1.PodReady}}},
 	}
 	obj := old.DeepCopy()
-	obj.Annotations["n"], obj.Spec.Volumes[0].Name, obj.Spec.Tolerations = "2", "w", []corev1.Toleration{}
-	want, before := obj.DeepCopy(), old.DeepCopy()
+	obj.Annotations["n"] = "2"
+	obj.Spec.Volumes[0].Name = "w"
+	obj.Spec.Tolerations = []corev1.Toleration{}
+	want := obj.DeepCopy()
+	before := old.DeepCopy()
 	same.Share(obj, old)
 	if d := cmp.Diff(want, obj); d != "" {
 		t.Errorf("sharing changed the object:\n%s", d)

@@ -15,12 +15,20 @@ import (
 	"keelson/api/kind"
 )
 
-// What pod groups and their templates in workloads have in common. Fields of gates that do not change here (topology constraints, claims of
-// groups, preemption policies of groups, composite groups) are dropped on write, unless the stored object has them.
+// What pod groups and their templates in workloads have in common. Fields of gates that do not change here (topology
+// constraints, claims of groups, preemption policies of groups, composite groups) are dropped on write, unless the
+// stored object has them.
 
 func groupNames(k, resource, singular string) kind.Names {
 	gv := schedulingv1beta1.SchemeGroupVersion
-	return kind.Names{Group: gv.Group, Version: gv.Version, Kind: k, Resource: resource, Singular: singular, Namespaced: true}
+	return kind.Names{
+		Group:      gv.Group,
+		Version:    gv.Version,
+		Kind:       k,
+		Resource:   resource,
+		Singular:   singular,
+		Namespaced: true,
+	}
 }
 
 // group is what can be said of a group.
@@ -53,7 +61,8 @@ func validateGroup(l *check.List, g, old *group) {
 		check.Format(l, "priorityClassName", g.class, validate.LongName)
 	}
 	if g.priority != nil {
-		l.Declared(validate.Maximum(context.Background(), operation.Operation{}, l.Path("priority"), g.priority, nil, highestUser)...)
+		l.Declared(validate.Maximum(context.Background(), operation.Operation{}, l.Path("priority"), g.priority, nil,
+			highestUser)...)
 	}
 }
 

@@ -30,7 +30,9 @@ func PodGroup() *kind.Kind {
 		NewList: func() runtime.Object { return &schedulingv1beta1.PodGroupList{} },
 		Default: func(g *podGroup) {
 			if g.Spec.DisruptionMode == nil {
-				g.Spec.DisruptionMode = &schedulingv1beta1.DisruptionMode{Single: &schedulingv1beta1.SingleDisruptionMode{}}
+				g.Spec.DisruptionMode = &schedulingv1beta1.DisruptionMode{
+					Single: &schedulingv1beta1.SingleDisruptionMode{},
+				}
 			}
 		},
 		PrepareCreate: func(g *podGroup) {
@@ -46,7 +48,11 @@ func PodGroup() *kind.Kind {
 		NoUnconditionalUpdate: true,
 		Columns: []metav1.TableColumnDefinition{
 			kind.NameColumn,
-			{Name: "Policy", Type: "string", Description: schedulingv1beta1.PodGroupSpec{}.SwaggerDoc()["schedulingPolicy"]},
+			{
+				Name:        "Policy",
+				Type:        "string",
+				Description: schedulingv1beta1.PodGroupSpec{}.SwaggerDoc()["schedulingPolicy"],
+			},
 			{Name: "Workload", Type: "string", Description: "Name of the referenced Workload object"},
 			{Name: "Status", Type: "string", Description: "Status of the PodGroup"},
 			kind.AgeColumn,
@@ -68,7 +74,9 @@ func PodGroup() *kind.Kind {
 }
 
 func podGroupRow(g *podGroup) []any {
-	policy, workload, status := "Basic", "", "Pending"
+	policy := "Basic"
+	workload := ""
+	status := "Pending"
 	if g.Spec.SchedulingPolicy.Gang != nil {
 		policy = "Gang"
 	}
@@ -110,7 +118,8 @@ func validatePodGroup(g, old *podGroup) field.ErrorList {
 	this := &group{&s.SchedulingPolicy, s.DisruptionMode, s.PriorityClassName, s.Priority}
 	if old != nil {
 		o := &old.Spec
-		l.Fixed("parentCompositePodGroupName", equality.Semantic.DeepEqual(s.ParentCompositePodGroupName, o.ParentCompositePodGroupName))
+		l.Fixed("parentCompositePodGroupName", equality.Semantic.DeepEqual(s.ParentCompositePodGroupName,
+			o.ParentCompositePodGroupName))
 		l.Fixed("workloadRef", equality.Semantic.DeepEqual(s.WorkloadRef, o.WorkloadRef))
 		l.Fixed("schedulingConstraints", equality.Semantic.DeepEqual(s.SchedulingConstraints, o.SchedulingConstraints))
 		l.Fixed("resourceClaims", equality.Semantic.DeepEqual(s.ResourceClaims, o.ResourceClaims))

@@ -31,7 +31,12 @@ func PriorityClass() *kind.Kind {
 	gv := schedulingv1.SchemeGroupVersion
 	return kind.Spec[*schedulingv1.PriorityClass]{
 		Names: kind.Names{
-			Group: gv.Group, Version: gv.Version, Kind: "PriorityClass", Resource: "priorityclasses", Singular: "priorityclass", ShortNames: []string{"pc"},
+			Group:      gv.Group,
+			Version:    gv.Version,
+			Kind:       "PriorityClass",
+			Resource:   "priorityclasses",
+			Singular:   "priorityclass",
+			ShortNames: []string{"pc"},
 		},
 		New:     func() *schedulingv1.PriorityClass { return &schedulingv1.PriorityClass{} },
 		NewList: func() runtime.Object { return &schedulingv1.PriorityClassList{} },
@@ -50,7 +55,8 @@ func PriorityClass() *kind.Kind {
 			if p.Value != old.Value {
 				errs = append(errs, field.Forbidden(field.NewPath("value"), "may not be changed in an update."))
 			}
-			return append(errs, apivalidation.ValidateImmutableField(p.PreemptionPolicy, old.PreemptionPolicy, field.NewPath("preemptionPolicy"))...)
+			return append(errs, apivalidation.ValidateImmutableField(p.PreemptionPolicy, old.PreemptionPolicy,
+				field.NewPath("preemptionPolicy"))...)
 		},
 		Columns: []metav1.TableColumnDefinition{
 			kind.NameColumn,
@@ -73,11 +79,18 @@ func PriorityClass() *kind.Kind {
 func System() []*schedulingv1.PriorityClass {
 	lower := corev1.PreemptLowerPriority
 	of := func(name string, value int32, text string) *schedulingv1.PriorityClass {
-		return &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Value: value, Description: text, PreemptionPolicy: &lower}
+		return &schedulingv1.PriorityClass{
+			ObjectMeta:       metav1.ObjectMeta{Name: name},
+			Value:            value,
+			Description:      text,
+			PreemptionPolicy: &lower,
+		}
 	}
 	return []*schedulingv1.PriorityClass{
-		of("system-node-critical", 2_000_001_000, "Used for system critical pods that must not be moved from their current node."),
-		of("system-cluster-critical", 2_000_000_000, "Used for system critical pods that must run in the cluster, but can be moved to another node if necessary."),
+		of("system-node-critical", 2_000_001_000,
+			"Used for system critical pods that must not be moved from their current node."),
+		of("system-cluster-critical", 2_000_000_000, "Used for system critical pods that must run in the cluster, "+
+			"but can be moved to another node if necessary."),
 	}
 }
 
@@ -94,10 +107,12 @@ func validatePriorityClass(p *schedulingv1.PriorityClass) field.ErrorList {
 	if strings.HasPrefix(p.Name, systemPrefix) {
 		if !isSystem(p) {
 			errs = append(errs, field.Forbidden(field.NewPath("metadata", "name"),
-				fmt.Sprintf("priority class names with '%s' prefix are reserved for system use only. error: %v is not a known system priority class", systemPrefix, p.Name)))
+				fmt.Sprintf("priority class names with '%s' prefix are reserved for system use only. error: %v is "+
+					"not a known system priority class", systemPrefix, p.Name)))
 		}
 	} else if p.Value > highestUser {
-		errs = append(errs, field.Forbidden(field.NewPath("value"), fmt.Sprintf("maximum allowed value of a user defined priority is %v", highestUser)))
+		errs = append(errs, field.Forbidden(field.NewPath("value"),
+			fmt.Sprintf("maximum allowed value of a user defined priority is %v", highestUser)))
 	}
 	if pol := p.PreemptionPolicy; pol != nil {
 		switch *pol {
@@ -105,7 +120,9 @@ func validatePriorityClass(p *schedulingv1.PriorityClass) field.ErrorList {
 		case "":
 			errs = append(errs, field.Required(field.NewPath("preemptionPolicy"), ""))
 		default:
-			errs = append(errs, field.NotSupported(field.NewPath("preemptionPolicy"), *pol, []corev1.PreemptionPolicy{corev1.PreemptLowerPriority, corev1.PreemptNever}))
+			errs = append(errs, field.NotSupported(field.NewPath("preemptionPolicy"), *pol, []corev1.PreemptionPolicy{
+				corev1.PreemptLowerPriority, corev1.PreemptNever,
+			}))
 		}
 	}
 	return errs

@@ -41,7 +41,8 @@ func dropFromWorkload(s, old *schedulingv1beta1.WorkloadSpec) {
 		s.CompositePodGroupTemplates = nil
 	}
 	for i := range s.PodGroupTemplates {
-		t, was := &s.PodGroupTemplates[i], &template{}
+		t := &s.PodGroupTemplates[i]
+		was := &template{}
 		if i < len(old.PodGroupTemplates) {
 			was = &old.PodGroupTemplates[i]
 		}
@@ -63,13 +64,15 @@ func validateWorkload(w, old *workload) field.ErrorList {
 	l.Add(meta.Finalizers(w)...)
 	s := &w.Spec
 	for i := range s.PodGroupTemplates {
-		if a, b := &s.PodGroupTemplates[0], &s.PodGroupTemplates[i]; a.PriorityClassName != b.PriorityClassName || !equality.Semantic.DeepEqual(a.Priority, b.Priority) {
+		if a, b := &s.PodGroupTemplates[0], &s.PodGroupTemplates[i]; a.PriorityClassName != b.PriorityClassName ||
+			!equality.Semantic.DeepEqual(a.Priority, b.Priority) {
 			l.Add(field.Invalid(l.Path(""), nil, "detected multiple priority configurations"))
 			break
 		}
 	}
 	if old == nil {
-		oneOf(l, member{"podGroupTemplates", len(s.PodGroupTemplates) > 0}, member{"compositePodGroupTemplates", len(s.CompositePodGroupTemplates) > 0})
+		oneOf(l, member{"podGroupTemplates", len(s.PodGroupTemplates) > 0},
+			member{"compositePodGroupTemplates", len(s.CompositePodGroupTemplates) > 0})
 		if ref := s.ControllerRef; ref != nil {
 			l.Within("controllerRef", func() {
 				if ref.APIGroup != "" {
@@ -83,8 +86,10 @@ func validateWorkload(w, old *workload) field.ErrorList {
 		return l.Errors()
 	}
 	l.Fixed("controllerRef", equality.Semantic.DeepEqual(s.ControllerRef, old.Spec.ControllerRef))
-	l.Fixed("compositePodGroupTemplates", equality.Semantic.DeepEqual(s.CompositePodGroupTemplates, old.Spec.CompositePodGroupTemplates))
-	if !equality.Semantic.DeepEqual(s.PodGroupTemplates, old.Spec.PodGroupTemplates) && sameTemplates(l, s.PodGroupTemplates, old.Spec.PodGroupTemplates) {
+	l.Fixed("compositePodGroupTemplates", equality.Semantic.DeepEqual(s.CompositePodGroupTemplates,
+		old.Spec.CompositePodGroupTemplates))
+	if !equality.Semantic.DeepEqual(s.PodGroupTemplates, old.Spec.PodGroupTemplates) &&
+		sameTemplates(l, s.PodGroupTemplates, old.Spec.PodGroupTemplates) {
 		validateTemplates(l, s.PodGroupTemplates, old.Spec.PodGroupTemplates)
 	}
 	return l.Errors()
@@ -121,7 +126,8 @@ func validateTemplates(l *check.List, now, old []template) {
 		if j := slices.IndexFunc(old, called(t.Name)); j >= 0 {
 			o := &old[j]
 			was = &group{&o.SchedulingPolicy, o.DisruptionMode, o.PriorityClassName, o.Priority}
-			l.Fixed("schedulingConstraints", equality.Semantic.DeepEqual(t.SchedulingConstraints, o.SchedulingConstraints))
+			l.Fixed("schedulingConstraints", equality.Semantic.DeepEqual(t.SchedulingConstraints,
+				o.SchedulingConstraints))
 			l.Fixed("resourceClaims", equality.Semantic.DeepEqual(t.ResourceClaims, o.ResourceClaims))
 			l.Fixed("preemptionPolicy", equality.Semantic.DeepEqual(t.PreemptionPolicy, o.PreemptionPolicy))
 		} else {

@@ -23,7 +23,8 @@ import (
 
 var (
 	// Scheme is client-go's, with the types of meta.k8s.io (Table, PartialObjectMetadata), of apiextensions.k8s.io, of
-	// apiregistration.k8s.io, of metrics.k8s.io and of decisions.keelson.io, and the URL options of the streaming subresources added.
+	// apiregistration.k8s.io, of metrics.k8s.io and of decisions.keelson.io, and the URL options of the streaming
+	// subresources added.
 	Scheme = build(clientscheme.Scheme)
 	// Codecs reads and writes the types of Scheme; unknown and duplicate fields pass.
 	Codecs = serializer.NewCodecFactory(Scheme)
@@ -43,7 +44,8 @@ func build(s *runtime.Scheme) *runtime.Scheme {
 	utilruntime.Must(metricsv1beta1.AddToScheme(s))
 	utilruntime.Must(decisions.AddToScheme(s))
 	unversioned := schema.GroupVersion{Version: "v1"}
-	s.AddUnversionedTypes(unversioned, &metav1.Status{}, &metav1.APIVersions{}, &metav1.APIGroupList{}, &metav1.APIGroup{}, &metav1.APIResourceList{})
+	s.AddUnversionedTypes(unversioned, &metav1.Status{}, &metav1.APIVersions{}, &metav1.APIGroupList{},
+		&metav1.APIGroup{}, &metav1.APIResourceList{})
 	utilruntime.Must(addOptions(s))
 	return s
 }

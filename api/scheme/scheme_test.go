@@ -14,7 +14,13 @@ import (
 )
 
 func TestKnowsTypes(t *testing.T) {
-	for _, obj := range []runtime.Object{&corev1.Pod{}, &metav1.Table{}, &metav1.PartialObjectMetadataList{}, &metav1.Status{}, &metav1.APIResourceList{}} {
+	for _, obj := range []runtime.Object{
+		&corev1.Pod{},
+		&metav1.Table{},
+		&metav1.PartialObjectMetadataList{},
+		&metav1.Status{},
+		&metav1.APIResourceList{},
+	} {
 		if _, _, err := Scheme.ObjectKinds(obj); err != nil {
 			t.Errorf("%T: %v", obj, err)
 		}
@@ -33,7 +39,8 @@ func TestStrictReportsUnknownFields(t *testing.T) {
 }
 
 func TestQueries(t *testing.T) {
-	seconds, tail := int64(5), int64(0)
+	seconds := int64(5)
+	tail := int64(0)
 	since := metav1.Date(2026, 7, 1, 10, 0, 0, 0, time.UTC)
 	tests := []struct {
 		query string
@@ -41,12 +48,31 @@ func TestQueries(t *testing.T) {
 		want  runtime.Object
 		fails bool
 	}{
-		{"follow&container=a&sinceSeconds=5&tailLines=0", &corev1.PodLogOptions{}, &corev1.PodLogOptions{Follow: true, Container: "a", SinceSeconds: &seconds, TailLines: &tail}, false},
-		{"follow=0&previous=FALSE&timestamps=1", &corev1.PodLogOptions{}, &corev1.PodLogOptions{Timestamps: true}, false},
-		{"sinceTime=2026-07-01T10:00:00Z&limitBytes=", &corev1.PodLogOptions{}, &corev1.PodLogOptions{SinceTime: &since}, false},
+		{"follow&container=a&sinceSeconds=5&tailLines=0", &corev1.PodLogOptions{}, &corev1.PodLogOptions{
+			Follow:       true,
+			Container:    "a",
+			SinceSeconds: &seconds,
+			TailLines:    &tail,
+		}, false},
+		{
+			"follow=0&previous=FALSE&timestamps=1", &corev1.PodLogOptions{}, &corev1.PodLogOptions{Timestamps: true},
+			false,
+		},
+		{
+			"sinceTime=2026-07-01T10:00:00Z&limitBytes=", &corev1.PodLogOptions{}, &corev1.PodLogOptions{
+				SinceTime: &since,
+			}, false,
+		},
 		{"tailLines=ten", &corev1.PodLogOptions{}, nil, true},
-		{"command=sh&command=-c&tty=true", &corev1.PodExecOptions{}, &corev1.PodExecOptions{Command: []string{"sh", "-c"}, TTY: true}, false},
-		{"ports=80&ports=443", &corev1.PodPortForwardOptions{}, &corev1.PodPortForwardOptions{Ports: []int32{80, 443}}, false},
+		{"command=sh&command=-c&tty=true", &corev1.PodExecOptions{}, &corev1.PodExecOptions{
+			Command: []string{"sh", "-c"},
+			TTY:     true,
+		}, false},
+		{
+			"ports=80&ports=443", &corev1.PodPortForwardOptions{}, &corev1.PodPortForwardOptions{
+				Ports: []int32{80, 443},
+			}, false,
+		},
 		{"path=/metrics", &corev1.NodeProxyOptions{}, &corev1.NodeProxyOptions{Path: "/metrics"}, false},
 	}
 	for _, tt := range tests {

@@ -29,7 +29,15 @@ const (
 
 func names(k, resource, singular string, namespaced bool, short ...string) kind.Names {
 	gv := storagev1.SchemeGroupVersion
-	return kind.Names{Group: gv.Group, Version: gv.Version, Kind: k, Resource: resource, Singular: singular, ShortNames: short, Namespaced: namespaced}
+	return kind.Names{
+		Group:      gv.Group,
+		Version:    gv.Version,
+		Kind:       k,
+		Resource:   resource,
+		Singular:   singular,
+		ShortNames: short,
+		Namespaced: namespaced,
+	}
 }
 
 func text(name, description string) metav1.TableColumnDefinition {
@@ -68,19 +76,24 @@ func StorageClass() *kind.Kind {
 			return l.Errors()
 		},
 		Columns: []metav1.TableColumnDefinition{
-			kind.NameColumn, text("Provisioner", "Who makes the volumes."), text("ReclaimPolicy", "What becomes of a volume when its claim goes."),
-			text("VolumeBindingMode", "When volumes are made and bound."), text("AllowVolumeExpansion", "Whether volumes may grow."), kind.AgeColumn,
+			kind.NameColumn, text("Provisioner", "Who makes the volumes."),
+			text("ReclaimPolicy", "What becomes of a volume when its claim goes."),
+			text("VolumeBindingMode", "When volumes are made and bound."),
+			text("AllowVolumeExpansion", "Whether volumes may grow."), kind.AgeColumn,
 		},
 		Row: func(c *class) []any {
-			reclaim, binding := corev1.PersistentVolumeReclaimDelete, storagev1.VolumeBindingImmediate
+			reclaim := corev1.PersistentVolumeReclaimDelete
+			binding := storagev1.VolumeBindingImmediate
 			if c.ReclaimPolicy != nil {
 				reclaim = *c.ReclaimPolicy
 			}
 			if c.VolumeBindingMode != nil {
 				binding = *c.VolumeBindingMode
 			}
-			name := markedName(c, "storageclass.kubernetes.io/is-default-class", "storageclass.beta.kubernetes.io/is-default-class")
-			return []any{name, c.Provisioner, string(reclaim), string(binding), kind.Value(c.AllowVolumeExpansion), kind.Age(c.CreationTimestamp)}
+			name := markedName(c, "storageclass.kubernetes.io/is-default-class",
+				"storageclass.beta.kubernetes.io/is-default-class")
+			return []any{name, c.Provisioner, string(reclaim), string(binding), kind.Value(
+				c.AllowVolumeExpansion), kind.Age(c.CreationTimestamp)}
 		},
 	}.Erase()
 }
@@ -95,12 +108,14 @@ func validateClass(c *storagev1.StorageClass) field.ErrorList {
 	}
 	validateParameters(l, c.Parameters, true)
 	if c.ReclaimPolicy != nil && *c.ReclaimPolicy != "" {
-		check.Pointer(l, "reclaimPolicy", c.ReclaimPolicy, corev1.PersistentVolumeReclaimDelete, corev1.PersistentVolumeReclaimRetain)
+		check.Pointer(l, "reclaimPolicy", c.ReclaimPolicy, corev1.PersistentVolumeReclaimDelete,
+			corev1.PersistentVolumeReclaimRetain)
 	}
 	if c.VolumeBindingMode == nil {
 		l.Required("volumeBindingMode", "")
 	}
-	check.Pointer(l, "volumeBindingMode", c.VolumeBindingMode, storagev1.VolumeBindingImmediate, storagev1.VolumeBindingWaitForFirstConsumer)
+	check.Pointer(l, "volumeBindingMode", c.VolumeBindingMode, storagev1.VolumeBindingImmediate,
+		storagev1.VolumeBindingWaitForFirstConsumer)
 	validateTopologies(l, c.AllowedTopologies)
 	return l.Errors()
 }
@@ -148,7 +163,9 @@ func validateTopologies(l *check.List, terms []corev1.TopologySelectorTerm) {
 			seen = append(seen, this)
 		}()
 		var keys check.Set
-		check.Each(l, "matchLabelExpressions", t.MatchLabelExpressions, func(_ int, r *corev1.TopologySelectorLabelRequirement) {
+		check.Each(l, "matchLabelExpressions", t.MatchLabelExpressions, func(
+			_ int, r *corev1.TopologySelectorLabelRequirement,
+		) {
 			if len(r.Values) == 0 {
 				l.Required("values", "")
 			}
@@ -196,9 +213,12 @@ func VolumeAttributesClass() *kind.Kind {
 			l.Add(validate(c)...)
 			return l.Errors()
 		},
-		Columns: []metav1.TableColumnDefinition{kind.NameColumn, text("DriverName", "The CSI driver that sets the attributes."), kind.AgeColumn},
+		Columns: []metav1.TableColumnDefinition{
+			kind.NameColumn, text("DriverName", "The CSI driver that sets the attributes."), kind.AgeColumn,
+		},
 		Row: func(c *class) []any {
-			return []any{markedName(c, "storageclass.kubernetes.io/is-default-class"), c.DriverName, kind.Age(c.CreationTimestamp)}
+			return []any{markedName(c, "storageclass.kubernetes.io/is-default-class"), c.DriverName, kind.Age(
+				c.CreationTimestamp)}
 		},
 	}.Erase()
 }
@@ -229,7 +249,9 @@ func CSIStorageCapacity() *kind.Kind {
 			l.Immutable("storageClassName", c.StorageClassName, old.StorageClassName)
 			return l.Errors()
 		},
-		Columns: []metav1.TableColumnDefinition{kind.NameColumn, {Name: "Created At", Type: "date", Description: "When the object was created."}},
-		Row:     func(c *capacity) []any { return []any{c.Name, c.CreationTimestamp.UTC().Format(time.RFC3339)} },
+		Columns: []metav1.TableColumnDefinition{
+			kind.NameColumn, {Name: "Created At", Type: "date", Description: "When the object was created."},
+		},
+		Row: func(c *capacity) []any { return []any{c.Name, c.CreationTimestamp.UTC().Format(time.RFC3339)} },
 	}.Erase()
 }

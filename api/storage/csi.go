@@ -55,15 +55,18 @@ func CSIDriver() *kind.Kind {
 			l.Add(validateDriver(d)...)
 			// What volumes were attached by is decided once.
 			l.Immutable("attachedRequired", d.Spec.AttachRequired, old.Spec.AttachRequired)
-			l.Fixed("volumeLifecycleModes", equality.Semantic.DeepEqual(d.Spec.VolumeLifecycleModes, old.Spec.VolumeLifecycleModes))
+			l.Fixed("volumeLifecycleModes", equality.Semantic.DeepEqual(d.Spec.VolumeLifecycleModes,
+				old.Spec.VolumeLifecycleModes))
 			return l.Errors()
 		},
 		Warnings: driverWarnings,
 		Columns: []metav1.TableColumnDefinition{
 			kind.NameColumn, boolean("AttachRequired", "Whether volumes are attached to nodes first."),
-			boolean("PodInfoOnMount", "Whether the driver is told of the pod."), boolean("StorageCapacity", "Whether the driver publishes its capacity."),
+			boolean("PodInfoOnMount", "Whether the driver is told of the pod."),
+			boolean("StorageCapacity", "Whether the driver publishes its capacity."),
 			text("TokenRequests", "For whom tokens of the pod's service account are handed over."),
-			boolean("RequiresRepublish", "Whether the driver is asked again and again."), text("Modes", "How volumes live."), kind.AgeColumn,
+			boolean("RequiresRepublish", "Whether the driver is asked again and again."),
+			text("Modes", "How volumes live."), kind.AgeColumn,
 		},
 		Row: driverRow,
 	}.Erase()
@@ -93,7 +96,8 @@ func driverWarnings(d, old *driver) []string {
 		return nil
 	}
 	return []string{
-		"spec.serviceAccountTokenInSecrets is unset; if supported by this CSI driver, set to true to prevent possible logging of tokens in volume attributes",
+		"spec.serviceAccountTokenInSecrets is unset; if supported by this CSI driver, set to true to prevent " +
+			"possible logging of tokens in volume attributes",
 	}
 }
 
@@ -106,7 +110,8 @@ func driverRow(d *driver) []any {
 	for _, t := range s.TokenRequests {
 		audiences = append(audiences, t.Audience)
 	}
-	tokens, lives := "<unset>", "<none>"
+	tokens := "<unset>"
+	lives := "<none>"
 	if s.TokenRequests != nil {
 		tokens = strings.Join(audiences, ",")
 	}
@@ -114,24 +119,29 @@ func driverRow(d *driver) []any {
 		lives = strings.Join(modes, ",")
 	}
 	return []any{
-		d.Name, s.AttachRequired == nil || *s.AttachRequired, kind.Value(s.PodInfoOnMount), kind.Value(s.StorageCapacity), tokens,
+		d.Name, s.AttachRequired == nil || *s.AttachRequired, kind.Value(s.PodInfoOnMount),
+		kind.Value(s.StorageCapacity), tokens,
 		kind.Value(s.RequiresRepublish), lives, kind.Age(d.CreationTimestamp),
 	}
 }
 
 func validateDriver(d *driver) field.ErrorList {
-	l, s := check.At(nil), &d.Spec
+	l := check.At(nil)
+	s := &d.Spec
 	l.Add(meta.Finalizers(d)...)
 	l.In("spec")
 	for _, f := range []struct {
 		child   string
 		missing bool
-	}{{"attachedRequired", s.AttachRequired == nil}, {"podInfoOnMount", s.PodInfoOnMount == nil}, {"storageCapacity", s.StorageCapacity == nil}} {
+	}{{"attachedRequired", s.AttachRequired == nil}, {"podInfoOnMount", s.PodInfoOnMount == nil}, {
+		"storageCapacity", s.StorageCapacity == nil,
+	}} {
 		if f.missing {
 			l.Required(f.child, "")
 		}
 	}
-	check.Pointer(l, "fsGroupPolicy", s.FSGroupPolicy, storagev1.FileFSGroupPolicy, storagev1.NoneFSGroupPolicy, storagev1.ReadWriteOnceWithFSTypeFSGroupPolicy)
+	check.Pointer(l, "fsGroupPolicy", s.FSGroupPolicy, storagev1.FileFSGroupPolicy, storagev1.NoneFSGroupPolicy,
+		storagev1.ReadWriteOnceWithFSTypeFSGroupPolicy)
 	var audiences check.Set
 	check.Each(l, "tokenRequests", s.TokenRequests, func(_ int, t *storagev1.TokenRequest) {
 		if !audiences.Add(t.Audience) {
@@ -147,13 +157,16 @@ func validateDriver(d *driver) field.ErrorList {
 		}
 	})
 	for i := range s.VolumeLifecycleModes {
-		check.Pointer(l, "volumeLifecycleModes", &s.VolumeLifecycleModes[i], storagev1.VolumeLifecyclePersistent, storagev1.VolumeLifecycleEphemeral)
+		check.Pointer(l, "volumeLifecycleModes", &s.VolumeLifecycleModes[i], storagev1.VolumeLifecyclePersistent,
+			storagev1.VolumeLifecycleEphemeral)
 	}
 	if n := s.NodeAllocatableUpdatePeriodSeconds; n != nil && *n < minUpdateSeconds {
-		l.Invalid("nodeAllocatableUpdatePeriodSeconds", *n, fmt.Sprintf("must be greater than or equal to %d seconds", minUpdateSeconds))
+		l.Invalid("nodeAllocatableUpdatePeriodSeconds", *n, fmt.Sprintf("must be greater than or equal to %d seconds",
+			minUpdateSeconds))
 	}
 	if in := s.ServiceAccountTokenInSecrets; in != nil && len(s.TokenRequests) == 0 {
-		l.Invalid("serviceAccountTokenInSecrets", in, "serviceAccountTokenInSecrets is set but no tokenRequests are specified")
+		l.Invalid("serviceAccountTokenInSecrets", in,
+			"serviceAccountTokenInSecrets is set but no tokenRequests are specified")
 	}
 	return l.Errors()
 }
@@ -173,7 +186,9 @@ func CSINode() *kind.Kind {
 			l := check.At(field.NewPath("spec"))
 			l.Add(validateNode(n)...)
 			for _, was := range old.Spec.Drivers {
-				at := slices.IndexFunc(n.Spec.Drivers, func(d storagev1.CSINodeDriver) bool { return d.Name == was.Name })
+				at := slices.IndexFunc(n.Spec.Drivers, func(d storagev1.CSINodeDriver) bool {
+					return d.Name == was.Name
+				})
 				if at < 0 {
 					continue
 				}
@@ -187,13 +202,18 @@ func CSINode() *kind.Kind {
 		},
 		Columns: []metav1.TableColumnDefinition{
 			kind.NameColumn,
-			{Name: "Drivers", Type: "integer", Description: "Drivers indicates the number of CSI drivers registered on the node"},
+			{
+				Name:        "Drivers",
+				Type:        "integer",
+				Description: "Drivers indicates the number of CSI drivers registered on the node",
+			},
 			kind.AgeColumn,
 		},
 		Row: func(n *node) []any { return []any{n.Name, int64(len(n.Spec.Drivers)), kind.Age(n.CreationTimestamp)} },
 		Status: &kind.Sub[*node]{
 			PrepareUpdate: func(n, old *node) {
-				n.Spec, n.Status = old.Spec, old.Status
+				n.Spec = old.Spec
+				n.Status = old.Status
 				meta.KeepForStatus(n, old)
 			},
 		},
@@ -249,21 +269,28 @@ func VolumeAttachment() *kind.Kind {
 		},
 		Columns: []metav1.TableColumnDefinition{
 			kind.NameColumn,
-			{Name: "Attacher", Type: "string", Format: "name", Description: "The driver that attaches the volume."},
+			{
+				Name:        "Attacher",
+				Type:        "string",
+				Format:      "name",
+				Description: "The driver that attaches the volume.",
+			},
 			text("PV", "The volume."), text("Node", "The node it is attached to."),
 			{Name: "Attached", Type: "boolean", Description: "Whether it is attached."},
 			kind.AgeColumn,
 		},
 		Row: func(a *attachment) []any {
 			return []any{
-				a.Name, a.Spec.Attacher, kind.Value(a.Spec.Source.PersistentVolumeName), a.Spec.NodeName, a.Status.Attached, kind.Age(a.CreationTimestamp),
+				a.Name, a.Spec.Attacher, kind.Value(a.Spec.Source.PersistentVolumeName), a.Spec.NodeName,
+				a.Status.Attached, kind.Age(a.CreationTimestamp),
 			}
 		},
 		Status: &kind.Sub[*attachment]{
 			PrepareUpdate: func(a, old *attachment) {
 				a.Spec = old.Spec
 				fields := a.ManagedFields
-				a.ObjectMeta, a.ManagedFields = withVersion(old.ObjectMeta, a.ResourceVersion), fields
+				a.ObjectMeta = withVersion(old.ObjectMeta, a.ResourceVersion)
+				a.ManagedFields = fields
 			},
 			ValidateUpdate: func(a, _ *attachment) field.ErrorList { return validateAttachmentStatus(&a.Status) },
 		},
@@ -276,12 +303,14 @@ func withVersion(m metav1.ObjectMeta, rv string) metav1.ObjectMeta {
 }
 
 func validateAttachment(a *storagev1.VolumeAttachment) field.ErrorList {
-	l, s := check.At(field.NewPath("spec")), &a.Spec
+	l := check.At(field.NewPath("spec"))
+	s := &a.Spec
 	l.Add(meta.Finalizers(a)...)
 	if s.Attacher == "" {
 		l.Missing("attacher")
 	} else {
-		check.Format(l, "attacher", s.Attacher, validate.LongNameCaseless) //nolint:staticcheck // what Kubernetes checks here
+		check.Format(l, "attacher", s.Attacher,
+			validate.LongNameCaseless) //nolint:staticcheck // what Kubernetes checks here
 		if len(s.Attacher) > maxAttacher {
 			l.Declared(field.TooLongCharacters(l.Path("attacher"), "", maxAttacher))
 		}

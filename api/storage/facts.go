@@ -20,7 +20,8 @@ func IsDefaultClass(c *storagev1.StorageClass) bool {
 	return c.Annotations[DefaultClassAnnotation] == "true" || c.Annotations[betaDefaultClassAnnotation] == "true"
 }
 
-// DefaultClass is the default class among all: of several the one made last, of those made at once the first by name. nil: none is.
+// DefaultClass is the default class among all: of several the one made last, of those made at once the first by name.
+// nil: none is.
 func DefaultClass(all []*storagev1.StorageClass) *storagev1.StorageClass {
 	all = slices.DeleteFunc(slices.Clone(all), func(c *storagev1.StorageClass) bool { return !IsDefaultClass(c) })
 	if len(all) == 0 {

@@ -28,7 +28,11 @@ func StorageVersionMigration() *kind.Kind {
 	gv := migrationv1.SchemeGroupVersion
 	return kind.Spec[*migration]{
 		Names: kind.Names{
-			Group: gv.Group, Version: gv.Version, Kind: "StorageVersionMigration", Resource: "storageversionmigrations", Singular: "storageversionmigration",
+			Group:    gv.Group,
+			Version:  gv.Version,
+			Kind:     "StorageVersionMigration",
+			Resource: "storageversionmigrations",
+			Singular: "storageversionmigration",
 		},
 		New:           func() *migration { return &migration{} },
 		NewList:       func() runtime.Object { return &migrationv1.StorageVersionMigrationList{} },
@@ -93,7 +97,8 @@ func validate(m *migration) field.ErrorList {
 // validateStatus: a migration has begun at one version, and what it has come to is final.
 func validateStatus(m, old *migration) field.ErrorList {
 	l := check.At(field.NewPath("status"))
-	is, was := &m.Status, &old.Status
+	is := &m.Status
+	was := &old.Status
 	if v := is.ResourceVersion; v != "" {
 		if _, err := resourceversion.CompareResourceVersion(v, v); err != nil {
 			l.Invalid("resourceVersion", v, err.Error())

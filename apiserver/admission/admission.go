@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package admission is the chain of admission plugins between decoding and storing a write. handlers calls the chain; the simple plugins
-// are files of this package, the others are in packages below. Plugins read objects through the interfaces that they declare. Only webhook
-// plugins call other servers.
+// Package admission is the chain of admission plugins between decoding and storing a write. handlers calls the chain;
+// the simple plugins are files of this package, the others are in packages below. Plugins read objects through the
+// interfaces that they declare. Only webhook plugins call other servers.
 package admission
 
 import (
@@ -29,7 +29,8 @@ const (
 	Connect Operation = "CONNECT"
 )
 
-// Request is the input of a plugin. Object is nil for Delete, OldObject nil for Create. OldObject is shared and never modified (P4).
+// Request is the input of a plugin. Object is nil for Delete, OldObject nil for Create. OldObject is shared and never
+// modified (P4).
 type Request struct {
 	Operation   Operation
 	Resource    schema.GroupVersionResource
@@ -39,13 +40,15 @@ type Request struct {
 	Name        string
 	Object      runtime.Object
 	OldObject   runtime.Object
-	// Options is *metav1.CreateOptions, *metav1.UpdateOptions, *metav1.DeleteOptions or a connect's options (*corev1.PodExecOptions).
+	// Options is *metav1.CreateOptions, *metav1.UpdateOptions, *metav1.DeleteOptions or a connect's options
+	// (*corev1.PodExecOptions).
 	Options runtime.Object
 	User    *auth.User
 	DryRun  bool
 	// Warn adds a warning header to the response; never nil.
 	Warn func(text string)
-	// Spec describes the object's kind; nil if the object is not of the resource's kind (a Binding, a Scale, connect options).
+	// Spec describes the object's kind; nil if the object is not of the resource's kind (a Binding, a Scale, connect
+	// options).
 	Spec *kind.Kind
 	// Reinvocation is set in the second round of the mutating plugins, which a plugin requests with Reinvoke.
 	Reinvocation bool
@@ -62,8 +65,8 @@ type Request struct {
 	namespace     *corev1.Namespace
 }
 
-// NamespaceObject is the namespace of the request, read once for all plugins; nil for a cluster-scoped kind. It is shared and never
-// modified (P4). A missing namespace is a 404 *apierrors.StatusError.
+// NamespaceObject is the namespace of the request, read once for all plugins; nil for a cluster-scoped kind. It is
+// shared and never modified (P4). A missing namespace is a 404 *apierrors.StatusError.
 func (r *Request) NamespaceObject(ctx context.Context, reader Reader) (*corev1.Namespace, error) {
 	if r.Namespace == "" || r.namespace != nil {
 		return r.namespace, nil
@@ -76,8 +79,8 @@ func (r *Request) NamespaceObject(ctx context.Context, reader Reader) (*corev1.N
 	return ns, nil
 }
 
-// Changed records that the running plugin changed a field of the object, for the timeline. Fields are named as users write them:
-// "spec.tolerations", "spec.containers[*].resources".
+// Changed records that the running plugin changed a field of the object, for the timeline. Fields are named as users
+// write them: "spec.tolerations", "spec.containers[*].resources".
 func (r *Request) Changed(fields ...string) { r.ChangedBy(r.currentPlugin, fields...) }
 
 // ChangedBy is Changed for a plugin that acts for a webhook or a policy.
@@ -112,8 +115,8 @@ const (
 	Unknown
 )
 
-// OnSettle registers f to be called once at the end of the request, so that a plugin can release what it reserved if the outcome is
-// NotStored.
+// OnSettle registers f to be called once at the end of the request, so that a plugin can release what it reserved if
+// the outcome is NotStored.
 func (r *Request) OnSettle(f func(Outcome)) { r.settle = append(r.settle, f) }
 
 // Settle calls the functions of OnSettle. The handler calls it after Check, whatever the result of the request.

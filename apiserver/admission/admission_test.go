@@ -58,11 +58,24 @@ func pod(containers ...corev1.Container) *corev1.Pod {
 	if len(containers) == 0 {
 		containers = []corev1.Container{{Name: "main"}}
 	}
-	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "dev", Name: "p"}, Spec: corev1.PodSpec{Containers: containers}}
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "dev", Name: "p"},
+		Spec: corev1.PodSpec{
+			Containers: containers,
+		},
+	}
 }
 
 func creation(p *corev1.Pod) *Request {
-	return &Request{Operation: Create, Resource: pods, Namespace: p.Namespace, Name: p.Name, Object: p, User: &auth.User{Name: "ann"}, Warn: func(string) {}}
+	return &Request{
+		Operation: Create,
+		Resource:  pods,
+		Namespace: p.Namespace,
+		Name:      p.Name,
+		Object:    p,
+		User:      &auth.User{Name: "ann"},
+		Warn:      func(string) {},
+	}
 }
 
 func wantForbidden(t *testing.T, what string, err error, text string) {
@@ -80,7 +93,8 @@ func TestNamespaceLifecycle(t *testing.T) {
 	}})}
 	in := func(ns string, op Operation) error {
 		r := creation(pod())
-		r.Namespace, r.Operation = ns, op
+		r.Namespace = ns
+		r.Operation = op
 		return p.Admit(t.Context(), r)
 	}
 	if err := in("dev", Create); err != nil {
@@ -90,7 +104,8 @@ func TestNamespaceLifecycle(t *testing.T) {
 		t.Errorf("create in a namespace that is not there: got %v, want 404", err)
 	}
 	err := in("dying", Create)
-	wantForbidden(t, "create in a dying namespace", err, "unable to create new content in namespace dying because it is being terminated")
+	wantForbidden(t, "create in a dying namespace", err,
+		"unable to create new content in namespace dying because it is being terminated")
 	if !apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
 		t.Errorf("no NamespaceTerminating cause in %v", err)
 	}
@@ -103,9 +118,18 @@ func TestNamespaceLifecycle(t *testing.T) {
 
 func TestServiceAccountMountsToken(t *testing.T) {
 	p := ServiceAccount{Reader: cacheOf(map[schema.GroupVersionResource][]runtime.Object{serviceAccounts: {
-		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "dev", Name: "default"}, ImagePullSecrets: []corev1.LocalObjectReference{{Name: "regcred"}}},
+		&corev1.ServiceAccount{
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace: "dev",
+				Name:      "default",
+			},
+			ImagePullSecrets: []corev1.LocalObjectReference{{Name: "regcred"}},
+		},
 	}})}
-	obj := pod(corev1.Container{Name: "a"}, corev1.Container{Name: "own", VolumeMounts: []corev1.VolumeMount{{Name: "x", MountPath: tokenMountPath}}})
+	obj := pod(corev1.Container{Name: "a"}, corev1.Container{
+		Name:         "own",
+		VolumeMounts: []corev1.VolumeMount{{Name: "x", MountPath: tokenMountPath}},
+	})
 	r := creation(obj)
 	if err := p.Admit(t.Context(), r); err != nil {
 		t.Fatal(err)
@@ -119,7 +143,8 @@ func TestServiceAccountMountsToken(t *testing.T) {
 	if len(obj.Spec.Volumes) != 1 || len(obj.Spec.Volumes[0].Projected.Sources) != 3 {
 		t.Fatalf("volumes: got %+v", obj.Spec.Volumes)
 	}
-	if m := obj.Spec.Containers[0].VolumeMounts; len(m) != 1 || m[0].Name != obj.Spec.Volumes[0].Name || m[0].MountPath != tokenMountPath {
+	if m := obj.Spec.Containers[0].VolumeMounts; len(m) != 1 || m[0].Name != obj.Spec.Volumes[0].Name ||
+		m[0].MountPath != tokenMountPath {
 		t.Errorf("mounts of a: got %+v", m)
 	}
 	if m := obj.Spec.Containers[1].VolumeMounts; len(m) != 1 {
@@ -136,7 +161,8 @@ func TestServiceAccountMountsToken(t *testing.T) {
 	}
 	gone := pod()
 	gone.Spec.ServiceAccountName = "gone"
-	wantForbidden(t, "account that is not there", p.Admit(t.Context(), creation(gone)), `error looking up service account dev/gone: serviceaccount "gone" not found`)
+	wantForbidden(t, "account that is not there", p.Admit(t.Context(), creation(gone)),
+		`error looking up service account dev/gone: serviceaccount "gone" not found`)
 }
 
 func TestServiceAccountWaitsForTheDefaultOne(t *testing.T) {
@@ -159,11 +185,13 @@ func TestPriority(t *testing.T) {
 	}})}
 	high := pod()
 	high.Spec.PriorityClassName = "high"
-	if err := p.Admit(t.Context(), creation(high)); err != nil || *high.Spec.Priority != 1000 || *high.Spec.PreemptionPolicy != never {
+	if err := p.Admit(t.Context(), creation(high)); err != nil || *high.Spec.Priority != 1000 ||
+		*high.Spec.PreemptionPolicy != never {
 		t.Errorf("high: got %v %v, %v", high.Spec.Priority, high.Spec.PreemptionPolicy, err)
 	}
 	plain := pod()
-	if err := p.Admit(t.Context(), creation(plain)); err != nil || *plain.Spec.Priority != 5 || plain.Spec.PriorityClassName != "usual" {
+	if err := p.Admit(t.Context(), creation(plain)); err != nil || *plain.Spec.Priority != 5 ||
+		plain.Spec.PriorityClassName != "usual" {
 		t.Errorf("default class: got %v %q, %v", plain.Spec.Priority, plain.Spec.PriorityClassName, err)
 	}
 	gone := pod()
@@ -172,9 +200,16 @@ func TestPriority(t *testing.T) {
 	own := pod()
 	seven := int32(7)
 	own.Spec.Priority = &seven
-	wantForbidden(t, "own priority", p.Admit(t.Context(), creation(own)), "the integer value of priority (7) must not be provided in pod spec; priority admission controller computed 5")
-	second := &Request{Operation: Create, Resource: priorityClasses, Name: "second", Object: &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: "second"}, GlobalDefault: true}}
-	wantForbidden(t, "second default", p.Validate(t.Context(), second), "PriorityClass usual is already marked as default")
+	wantForbidden(t, "own priority", p.Admit(t.Context(), creation(own)),
+		"the integer value of priority (7) must not be provided in pod spec; priority admission controller computed 5")
+	second := &Request{
+		Operation: Create,
+		Resource:  priorityClasses,
+		Name:      "second",
+		Object:    &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: "second"}, GlobalDefault: true},
+	}
+	wantForbidden(t, "second default", p.Validate(t.Context(), second),
+		"PriorityClass usual is already marked as default")
 }
 
 func TestTolerationsAndTaints(t *testing.T) {
@@ -185,7 +220,8 @@ func TestTolerationsAndTaints(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if len(obj.Spec.Tolerations) != 2 || obj.Spec.Tolerations[1].Key != corev1.TaintNodeUnreachable || *obj.Spec.Tolerations[1].TolerationSeconds != 300 {
+	if len(obj.Spec.Tolerations) != 2 || obj.Spec.Tolerations[1].Key != corev1.TaintNodeUnreachable ||
+		*obj.Spec.Tolerations[1].TolerationSeconds != 300 {
 		t.Errorf("tolerations: got %+v", obj.Spec.Tolerations)
 	}
 	node := &corev1.Node{}
@@ -212,9 +248,11 @@ func TestLimitRanger(t *testing.T) {
 	p := LimitRanger{cacheOf(map[schema.GroupVersionResource][]runtime.Object{limitRanges: {&corev1.LimitRange{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "dev", Name: "l"},
 		Spec: corev1.LimitRangeSpec{Limits: []corev1.LimitRangeItem{{
-			Type:    corev1.LimitTypeContainer,
-			Default: quantities("cpu", "500m"), DefaultRequest: quantities("cpu", "100m", "memory", "64Mi"),
-			Max: quantities("cpu", "1"), Min: quantities("memory", "32Mi"),
+			Type:           corev1.LimitTypeContainer,
+			Default:        quantities("cpu", "500m"),
+			DefaultRequest: quantities("cpu", "100m", "memory", "64Mi"),
+			Max:            quantities("cpu", "1"),
+			Min:            quantities("memory", "32Mi"),
 		}}},
 	}}})}
 	obj := pod()
@@ -222,7 +260,8 @@ func TestLimitRanger(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := obj.Spec.Containers[0].Resources
-	if c.Requests.Cpu().String() != "100m" || c.Requests.Memory().String() != "64Mi" || c.Limits.Cpu().String() != "500m" {
+	if c.Requests.Cpu().String() != "100m" || c.Requests.Memory().String() != "64Mi" ||
+		c.Limits.Cpu().String() != "500m" {
 		t.Errorf("defaults: got %+v", c)
 	}
 	want := "LimitRanger plugin set: cpu, memory request for container main; cpu limit for container main"
@@ -232,21 +271,37 @@ func TestLimitRanger(t *testing.T) {
 	if err := p.Validate(t.Context(), creation(obj)); err != nil {
 		t.Errorf("within bounds: %v", err)
 	}
-	bad := pod(corev1.Container{Name: "main", Resources: corev1.ResourceRequirements{
-		Requests: quantities("cpu", "1", "memory", "16Mi"), Limits: quantities("cpu", "2"),
-	}})
+	bad := pod(corev1.Container{
+		Name: "main",
+		Resources: corev1.ResourceRequirements{
+			Requests: quantities("cpu", "1", "memory", "16Mi"),
+			Limits:   quantities("cpu", "2"),
+		},
+	})
 	wantForbidden(t, "outside", p.Validate(t.Context(), creation(bad)),
-		"[minimum memory usage per Container is 32Mi, but request is 16Mi, maximum cpu usage per Container is 1, but limit is 2]")
+		"[minimum memory usage per Container is 32Mi, but request is 16Mi, maximum cpu usage per Container is 1, but "+
+			"limit is 2]")
 }
 
 func TestNodeRestriction(t *testing.T) {
-	mine, other := pod(), pod()
-	mine.Spec.NodeName, mine.UID = "node-1", types.UID("u1")
-	mine.Spec.Volumes = []corev1.Volume{{Name: "token", VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{
-		Sources: []corev1.VolumeProjection{{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Path: "token"}}},
-	}}}}
-	other.Name, other.Spec.NodeName = "q", "node-2"
-	p := NodeRestriction{Reader: cacheOf(map[schema.GroupVersionResource][]runtime.Object{pods: {mine, other}}), NodeName: authz.NodeName}
+	mine := pod()
+	other := pod()
+	mine.Spec.NodeName = "node-1"
+	mine.UID = types.UID("u1")
+	mine.Spec.Volumes = []corev1.Volume{{
+		Name: "token",
+		VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{
+			Sources: []corev1.VolumeProjection{
+				{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Path: "token"}},
+			},
+		}},
+	}}
+	other.Name = "q"
+	other.Spec.NodeName = "node-2"
+	p := NodeRestriction{
+		Reader:   cacheOf(map[schema.GroupVersionResource][]runtime.Object{pods: {mine, other}}),
+		NodeName: authz.NodeName,
+	}
 	kubelet := &auth.User{Name: "system:node:node-1", Groups: []string{auth.Nodes}}
 	run := func(r *Request) error {
 		r.User = kubelet
@@ -256,26 +311,56 @@ func TestNodeRestriction(t *testing.T) {
 		return p.Validate(t.Context(), r)
 	}
 	status := func(pod *corev1.Pod) *Request {
-		return &Request{Operation: Update, Resource: pods, Subresource: "status", Name: pod.Name, Object: pod, OldObject: pod}
+		return &Request{
+			Operation:   Update,
+			Resource:    pods,
+			Subresource: "status",
+			Name:        pod.Name,
+			Object:      pod,
+			OldObject:   pod,
+		}
 	}
 	if err := run(status(mine)); err != nil {
 		t.Errorf("status of its pod: %v", err)
 	}
-	wantForbidden(t, "status of another's pod", run(status(other)), `node "node-1" can only update pods with spec.nodeName set to itself`)
-	wantForbidden(t, "creating a pod", run(&Request{Operation: Create, Resource: pods, Object: mine}), "can only create mirror pods")
+	wantForbidden(t, "status of another's pod", run(status(other)),
+		`node "node-1" can only update pods with spec.nodeName set to itself`)
+	wantForbidden(t, "creating a pod", run(&Request{Operation: Create, Resource: pods, Object: mine}),
+		"can only create mirror pods")
 	nodes := corev1.SchemeGroupVersion.WithResource("nodes")
-	wantForbidden(t, "another node", run(&Request{Operation: Update, Resource: nodes, Name: "node-2", Object: &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-2"}}}),
+	wantForbidden(t, "another node", run(&Request{
+		Operation: Update,
+		Resource:  nodes,
+		Name:      "node-2",
+		Object:    &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-2"}},
+	}),
 		`node "node-1" is not allowed to modify node "node-2"`)
 	token := func(uid types.UID) *Request {
-		return &Request{Operation: Create, Resource: serviceAccounts, Subresource: "token", Name: "default", Object: &authenticationv1.TokenRequest{
-			Spec: authenticationv1.TokenRequestSpec{BoundObjectRef: &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: "p", UID: uid}},
-		}}
+		return &Request{
+			Operation:   Create,
+			Resource:    serviceAccounts,
+			Subresource: "token",
+			Name:        "default",
+			Object: &authenticationv1.TokenRequest{
+				Spec: authenticationv1.TokenRequestSpec{BoundObjectRef: &authenticationv1.BoundObjectReference{
+					APIVersion: "v1",
+					Kind:       "Pod",
+					Name:       "p",
+					UID:        uid,
+				}},
+			},
+		}
 	}
 	if err := run(token("u1")); err != nil {
 		t.Errorf("token for its pod: %v", err)
 	}
 	wantForbidden(t, "token for a pod made anew", run(token("old")), "does not match the UID in record")
-	if err := p.Validate(t.Context(), &Request{Operation: Create, Resource: pods, Object: other, User: &auth.User{Name: "ann"}}); err != nil {
+	if err := p.Validate(t.Context(), &Request{
+		Operation: Create,
+		Resource:  pods,
+		Object:    other,
+		User:      &auth.User{Name: "ann"},
+	}); err != nil {
 		t.Errorf("a user who is no kubelet: %v", err)
 	}
 }

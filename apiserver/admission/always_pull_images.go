@@ -8,8 +8,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// AlwaysPullImages sets the pull policy Always, so that a pod cannot use an image that only another pod's credentials could pull. Off by
-// default.
+// AlwaysPullImages sets the pull policy Always, so that a pod cannot use an image that only another pod's credentials
+// could pull. Off by default.
 type AlwaysPullImages struct{}
 
 // Name is the plugin's name.
@@ -18,7 +18,8 @@ func (AlwaysPullImages) Name() string { return "AlwaysPullImages" }
 // Admit sets the pull policy.
 func (AlwaysPullImages) Admit(_ context.Context, r *Request) error {
 	pod, ok := r.Object.(*corev1.Pod)
-	if !ok || r.Resource != pods || r.Operation != Create && r.Operation != Update || r.Subresource != "" && r.Subresource != "ephemeralcontainers" {
+	if !ok || r.Resource != pods || r.Operation != Create && r.Operation != Update ||
+		r.Subresource != "" && r.Subresource != "ephemeralcontainers" {
 		return nil
 	}
 	for _, containers := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {

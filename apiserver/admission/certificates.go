@@ -20,7 +20,13 @@ func permitted(ctx context.Context, a auth.Authorizer, u *auth.User, verb, signe
 	domain, _, _ := strings.Cut(signer, "/")
 	for _, name := range []string{signer, domain + "/*"} {
 		d, err := a.Authorize(ctx, &auth.Attributes{
-			User: u, Verb: verb, Group: certificatesv1.GroupName, Version: "*", Resource: "signers", Name: name, ResourceRequest: true,
+			User:            u,
+			Verb:            verb,
+			Group:           certificatesv1.GroupName,
+			Version:         "*",
+			Resource:        "signers",
+			Name:            name,
+			ResourceRequest: true,
 		})
 		if err == nil && d.Verdict == auth.Allow {
 			return true
@@ -88,7 +94,8 @@ func (CertificateSubjectRestriction) Name() string { return "CertificateSubjectR
 // Validate checks new requests.
 func (CertificateSubjectRestriction) Validate(_ context.Context, r *Request) error {
 	csr, ok := r.Object.(*certificatesv1.CertificateSigningRequest)
-	if !ok || r.Operation != Create || r.Subresource != "" || csr.Spec.SignerName != certificatesv1.KubeAPIServerClientSignerName {
+	if !ok || r.Operation != Create || r.Subresource != "" ||
+		csr.Spec.SignerName != certificatesv1.KubeAPIServerClientSignerName {
 		return nil
 	}
 	block, _ := pem.Decode(csr.Spec.Request)
@@ -100,7 +107,8 @@ func (CertificateSubjectRestriction) Validate(_ context.Context, r *Request) err
 		return Forbidden(r, "failed to parse CSR: %w", err)
 	}
 	if slices.Contains(parsed.Subject.Organization, auth.Masters) {
-		return Forbidden(r, "use of %s signer with %s group is not allowed", certificatesv1.KubeAPIServerClientSignerName, auth.Masters)
+		return Forbidden(r, "use of %s signer with %s group is not allowed",
+			certificatesv1.KubeAPIServerClientSignerName, auth.Masters)
 	}
 	return nil
 }

@@ -12,18 +12,31 @@ import (
 
 func TestCertificatePlugins(t *testing.T) {
 	csr := func(signer string, cert string) *certificatesv1.CertificateSigningRequest {
-		return &certificatesv1.CertificateSigningRequest{Spec: certificatesv1.CertificateSigningRequestSpec{SignerName: signer}, Status: certificatesv1.CertificateSigningRequestStatus{Certificate: []byte(cert)}}
+		return &certificatesv1.CertificateSigningRequest{
+			Spec: certificatesv1.CertificateSigningRequestSpec{
+				SignerName: signer,
+			},
+			Status: certificatesv1.CertificateSigningRequestStatus{Certificate: []byte(cert)},
+		}
 	}
 	write := func(sub, signer string) *Request {
-		return &Request{Operation: Update, Subresource: sub, Object: csr(signer, "new"), OldObject: csr(signer, ""), User: &auth.User{Name: "ann"}}
+		return &Request{
+			Operation:   Update,
+			Subresource: sub,
+			Object:      csr(signer, "new"),
+			OldObject:   csr(signer, ""),
+			User:        &auth.User{Name: "ann"},
+		}
 	}
 	may := permits{"approve example.com/*", "sign example.com/one"}
 	if err := (CertificateApproval{may}).Validate(t.Context(), write("approval", "example.com/any")); err != nil {
 		t.Errorf("approve by domain: %v", err)
 	}
-	wantForbidden(t, "approve", CertificateApproval{may}.Validate(t.Context(), write("approval", "other.com/any")), `user not permitted to approve requests with signerName "other.com/any"`)
+	wantForbidden(t, "approve", CertificateApproval{may}.Validate(t.Context(), write("approval", "other.com/any")),
+		`user not permitted to approve requests with signerName "other.com/any"`)
 	if err := (CertificateSigning{may}).Validate(t.Context(), write("status", "example.com/one")); err != nil {
 		t.Errorf("sign: %v", err)
 	}
-	wantForbidden(t, "sign", CertificateSigning{may}.Validate(t.Context(), write("status", "example.com/two")), `user not permitted to sign requests with signerName "example.com/two"`)
+	wantForbidden(t, "sign", CertificateSigning{may}.Validate(t.Context(), write("status", "example.com/two")),
+		`user not permitted to sign requests with signerName "example.com/two"`)
 }

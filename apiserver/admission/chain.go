@@ -11,7 +11,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Chain is the ordered list of plugins. Mutate runs all mutators; then the handler defaults and validates; then Check runs all validators.
+// Chain is the ordered list of plugins. Mutate runs all mutators; then the handler defaults and validates; then Check
+// runs all validators.
 type Chain struct {
 	plugins []Plugin
 	metrics *Metrics
@@ -31,8 +32,8 @@ func (c *Chain) Plugins() []Plugin {
 	return c.plugins
 }
 
-// Mutate runs the mutators in order and stops at the first error; it runs a second round if one requested it. ran, which may be nil, is
-// called with each plugin's name. Request.Changes has what they changed.
+// Mutate runs the mutators in order and stops at the first error; it runs a second round if one requested it. ran,
+// which may be nil, is called with each plugin's name. Request.Changes has what they changed.
 func (c *Chain) Mutate(ctx context.Context, r *Request, ran func(name string)) error {
 	w := c.watch(admit, r.Operation)
 	err := c.mutate(ctx, r, &w, ran)
@@ -95,7 +96,8 @@ var operations = []Operation{Create, Update, Delete, Connect}
 // times are the observers of one plugin by step, operation and rejection; created on first use.
 type times [steps][4][2]atomic.Pointer[prometheus.Observer]
 
-// stopwatch measures the plugins of one step of a request: each from the end of the one before. Without a chain it measures nothing.
+// stopwatch measures the plugins of one step of a request: each from the end of the one before. Without a chain it
+// measures nothing.
 type stopwatch struct {
 	chain       *Chain
 	step, op    int
@@ -151,7 +153,8 @@ func (w *stopwatch) observer(plugin int, err error) prometheus.Observer {
 	}
 	var o prometheus.Observer
 	if labels := w.labels(err); plugin == len(w.chain.plugins) {
-		histogram, summary := w.chain.metrics.step.WithLabelValues(labels...), w.chain.metrics.stepSummary.WithLabelValues(labels...)
+		histogram := w.chain.metrics.step.WithLabelValues(labels...)
+		summary := w.chain.metrics.stepSummary.WithLabelValues(labels...)
 		o = prometheus.ObserverFunc(func(v float64) {
 			histogram.Observe(v)
 			summary.Observe(v)

@@ -20,9 +20,10 @@ const (
 	maxFieldLength = 160
 )
 
-// ChangedFields lists the fields in which two objects of one type differ, sorted: "metadata.labels[team]", "spec.containers[app].image". A
-// list with unnamed elements is one field, and so is an element that only one object has. If more than maxFields differ, it lists their
-// parents, with as many levels as possible, but at least two. It is for plugins that apply foreign patches.
+// ChangedFields lists the fields in which two objects of one type differ, sorted: "metadata.labels[team]",
+// "spec.containers[app].image". A list with unnamed elements is one field, and so is an element that only one object
+// has. If more than maxFields differ, it lists their parents, with as many levels as possible, but at least two. It is
+// for plugins that apply foreign patches.
 func ChangedFields(before, after runtime.Object) []string {
 	was, err := runtime.DefaultUnstructuredConverter.ToUnstructured(before)
 	if err != nil {
@@ -104,8 +105,18 @@ func (d *difference) compareElements(path string, was, is map[string]any, level 
 var (
 	// keyed are the fields that are maps with arbitrary keys.
 	keyed = map[string]bool{
-		"labels": true, "annotations": true, "matchLabels": true, "nodeSelector": true, "limits": true, "requests": true, "capacity": true,
-		"overhead": true, "data": true, "stringData": true, "binaryData": true, "parameters": true,
+		"labels":       true,
+		"annotations":  true,
+		"matchLabels":  true,
+		"nodeSelector": true,
+		"limits":       true,
+		"requests":     true,
+		"capacity":     true,
+		"overhead":     true,
+		"data":         true,
+		"stringData":   true,
+		"binaryData":   true,
+		"parameters":   true,
 	}
 	// names are the fields that identify list elements, from Kubernetes' merge keys.
 	names     = []string{"name", "key", "mountPath", "uid", "topologyKey", "type"}
@@ -120,7 +131,8 @@ func bracket(key string) string {
 	return "[" + key + "]"
 }
 
-// elementsByName maps the elements of a list by their identifying field, and returns that field; empty: they have none or it is not unique.
+// elementsByName maps the elements of a list by their identifying field, and returns that field; empty: they have none
+// or it is not unique.
 func elementsByName(v any) (map[string]any, string) {
 	list, _ := v.([]any)
 	for _, field := range names {

@@ -20,30 +20,64 @@ import (
 // TestPluginsTellWhatTheyChange: what a plugin says of a request is what it did to the object, no more and no less.
 func TestPluginsTellWhatTheyChange(t *testing.T) {
 	reader := cacheOf(map[schema.GroupVersionResource][]runtime.Object{
-		namespaces: {&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "dev", Annotations: map[string]string{
-			namespaceTolerations: `[{"key":"team","operator":"Exists"}]`,
-		}}}},
-		serviceAccounts: {&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "dev", Name: "default"}, ImagePullSecrets: []corev1.LocalObjectReference{{Name: "reg"}}}},
-		limitRanges: {&corev1.LimitRange{ObjectMeta: metav1.ObjectMeta{Namespace: "dev", Name: "l"}, Spec: corev1.LimitRangeSpec{Limits: []corev1.LimitRangeItem{{
-			Type: corev1.LimitTypeContainer, DefaultRequest: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1")},
-		}}}}},
-		runtimeClasses: {&nodev1.RuntimeClass{
-			ObjectMeta: metav1.ObjectMeta{Name: "boxed"}, Overhead: &nodev1.Overhead{PodFixed: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1")}},
-			Scheduling: &nodev1.Scheduling{NodeSelector: map[string]string{"boxed": "yes"}, Tolerations: []corev1.Toleration{{Key: "boxed", Operator: corev1.TolerationOpExists}}},
+		namespaces: {&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+			Name: "dev",
+			Annotations: map[string]string{
+				namespaceTolerations: `[{"key":"team","operator":"Exists"}]`,
+			},
+		}}},
+		serviceAccounts: {&corev1.ServiceAccount{
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace: "dev",
+				Name:      "default",
+			},
+			ImagePullSecrets: []corev1.LocalObjectReference{{Name: "reg"}},
 		}},
-		priorityClasses: {&schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: "high"}, Value: 7, GlobalDefault: true}},
-		nodes:           {&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: map[string]string{corev1.LabelTopologyZone: "z"}}}},
+		limitRanges: {&corev1.LimitRange{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "dev", Name: "l"},
+			Spec: corev1.LimitRangeSpec{Limits: []corev1.LimitRangeItem{{
+				Type:           corev1.LimitTypeContainer,
+				DefaultRequest: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1")},
+			}}},
+		}},
+		runtimeClasses: {&nodev1.RuntimeClass{
+			ObjectMeta: metav1.ObjectMeta{Name: "boxed"},
+			Overhead:   &nodev1.Overhead{PodFixed: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1")}},
+			Scheduling: &nodev1.Scheduling{
+				NodeSelector: map[string]string{"boxed": "yes"},
+				Tolerations:  []corev1.Toleration{{Key: "boxed", Operator: corev1.TolerationOpExists}},
+			},
+		}},
+		priorityClasses: {
+			&schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: "high"}, Value: 7, GlobalDefault: true},
+		},
+		nodes: {
+			&corev1.Node{
+				ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: map[string]string{corev1.LabelTopologyZone: "z"}},
+			},
+		},
 	})
 	plugins := []Mutator{
-		ServiceAccount{Reader: reader}, DefaultTolerationSeconds{}, Priority{Reader: reader}, RuntimeClass{Reader: reader}, LimitRanger{Reader: reader},
-		PodTopologyLabels{Reader: reader}, AlwaysPullImages{}, ExtendedResourceToleration{},
-		PodNodeSelector{Reader: reader, Selectors: map[string]string{DefaultNodeSelector: "env=test"}}, PodTolerationRestriction{Reader: reader},
+		ServiceAccount{Reader: reader},
+		DefaultTolerationSeconds{},
+		Priority{Reader: reader},
+		RuntimeClass{
+			Reader: reader,
+		},
+		LimitRanger{Reader: reader},
+		PodTopologyLabels{Reader: reader},
+		AlwaysPullImages{},
+		ExtendedResourceToleration{},
+		PodNodeSelector{Reader: reader, Selectors: map[string]string{DefaultNodeSelector: "env=test"}},
+		PodTolerationRestriction{Reader: reader},
 	}
-	boxed, want := "boxed", corev1.ResourceList{"example.com/gpu": resource.MustParse("1"), corev1.ResourceCPU: resource.MustParse("1")}
+	boxed := "boxed"
+	want := corev1.ResourceList{"example.com/gpu": resource.MustParse("1"), corev1.ResourceCPU: resource.MustParse("1")}
 	for what, edit := range map[string]func(*corev1.Pod){
 		"a plain pod": func(*corev1.Pod) {},
 		"a pod with much of its own": func(p *corev1.Pod) {
-			p.Spec.RuntimeClassName, p.Spec.NodeName = &boxed, "n"
+			p.Spec.RuntimeClassName = &boxed
+			p.Spec.NodeName = "n"
 			p.Spec.Containers[0].Resources = corev1.ResourceRequirements{Requests: want, Limits: want}
 		},
 	} {
@@ -66,7 +100,8 @@ func TestPluginsTellWhatTheyChange(t *testing.T) {
 				}
 				slices.Sort(told)
 				if did := coarse(t, before, obj); !slices.Equal(slices.Compact(told), did) {
-					t.Errorf("%s, round %d: %s says that it changed %q, and changed %q", what, round+1, m.Name(), told, did)
+					t.Errorf("%s, round %d: %s says that it changed %q, and changed %q", what, round+1, m.Name(), told,
+						did)
 				}
 			}
 		}
@@ -107,18 +142,37 @@ func TestChangedFieldsAreLeaves(t *testing.T) {
 		edit func(*corev1.Pod)
 		want []string
 	}{
-		"nothing":  {func(*corev1.Pod) {}, nil},
-		"a label":  {func(p *corev1.Pod) { p.Labels = map[string]string{"team": "a"} }, []string{"metadata.labels[team]"}},
-		"a limit":  {func(p *corev1.Pod) { p.Spec.Containers[0].Resources.Limits = limits }, []string{"spec.containers[main].resources.limits[cpu]"}},
-		"an image": {func(p *corev1.Pod) { p.Spec.Containers[0].Image = "other" }, []string{"spec.containers[main].image"}},
+		"nothing": {func(*corev1.Pod) {}, nil},
+		"a label": {
+			func(p *corev1.Pod) { p.Labels = map[string]string{"team": "a"} }, []string{"metadata.labels[team]"},
+		},
+		"a limit": {func(p *corev1.Pod) {
+			p.Spec.Containers[0].Resources.Limits = limits
+		}, []string{"spec.containers[main].resources.limits[cpu]"}},
+		"an image": {
+			func(p *corev1.Pod) { p.Spec.Containers[0].Image = "other" }, []string{"spec.containers[main].image"},
+		},
 		"a sidecar": {func(p *corev1.Pod) {
 			p.Spec.Containers = append(p.Spec.Containers, corev1.Container{Name: "proxy", Image: "i"})
 		}, []string{"spec.containers[proxy]"}},
-		"arguments": {func(p *corev1.Pod) { p.Spec.Containers[0].Args = []string{"a", "b"} }, []string{"spec.containers[main].args"}},
-		"a struct":  {func(p *corev1.Pod) { p.Spec.SecurityContext = &corev1.PodSecurityContext{RunAsNonRoot: new(true)} }, []string{"spec.securityContext.runAsNonRoot"}},
-		"many":      {func(p *corev1.Pod) { p.Annotations, p.Spec.NodeName = many, "n" }, []string{"metadata.annotations", "spec.nodeName"}},
-		"long":      {func(p *corev1.Pod) { p.Labels = map[string]string{strings.Repeat("ä", 300): ""} }, []string{"metadata.labels[" + strings.Repeat("ä", 72) + "..."}},
-		"an escape": {func(p *corev1.Pod) { p.Labels = map[string]string{"\x1b[2J": ""} }, []string{`metadata.labels["\x1b[2J"]`}},
+		"arguments": {func(p *corev1.Pod) {
+			p.Spec.Containers[0].Args = []string{"a", "b"}
+		}, []string{"spec.containers[main].args"}},
+		"a struct": {func(p *corev1.Pod) {
+			p.Spec.SecurityContext = &corev1.PodSecurityContext{
+				RunAsNonRoot: new(true),
+			}
+		}, []string{"spec.securityContext.runAsNonRoot"}},
+		"many": {func(p *corev1.Pod) {
+			p.Annotations = many
+			p.Spec.NodeName = "n"
+		}, []string{"metadata.annotations", "spec.nodeName"}},
+		"long": {func(p *corev1.Pod) { p.Labels = map[string]string{strings.Repeat("ä", 300): ""} }, []string{
+			"metadata.labels[" + strings.Repeat("ä", 72) + "...",
+		}},
+		"an escape": {func(p *corev1.Pod) {
+			p.Labels = map[string]string{"\x1b[2J": ""}
+		}, []string{`metadata.labels["\x1b[2J"]`}},
 		"alike ones": {func(p *corev1.Pod) {
 			p.Spec.Tolerations = []corev1.Toleration{{Key: "a"}, {Key: "a", Effect: "NoExecute"}}
 		}, []string{"spec.tolerations"}},

@@ -39,7 +39,8 @@ func (p NodeDeclaredFeatureValidator) Validate(ctx context.Context, r *Request) 
 		return err
 	}
 	if missing := declared.Missing(needs, node); len(missing) > 0 {
-		return Forbidden(r, "pod update requires features %s which are not available on node %q", strings.Join(missing, ", "), node.Name)
+		return Forbidden(r, "pod update requires features %s which are not available on node %q",
+			strings.Join(missing, ", "), node.Name)
 	}
 	return nil
 }

@@ -14,33 +14,53 @@ import (
 // TestDeclaredFeatures: a bound pod changes only as its node declares that it can.
 func TestDeclaredFeatures(t *testing.T) {
 	node := func(name string, features ...string) runtime.Object {
-		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Status: corev1.NodeStatus{DeclaredFeatures: features}}
+		return &corev1.Node{
+			ObjectMeta: metav1.ObjectMeta{Name: name},
+			Status:     corev1.NodeStatus{DeclaredFeatures: features},
+		}
 	}
 	const whole, inits = "InPlacePodLevelResourcesVerticalScaling", "InPlacePodVerticalScalingInitContainers"
-	p := NodeDeclaredFeatureValidator{cacheOf(map[schema.GroupVersionResource][]runtime.Object{nodes: {node("old"), node("half", inits), node("new", whole, inits)}})}
+	p := NodeDeclaredFeatureValidator{
+		cacheOf(map[schema.GroupVersionResource][]runtime.Object{
+			nodes: {node("old"), node("half", inits), node("new", whole, inits)},
+		}),
+	}
 	resize := func(nodeName string, change func(*corev1.Pod)) error {
 		old := pod()
-		old.Spec.NodeName, old.Generation = nodeName, 1
+		old.Spec.NodeName = nodeName
+		old.Generation = 1
 		old.Spec.InitContainers = []corev1.Container{{Name: "i"}}
 		old.Spec.Resources = &corev1.ResourceRequirements{Requests: quantities("cpu", "1")}
 		obj := old.DeepCopy()
 		obj.Generation = 2
 		change(obj)
-		return p.Validate(t.Context(), &Request{Operation: Update, Resource: pods, Subresource: "resize", Name: "p", Object: obj, OldObject: old})
+		return p.Validate(t.Context(), &Request{
+			Operation:   Update,
+			Resource:    pods,
+			Subresource: "resize",
+			Name:        "p",
+			Object:      obj,
+			OldObject:   old,
+		})
 	}
 	both := func(p *corev1.Pod) {
 		p.Spec.Resources.Requests = quantities("cpu", "2")
 		p.Spec.InitContainers[0].Resources.Requests = quantities("cpu", "2")
 	}
 	for what, err := range map[string]error{
-		"declared": resize("new", both), "not bound": resize("", both),
-		"a container": resize("old", func(p *corev1.Pod) { p.Spec.Containers[0].Resources.Requests = quantities("cpu", "1") }),
+		"declared":  resize("new", both),
+		"not bound": resize("", both),
+		"a container": resize("old", func(p *corev1.Pod) {
+			p.Spec.Containers[0].Resources.Requests = quantities("cpu", "1")
+		}),
 	} {
 		if err != nil {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	wantForbidden(t, "half", resize("half", both), `pod update requires features `+whole+` which are not available on node "half"`)
-	wantForbidden(t, "neither", resize("old", both), `pod update requires features `+whole+`, `+inits+` which are not available on node "old"`)
+	wantForbidden(t, "half", resize("half", both),
+		`pod update requires features `+whole+` which are not available on node "half"`)
+	wantForbidden(t, "neither", resize("old", both), `pod update requires features `+whole+`, `+inits+
+		` which are not available on node "old"`)
 	wantForbidden(t, "no such node", resize("gone", both), `node "gone" not found`)
 }

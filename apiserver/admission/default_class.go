@@ -33,7 +33,8 @@ func newest[T interface {
 		return best, false
 	}
 	return slices.MinFunc(classes, func(a, b T) int {
-		x, y := a.GetCreationTimestamp(), b.GetCreationTimestamp()
+		x := a.GetCreationTimestamp()
+		y := b.GetCreationTimestamp()
 		return cmp.Or(y.Compare(x.Time), cmp.Compare(a.GetName(), b.GetName()))
 	}), true
 }
@@ -108,7 +109,8 @@ func (p PersistentVolumeClaimResize) Validate(ctx context.Context, r *Request) e
 	if !ok || !had || r.Operation != Update || r.Subresource != "" {
 		return nil
 	}
-	size, before := claim.Spec.Resources.Requests[corev1.ResourceStorage], old.Spec.Resources.Requests[corev1.ResourceStorage]
+	size := claim.Spec.Resources.Requests[corev1.ResourceStorage]
+	before := old.Spec.Resources.Requests[corev1.ResourceStorage]
 	if size.Cmp(before) <= 0 {
 		return nil
 	}
@@ -122,11 +124,12 @@ func (p PersistentVolumeClaimResize) Validate(ctx context.Context, r *Request) e
 			return nil
 		}
 	}
-	return Forbidden(r, "only dynamically provisioned pvc can be resized and the storageclass that provisions the pvc must support resize")
+	return Forbidden(r, "only dynamically provisioned pvc can be resized and the storageclass that provisions the "+
+		"pvc must support resize")
 }
 
-// PodGroupProtection prevents the removal of pod groups that still have pods: it adds a finalizer, which the podgroup-protection controller
-// removes.
+// PodGroupProtection prevents the removal of pod groups that still have pods: it adds a finalizer, which the
+// podgroup-protection controller removes.
 type PodGroupProtection struct{}
 
 // Name is the plugin's name.
@@ -147,8 +150,8 @@ func addFinalizer(r *Request, o metav1.Object, finalizer string) {
 	}
 }
 
-// StorageObjectInUseProtection prevents the removal of volumes, claims and volume attributes classes in use: it adds finalizers, which the
-// protection controllers remove.
+// StorageObjectInUseProtection prevents the removal of volumes, claims and volume attributes classes in use: it adds
+// finalizers, which the protection controllers remove.
 type StorageObjectInUseProtection struct{}
 
 // Name is the plugin's name.

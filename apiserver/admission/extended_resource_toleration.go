@@ -38,7 +38,11 @@ func (ExtendedResourceToleration) Admit(_ context.Context, r *Request) error {
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(names)) {
-		t := corev1.Toleration{Key: string(name), Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule}
+		t := corev1.Toleration{
+			Key:      string(name),
+			Operator: corev1.TolerationOpExists,
+			Effect:   corev1.TaintEffectNoSchedule,
+		}
 		if !hasToleration(pod.Spec.Tolerations, &t) {
 			pod.Spec.Tolerations = append(slices.Clip(pod.Spec.Tolerations), t)
 			r.Changed("spec.tolerations")

@@ -11,7 +11,8 @@ import (
 	"keelson/api/limits"
 )
 
-// LimitRanger sets the default requests and limits of a namespace's LimitRanges, and rejects pods and claims that violate them.
+// LimitRanger sets the default requests and limits of a namespace's LimitRanges, and rejects pods and claims that
+// violate them.
 type LimitRanger struct{ Reader Reader }
 
 // Name is the plugin's name.

@@ -60,39 +60,60 @@ func NewMetrics() *Metrics {
 	checks := []float64{0.0000005, 0.001, 0.01, 0.1, 1}
 	const p = "apiserver_admission_"
 	return &Metrics{
-		step: histogram(p+"step_admission_duration_seconds", "Admission sub-step latency histogram in seconds, broken out for each operation and step type (validate or admit).",
+		step: histogram(p+"step_admission_duration_seconds", "Admission sub-step latency histogram in seconds, "+
+			"broken out for each operation and step type (validate or admit).",
 			steps, "type", "operation", "rejected"),
 		stepSummary: prometheus.NewSummaryVec(prometheus.SummaryOpts{
-			Name: p + "step_admission_duration_seconds_summary", MaxAge: 5 * time.Hour,
-			Help: "Admission sub-step latency summary in seconds, broken out for each operation and step type (validate or admit).",
+			Name:   p + "step_admission_duration_seconds_summary",
+			MaxAge: 5 * time.Hour,
+			Help: "Admission sub-step latency summary in seconds, broken out for each operation and step type " +
+				"(validate or admit).",
 		}, []string{"type", "operation", "rejected"}),
-		plugin: histogram(p+"controller_admission_duration_seconds", "Admission controller latency histogram in seconds, identified by name and broken out for each operation and type (validate or admit).",
+		plugin: histogram(p+"controller_admission_duration_seconds", "Admission controller latency histogram in "+
+			"seconds, identified by name and broken out for each operation and type (validate or admit).",
 			steps, "name", "type", "operation", "rejected"),
-		webhook: histogram(p+"webhook_admission_duration_seconds", "Admission webhook latency histogram in seconds, identified by name and broken out for each operation and type.",
+		webhook: histogram(p+"webhook_admission_duration_seconds", "Admission webhook latency histogram in seconds, "+
+			"identified by name and broken out for each operation and type.",
 			[]float64{0.005, 0.025, 0.1, 0.5, 1, 2.5, 10, 25}, "name", "type", "operation", "rejected"),
-		requests: counter(p+"webhook_request_total", "Admission webhook requests, identified by name and broken out for each type, operation, HTTP status code (at most 600) and whether the request was rejected.",
+		requests: counter(p+"webhook_request_total", "Admission webhook requests, identified by name and broken out "+
+			"for each type, operation, HTTP status code (at most 600) and whether the request was rejected.",
 			"name", "type", "operation", "code", "rejected"),
-		rejections: counter(p+"webhook_rejection_count", "Admission webhook rejections, identified by name and broken out for each type, operation, kind of error and rejection code (at most 600).",
+		rejections: counter(p+"webhook_rejection_count", "Admission webhook rejections, identified by name and "+
+			"broken out for each type, operation, kind of error and rejection code (at most 600).",
 			"name", "type", "operation", "error_type", "rejection_code"),
-		failOpen: counter(p+"webhook_fail_open_count", "Admission webhooks that could not be asked and were passed over, identified by name and type.", "name", "type"),
-		conditions: histogram(p+"match_condition_evaluation_seconds", "Admission match condition evaluation time in seconds, identified by name and broken out for each kind (webhook or policy), operation and type.",
+		failOpen: counter(p+"webhook_fail_open_count", "Admission webhooks that could not be asked and were passed "+
+			"over, identified by name and type.", "name", "type"),
+		conditions: histogram(p+"match_condition_evaluation_seconds", "Admission match condition evaluation time in "+
+			"seconds, identified by name and broken out for each kind (webhook or policy), operation and type.",
 			[]float64{0.001, 0.005, 0.01, 0.025, 0.1, 0.2, 0.25}, "name", "kind", "type", "operation"),
-		conditionErr: counter(p+"match_condition_evaluation_errors_total", "Admission match condition evaluation errors, identified by name and broken out for each kind (webhook or policy), operation and type.",
+		conditionErr: counter(p+"match_condition_evaluation_errors_total",
+			"Admission match condition evaluation errors, identified by name and broken out for each kind (webhook "+
+				"or policy), operation and type.",
 			"name", "kind", "type", "operation"),
-		exclusions: counter(p+"match_condition_exclusions_total", "Webhooks and policies not applied for their match conditions, identified by name and broken out for each kind, operation and type.",
+		exclusions: counter(p+"match_condition_exclusions_total", "Webhooks and policies not applied for their match "+
+			"conditions, identified by name and broken out for each kind, operation and type.",
 			"name", "kind", "type", "operation"),
-		validations: counter("apiserver_validating_admission_policy_check_total", "Validation admission policy checks, labeled by policy and further identified by binding and enforcement action taken.",
+		validations: counter("apiserver_validating_admission_policy_check_total",
+			"Validation admission policy checks, labeled by policy and further identified by binding and enforcement "+
+				"action taken.",
 			"policy", "policy_binding", "error_type", "enforcement_action"),
-		validated: histogram("apiserver_validating_admission_policy_check_duration_seconds", "Validation admission latency for individual validation expressions in seconds, labeled by policy and further including binding and enforcement action taken.",
+		validated: histogram("apiserver_validating_admission_policy_check_duration_seconds",
+			"Validation admission latency for individual validation expressions in seconds, labeled by policy and "+
+				"further including binding and enforcement action taken.",
 			checks, "policy", "policy_binding", "error_type", "enforcement_action"),
-		mutations: counter("apiserver_mutating_admission_policy_check_total", "Mutation admission policy checks, labeled by policy and further identified by binding.",
+		mutations: counter("apiserver_mutating_admission_policy_check_total",
+			"Mutation admission policy checks, labeled by policy and further identified by binding.",
 			"policy", "policy_binding", "error_type"),
-		mutated: histogram("apiserver_mutating_admission_policy_check_duration_seconds", "Mutation admission latency for individual mutation expressions in seconds, labeled by policy and binding.",
+		mutated: histogram("apiserver_mutating_admission_policy_check_duration_seconds",
+			"Mutation admission latency for individual mutation expressions in seconds, labeled by policy and binding.",
 			checks, "policy", "policy_binding", "error_type"),
-		evaluations: counter("pod_security_evaluations_total", "Number of policy evaluations that occurred, not counting ignored or exempt requests.",
+		evaluations: counter("pod_security_evaluations_total",
+			"Number of policy evaluations that occurred, not counting ignored or exempt requests.",
 			"decision", "policy_level", "policy_version", "mode", "request_operation", "resource", "subresource"),
-		exemptions: counter("pod_security_exemptions_total", "Number of exempt requests, not counting ignored or out of scope requests.", "request_operation", "resource", "subresource"),
-		podErrors: counter("pod_security_errors_total", "Number of errors preventing normal evaluation. Non-fatal errors may result in the latest restricted profile being used for evaluation.",
+		exemptions: counter("pod_security_exemptions_total", "Number of exempt requests, not counting ignored or out "+
+			"of scope requests.", "request_operation", "resource", "subresource"),
+		podErrors: counter("pod_security_errors_total", "Number of errors preventing normal evaluation. Non-fatal "+
+			"errors may result in the latest restricted profile being used for evaluation.",
 			"fatal", "request_operation", "resource", "subresource"),
 	}
 }
@@ -100,7 +121,8 @@ func NewMetrics() *Metrics {
 // Collectors are the metrics to register.
 func (m *Metrics) Collectors() []prometheus.Collector {
 	return []prometheus.Collector{
-		m.step, m.stepSummary, m.plugin, m.webhook, m.requests, m.rejections, m.failOpen, m.conditions, m.conditionErr, m.exclusions,
+		m.step, m.stepSummary, m.plugin, m.webhook, m.requests, m.rejections, m.failOpen, m.conditions, m.conditionErr,
+		m.exclusions,
 		m.validations, m.validated, m.mutations, m.mutated, m.evaluations, m.exemptions, m.podErrors,
 	}
 }
@@ -161,7 +183,8 @@ func (m *Metrics) Mutation(policy, binding, errorType string, took time.Duration
 	m.mutated.WithLabelValues(policy, binding, errorType).Observe(took.Seconds())
 }
 
-// PodSecurity records the check of a pod, or a workload's template, against a level: mode is "enforce", "audit" or "warn".
+// PodSecurity records the check of a pod, or a workload's template, against a level: mode is "enforce", "audit" or
+// "warn".
 func (m *Metrics) PodSecurity(r *Request, allowed bool, level, version, mode string) {
 	if m == nil {
 		return
@@ -191,7 +214,8 @@ func (m *Metrics) PodSecurityError(r *Request, fatal bool) {
 }
 
 func podSecurityLabels(r *Request) (op, resource string) {
-	op, resource = "update", "controller"
+	op = "update"
+	resource = "controller"
 	if r.Operation == Create {
 		op = "create"
 	}

@@ -18,17 +18,23 @@ func TestNamespaceAutoProvision(t *testing.T) {
 	var made []string
 	answer := error(nil)
 	at := func(there cache) NamespaceAutoProvision {
-		return NamespaceAutoProvision{Reader: there, Create: func(_ context.Context, ns *corev1.Namespace) error {
-			made = append(made, ns.Name)
-			return answer
-		}}
+		return NamespaceAutoProvision{
+			Reader: there,
+			Create: func(_ context.Context, ns *corev1.Namespace) error {
+				made = append(made, ns.Name)
+				return answer
+			},
+		}
 	}
 	empty := cacheOf(map[schema.GroupVersionResource][]runtime.Object{})
-	dry, update := creation(pod()), creation(pod())
-	dry.DryRun, update.Operation = true, Update
+	dry := creation(pod())
+	update := creation(pod())
+	dry.DryRun = true
+	update.Operation = Update
 	for what, err := range map[string]error{
-		"there": at(namespaceWith(nil)).Admit(t.Context(), creation(pod())), "nothing is stored": at(empty).Admit(t.Context(), dry),
-		"an update": at(empty).Admit(t.Context(), update),
+		"there":             at(namespaceWith(nil)).Admit(t.Context(), creation(pod())),
+		"nothing is stored": at(empty).Admit(t.Context(), dry),
+		"an update":         at(empty).Admit(t.Context(), update),
 	} {
 		if err != nil || len(made) > 0 {
 			t.Errorf("%s: made %q, %v", what, made, err)

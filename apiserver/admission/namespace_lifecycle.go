@@ -11,7 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// NamespaceLifecycle rejects new objects in namespaces that are missing or being deleted, and the deletion of the system namespaces.
+// NamespaceLifecycle rejects new objects in namespaces that are missing or being deleted, and the deletion of the
+// system namespaces.
 type NamespaceLifecycle struct{ Reader Reader }
 
 // Name is the plugin's name.
@@ -27,7 +28,8 @@ func (p NamespaceLifecycle) Admit(ctx context.Context, r *Request) error {
 		}
 		return nil
 	}
-	if r.Namespace == "" || r.Operation != Create && r.Operation != Update || r.Resource.Resource == "localsubjectaccessreviews" {
+	if r.Namespace == "" || r.Operation != Create && r.Operation != Update ||
+		r.Resource.Resource == "localsubjectaccessreviews" {
 		return nil
 	}
 	ns, err := r.NamespaceObject(ctx, p.Reader)
@@ -39,7 +41,9 @@ func (p NamespaceLifecycle) Admit(ctx context.Context, r *Request) error {
 	}
 	e := Forbidden(r, "unable to create new content in namespace %s because it is being terminated", r.Namespace)
 	e.ErrStatus.Details.Causes = append(e.ErrStatus.Details.Causes, metav1.StatusCause{
-		Type: corev1.NamespaceTerminatingCause, Message: fmt.Sprintf("namespace %s is being terminated", r.Namespace), Field: "metadata.namespace",
+		Type:    corev1.NamespaceTerminatingCause,
+		Message: fmt.Sprintf("namespace %s is being terminated", r.Namespace),
+		Field:   "metadata.namespace",
 	})
 	return e
 }

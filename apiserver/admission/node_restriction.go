@@ -22,7 +22,8 @@ type NodeRestriction struct {
 	Reader Reader
 	// NodeName returns the node whose kubelet a user is.
 	NodeName func(u *auth.User) (string, bool)
-	// RoleAccounts are the service accounts in kube-system of roles beside kubelets. A node may request their tokens, bound to itself.
+	// RoleAccounts are the service accounts in kube-system of roles beside kubelets. A node may request their tokens,
+	// bound to itself.
 	RoleAccounts []string
 	// Authorizer decides whether a node may request a token for an audience that no volume of the pod has; nil: no.
 	Authorizer auth.Authorizer
@@ -30,7 +31,8 @@ type NodeRestriction struct {
 	PodRanges PodRanges
 }
 
-// RemovedNode is an annotation of the user of a removed node, whose certificate was issued before: the time of the removal.
+// RemovedNode is an annotation of the user of a removed node, whose certificate was issued before: the time of the
+// removal.
 const RemovedNode = "keelson.dev/removed"
 
 // notForRemoved are the resources with which a removed node could return.
@@ -45,8 +47,10 @@ func (p NodeRestriction) Validate(ctx context.Context, r *Request) error {
 	if !ok {
 		return p.role(r)
 	}
-	if at := r.User.Annotations[RemovedNode]; at != "" && r.Operation == Create && slices.Contains(notForRemoved, r.Resource.Resource) {
-		return Forbidden(r, "node %q was removed from the cluster at %s: `keelson down --purge` on its machine, then let it join again with a token", node, at)
+	if at := r.User.Annotations[RemovedNode]; at != "" && r.Operation == Create && slices.Contains(notForRemoved,
+		r.Resource.Resource) {
+		return Forbidden(r, "node %q was removed from the cluster at %s: `keelson down --purge` on its machine, then "+
+			"let it join again with a token", node, at)
 	}
 	switch r.Resource.Resource {
 	case "pods":
@@ -101,7 +105,8 @@ func (p NodeRestriction) pod(ctx context.Context, r *Request, node string) error
 			return err
 		}
 		if !isMirror(pod) {
-			return Forbidden(r, "pod does not have %q annotation, node %q can only create mirror pods", mirrorAnnotation, node)
+			return Forbidden(r, "pod does not have %q annotation, node %q can only create mirror pods",
+				mirrorAnnotation, node)
 		}
 		return p.mirror(ctx, r, pod, node)
 	case r.Operation == Update && r.Subresource != "status":
@@ -119,7 +124,8 @@ func (p NodeRestriction) pod(ctx context.Context, r *Request, node string) error
 		}
 	}
 	if old.Spec.NodeName != node {
-		return Forbidden(r, "node %q can only %s pods with spec.nodeName set to itself", node, strings.ToLower(string(r.Operation)))
+		return Forbidden(r, "node %q can only %s pods with spec.nodeName set to itself", node,
+			strings.ToLower(string(r.Operation)))
 	}
 	if r.Operation == Update {
 		return podStatus(r, old, node)
@@ -135,16 +141,21 @@ func ownVolume(r *Request, node string) error {
 		return Forbidden(r, "node %q can only update its local volumes", node)
 	}
 	if !localvolume.On(old, node) || old.DeletionTimestamp == nil || old.Status.Phase == corev1.VolumeBound {
-		return Forbidden(r, "node %q can only update local volumes on it that are being deleted and have no claim", node)
+		return Forbidden(r, "node %q can only update local volumes on it that are being deleted and have no claim",
+			node)
 	}
 	want := old.DeepCopy()
 	want.Finalizers = slices.DeleteFunc(want.Finalizers, func(f string) bool { return f == localvolume.Finalizer })
 	got := v.DeepCopy()
-	want.ManagedFields, got.ManagedFields = nil, nil
-	want.ResourceVersion, got.ResourceVersion = "", ""
-	want.TypeMeta, got.TypeMeta = metav1.TypeMeta{}, metav1.TypeMeta{}
+	want.ManagedFields = nil
+	got.ManagedFields = nil
+	want.ResourceVersion = ""
+	got.ResourceVersion = ""
+	want.TypeMeta = metav1.TypeMeta{}
+	got.TypeMeta = metav1.TypeMeta{}
 	if !equality.Semantic.DeepEqual(want, got) {
-		return Forbidden(r, "node %q can only remove the finalizer %s of its local volumes", node, localvolume.Finalizer)
+		return Forbidden(r, "node %q can only remove the finalizer %s of its local volumes", node,
+			localvolume.Finalizer)
 	}
 	return nil
 }
@@ -183,7 +194,8 @@ func (p NodeRestriction) token(ctx context.Context, r *Request, node string) err
 		return err
 	}
 	if pod.UID != ref.UID {
-		return Forbidden(r, "the UID in the bound object reference (%s) does not match the UID in record. The object might have been deleted and then recreated", ref.UID)
+		return Forbidden(r, "the UID in the bound object reference (%s) does not match the UID in record. The object "+
+			"might have been deleted and then recreated", ref.UID)
 	}
 	if pod.Spec.NodeName != node {
 		return Forbidden(r, "node requested token bound to a pod scheduled on a different node")

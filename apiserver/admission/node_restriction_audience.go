@@ -16,12 +16,15 @@ import (
 
 var csiDrivers = storagev1.SchemeGroupVersion.WithResource("csidrivers")
 
-// audienceVerb is the verb for tokens of an audience; the rule's resource is the audience, its name the service account.
+// audienceVerb is the verb for tokens of an audience; the rule's resource is the audience, its name the service
+// account.
 const audienceVerb = "request-serviceaccounts-token-audience"
 
-// audience allows a kubelet only tokens with the audiences of the pod's volumes: projected tokens, and those of a CSI driver. RBAC may
-// allow others.
-func (p NodeRestriction) audience(ctx context.Context, r *Request, tr *authenticationv1.TokenRequest, pod *corev1.Pod) error {
+// audience allows a kubelet only tokens with the audiences of the pod's volumes: projected tokens, and those of a CSI
+// driver. RBAC may allow others.
+func (p NodeRestriction) audience(
+	ctx context.Context, r *Request, tr *authenticationv1.TokenRequest, pod *corev1.Pod,
+) error {
 	want := "" // the API server's own audience
 	switch len(tr.Spec.Audiences) {
 	case 0:
@@ -44,7 +47,13 @@ func (p NodeRestriction) audience(ctx context.Context, r *Request, tr *authentic
 	}
 	if p.Authorizer != nil && want != "" {
 		d, err := p.Authorizer.Authorize(ctx, &auth.Attributes{
-			User: r.User, Verb: audienceVerb, Version: "v1", Resource: want, Namespace: pod.Namespace, Name: pod.Spec.ServiceAccountName, ResourceRequest: true,
+			User:            r.User,
+			Verb:            audienceVerb,
+			Version:         "v1",
+			Resource:        want,
+			Namespace:       pod.Namespace,
+			Name:            pod.Spec.ServiceAccountName,
+			ResourceRequest: true,
 		})
 		if d.Verdict == auth.Allow {
 			return nil
@@ -53,12 +62,16 @@ func (p NodeRestriction) audience(ctx context.Context, r *Request, tr *authentic
 			return Forbidden(r, "audience %q not found in pod spec volume, %v", want, fmt.Errorf("authorize: %w", err))
 		}
 	}
-	return Forbidden(r, "audience %q not found in pod spec volume, %s is not authorized to request tokens for this audience", want, r.User.Name)
+	return Forbidden(r, "audience %q not found in pod spec volume, %s is not authorized to request tokens for this "+
+		"audience", want, r.User.Name)
 }
 
 // driverRequestsAudience reports whether the CSI driver of a volume requests tokens for an audience.
-func (p NodeRestriction) driverRequestsAudience(ctx context.Context, pod *corev1.Pod, v *corev1.Volume, audience string) bool {
-	name, claim := "", ""
+func (p NodeRestriction) driverRequestsAudience(
+	ctx context.Context, pod *corev1.Pod, v *corev1.Volume, audience string,
+) bool {
+	name := ""
+	claim := ""
 	switch {
 	case v.CSI != nil:
 		name = v.CSI.Driver
@@ -74,16 +87,20 @@ func (p NodeRestriction) driverRequestsAudience(ctx context.Context, pod *corev1
 		return false
 	}
 	driver, err := get[*storagev1.CSIDriver](ctx, p.Reader, csiDrivers, "", name)
-	return err == nil && slices.ContainsFunc(driver.Spec.TokenRequests, func(t storagev1.TokenRequest) bool { return t.Audience == audience })
+	return err == nil && slices.ContainsFunc(driver.Spec.TokenRequests, func(t storagev1.TokenRequest) bool {
+		return t.Audience == audience
+	})
 }
 
 // driverOf is the CSI driver of the volume bound to a claim; empty: none.
 func (p NodeRestriction) driverOf(ctx context.Context, namespace, claim string) string {
-	c, err := get[*corev1.PersistentVolumeClaim](ctx, p.Reader, corev1.SchemeGroupVersion.WithResource("persistentvolumeclaims"), namespace, claim)
+	c, err := get[*corev1.PersistentVolumeClaim](ctx, p.Reader,
+		corev1.SchemeGroupVersion.WithResource("persistentvolumeclaims"), namespace, claim)
 	if err != nil || c.Spec.VolumeName == "" {
 		return ""
 	}
-	v, err := get[*corev1.PersistentVolume](ctx, p.Reader, corev1.SchemeGroupVersion.WithResource("persistentvolumes"), "", c.Spec.VolumeName)
+	v, err := get[*corev1.PersistentVolume](ctx, p.Reader, corev1.SchemeGroupVersion.WithResource("persistentvolumes"),
+		"", c.Spec.VolumeName)
 	if err != nil || v.Spec.CSI == nil {
 		return ""
 	}

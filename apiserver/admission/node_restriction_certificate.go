@@ -11,8 +11,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// certificate allows a kubelet only PodCertificateRequests for its pods that mount a certificate of that signer. An error that a stale
-// cache may have caused is no rejection, so that the kubelet can retry.
+// certificate allows a kubelet only PodCertificateRequests for its pods that mount a certificate of that signer. An
+// error that a stale cache may have caused is no rejection, so that the kubelet can retry.
 func (p NodeRestriction) certificate(ctx context.Context, r *Request, node string) error {
 	req, ok := r.Object.(*certificatesv1.PodCertificateRequest)
 	switch {
@@ -23,28 +23,33 @@ func (p NodeRestriction) certificate(ctx context.Context, r *Request, node strin
 	case !ok:
 		return Forbidden(r, "unexpected type %T", r.Object)
 	case string(req.Spec.NodeName) != node:
-		return Forbidden(r, "PodCertificateRequest.Spec.NodeName=%q, which is not the requesting node %q", req.Spec.NodeName, node)
+		return Forbidden(r, "PodCertificateRequest.Spec.NodeName=%q, which is not the requesting node %q",
+			req.Spec.NodeName, node)
 	}
-	spec, name := &req.Spec, r.Namespace+"/"+req.Spec.PodName
+	spec := &req.Spec
+	name := r.Namespace + "/" + req.Spec.PodName
 	n, err := get[*corev1.Node](ctx, p.Reader, nodes, "", node)
 	if err != nil {
 		return readError(r, fmt.Sprintf("node %q", node), err)
 	}
 	if n.UID != spec.NodeUID {
-		return fmt.Errorf("PodCertificateRequest for pod %q names node UID %q, inconsistent with the running node (%q)", name, spec.NodeUID, n.UID)
+		return fmt.Errorf("PodCertificateRequest for pod %q names node UID %q, inconsistent with the running node "+
+			"(%q)", name, spec.NodeUID, n.UID)
 	}
 	pod, err := get[*corev1.Pod](ctx, p.Reader, pods, r.Namespace, spec.PodName)
 	switch {
 	case err != nil:
 		return readError(r, fmt.Sprintf("pod %q", name), err)
 	case spec.PodUID != pod.UID:
-		return fmt.Errorf("PodCertificateRequest for pod %q contains pod UID (%q) which differs from running pod %q", name, spec.PodUID, pod.UID)
+		return fmt.Errorf("PodCertificateRequest for pod %q contains pod UID (%q) which differs from running pod %q",
+			name, spec.PodUID, pod.UID)
 	case pod.Spec.NodeName != node:
 		return Forbidden(r, "pod %q is not running on node %q named in the PodCertificateRequest", name, node)
 	case isMirror(pod):
 		return Forbidden(r, "pod %q is a mirror pod", name)
 	case spec.ServiceAccountName != pod.Spec.ServiceAccountName:
-		return Forbidden(r, "PodCertificateRequest for pod %q contains serviceAccountName (%q) that differs from running pod (%q)",
+		return Forbidden(r, "PodCertificateRequest for pod %q contains serviceAccountName (%q) that differs from "+
+			"running pod (%q)",
 			name, spec.ServiceAccountName, pod.Spec.ServiceAccountName)
 	}
 	account, err := get[*corev1.ServiceAccount](ctx, p.Reader, serviceAccounts, r.Namespace, spec.ServiceAccountName)
@@ -52,15 +57,18 @@ func (p NodeRestriction) certificate(ctx context.Context, r *Request, node strin
 	case err != nil:
 		return readError(r, fmt.Sprintf("service account %q", r.Namespace+"/"+spec.ServiceAccountName), err)
 	case spec.ServiceAccountUID != account.UID:
-		return fmt.Errorf("PodCertificateRequest for pod %q names service account UID %q, which differs from the running service account (%q)",
+		return fmt.Errorf("PodCertificateRequest for pod %q names service account UID %q, which differs from the "+
+			"running service account (%q)",
 			name, spec.ServiceAccountUID, account.UID)
 	case !mountsCertificate(pod, spec.SignerName):
-		return Forbidden(r, "pod %q does not mount a podCertificate projected volume for signer %q", name, spec.SignerName)
+		return Forbidden(r, "pod %q does not mount a podCertificate projected volume for signer %q", name,
+			spec.SignerName)
 	}
 	return nil
 }
 
-// readError is the error for an object that could not be read: a rejection, unless it may only be missing in the cache; nil if it was read.
+// readError is the error for an object that could not be read: a rejection, unless it may only be missing in the cache;
+// nil if it was read.
 func readError(r *Request, what string, err error) error {
 	switch {
 	case apierrors.IsNotFound(err):

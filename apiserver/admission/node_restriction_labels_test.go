@@ -19,16 +19,27 @@ func TestNodeLabels(t *testing.T) {
 	}
 	kubelet := &auth.User{Name: "system:node:node-1", Groups: []string{auth.Nodes}}
 	try := func(op Operation, labels, old map[string]string) error {
-		r := &Request{Operation: op, Resource: nodes, Name: "node-1", Object: node(labels), User: kubelet}
+		r := &Request{
+			Operation: op,
+			Resource:  nodes,
+			Name:      "node-1",
+			Object:    node(labels),
+			User:      kubelet,
+		}
 		if op == Update {
 			r.OldObject = node(old)
 		}
 		return p.Validate(t.Context(), r)
 	}
-	if err := try(Create, map[string]string{corev1.LabelHostname: "h", "example.com/x": "y", "node.kubernetes.io/y": "z"}, nil); err != nil {
+	if err := try(Create,
+		map[string]string{corev1.LabelHostname: "h", "example.com/x": "y", "node.kubernetes.io/y": "z"},
+		nil); err != nil {
 		t.Errorf("its own labels: %v", err)
 	}
-	wantForbidden(t, "create", try(Create, map[string]string{"node-role.kubernetes.io/master": "", "node-restriction.kubernetes.io/x": ""}, nil),
+	wantForbidden(t, "create",
+		try(Create, map[string]string{"node-role.kubernetes.io/master": "", "node-restriction.kubernetes.io/x": ""},
+			nil),
 		`node "node-1" is not allowed to set the following labels: node-restriction.kubernetes.io/x, node-role.kubernetes.io/master`)
-	wantForbidden(t, "update", try(Update, nil, map[string]string{"node-restriction.kubernetes.io/x": ""}), "is not allowed to modify labels: node-restriction.kubernetes.io/x")
+	wantForbidden(t, "update", try(Update, nil, map[string]string{"node-restriction.kubernetes.io/x": ""}),
+		"is not allowed to modify labels: node-restriction.kubernetes.io/x")
 }

@@ -14,11 +14,14 @@ import (
 
 const dnsService = "kube-dns"
 
-// ownNames lets a node with a DNS server write its own EndpointSlices of the Service kube-dns, one per IP family, and no others.
+// ownNames lets a node with a DNS server write its own EndpointSlices of the Service kube-dns, one per IP family, and
+// no others.
 func ownNames(r *Request, node string) error {
 	name := nameOf(r)
-	if r.Namespace != metav1.NamespaceSystem || name != sliceOfNames(dnsService, node) && name != sliceOfNames(dnsService+"6", node) {
-		return Forbidden(r, "node %q can only %s its own endpoint slice of the service %s", node, strings.ToLower(string(r.Operation)), dnsService)
+	if r.Namespace != metav1.NamespaceSystem || name != sliceOfNames(dnsService, node) && name != sliceOfNames(
+		dnsService+"6", node) {
+		return Forbidden(r, "node %q can only %s its own endpoint slice of the service %s", node,
+			strings.ToLower(string(r.Operation)), dnsService)
 	}
 	if r.Operation != Create && r.Operation != Update {
 		return nil
@@ -51,7 +54,8 @@ func sliceOfNames(prefix, node string) string {
 // namesService lets a node create the missing Service kube-dns, and no other.
 func namesService(r *Request, node string) error {
 	s, ok := r.Object.(*corev1.Service)
-	if r.Operation != Create || r.Subresource != "" || !ok || r.Namespace != metav1.NamespaceSystem || s.Name != dnsService {
+	if r.Operation != Create || r.Subresource != "" || !ok || r.Namespace != metav1.NamespaceSystem ||
+		s.Name != dnsService {
 		return Forbidden(r, "node %q can only create the service %s", node, dnsService)
 	}
 	plain := s.Spec.Type == "" || s.Spec.Type == corev1.ServiceTypeClusterIP

@@ -13,18 +13,30 @@ import (
 	"keelson/auth/authz"
 )
 
-// TestNodesKeepTheirNames: a node writes its own endpoint slice of kube-dns and nothing by which another service's traffic would come to
-// it.
+// TestNodesKeepTheirNames: a node writes its own endpoint slice of kube-dns and nothing by which another service's
+// traffic would come to it.
 func TestNodesKeepTheirNames(t *testing.T) {
 	p := NodeRestriction{NodeName: authz.NodeName}
-	me, other := "node-1", "node-2"
+	me := "node-1"
+	other := "node-2"
 	slice := func(edit func(*discoveryv1.EndpointSlice)) error {
 		s := &discoveryv1.EndpointSlice{
-			ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "kube-dns-node-1", Labels: map[string]string{discoveryv1.LabelServiceName: "kube-dns"}},
-			Endpoints:  []discoveryv1.Endpoint{{Addresses: []string{"10.1.0.1"}, NodeName: &me}},
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace: "kube-system",
+				Name:      "kube-dns-node-1",
+				Labels: map[string]string{
+					discoveryv1.LabelServiceName: "kube-dns",
+				},
+			},
+			Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"10.1.0.1"}, NodeName: &me}},
 		}
 		edit(s)
-		r := &Request{Operation: Create, Resource: schema.GroupVersionResource{Resource: "endpointslices"}, Namespace: s.Namespace, Object: s}
+		r := &Request{
+			Operation: Create,
+			Resource:  schema.GroupVersionResource{Resource: "endpointslices"},
+			Namespace: s.Namespace,
+			Object:    s,
+		}
 		return p.Validate(t.Context(), asNode(r))
 	}
 	if err := slice(func(*discoveryv1.EndpointSlice) {}); err != nil {
@@ -34,10 +46,12 @@ func TestNodesKeepTheirNames(t *testing.T) {
 		t.Errorf("its own of the other IP family: %v", err)
 	}
 	for what, edit := range map[string]func(*discoveryv1.EndpointSlice){
-		"another node's":          func(s *discoveryv1.EndpointSlice) { s.Name = "kube-dns-node-2" },
-		"another node's second":   func(s *discoveryv1.EndpointSlice) { s.Name = "kube-dns6-node-2" },
-		"another namespace":       func(s *discoveryv1.EndpointSlice) { s.Namespace = "default" },
-		"another service":         func(s *discoveryv1.EndpointSlice) { s.Labels[discoveryv1.LabelServiceName] = "bank" },
+		"another node's":        func(s *discoveryv1.EndpointSlice) { s.Name = "kube-dns-node-2" },
+		"another node's second": func(s *discoveryv1.EndpointSlice) { s.Name = "kube-dns6-node-2" },
+		"another namespace":     func(s *discoveryv1.EndpointSlice) { s.Namespace = "default" },
+		"another service": func(s *discoveryv1.EndpointSlice) {
+			s.Labels[discoveryv1.LabelServiceName] = "bank"
+		},
 		"an endpoint elsewhere":   func(s *discoveryv1.EndpointSlice) { s.Endpoints[0].NodeName = &other },
 		"an endpoint of no node":  func(s *discoveryv1.EndpointSlice) { s.Endpoints[0].NodeName = nil },
 		"an endpoint with a name": func(s *discoveryv1.EndpointSlice) { s.Endpoints[0].Hostname = &other },
@@ -49,7 +63,13 @@ func TestNodesKeepTheirNames(t *testing.T) {
 	svc := func(op Operation, edit func(*corev1.Service)) error {
 		s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "kube-dns"}}
 		edit(s)
-		return p.Validate(t.Context(), asNode(&Request{Operation: op, Resource: schema.GroupVersionResource{Resource: "services"}, Namespace: s.Namespace, Name: s.Name, Object: s}))
+		return p.Validate(t.Context(), asNode(&Request{
+			Operation: op,
+			Resource:  schema.GroupVersionResource{Resource: "services"},
+			Namespace: s.Namespace,
+			Name:      s.Name,
+			Object:    s,
+		}))
 	}
 	if err := svc(Create, func(*corev1.Service) {}); err != nil {
 		t.Errorf("the service: %v", err)

@@ -14,7 +14,8 @@ import (
 	"keelson/pki"
 )
 
-// ownNode limits a kubelet to its own Node in every subresource: labels and owners of a Node can be set through the status too.
+// ownNode limits a kubelet to its own Node in every subresource: labels and owners of a Node can be set through the
+// status too.
 func ownNode(r *Request, node string) error {
 	if name := nameOf(r); name != node {
 		return Forbidden(r, "node %q is not allowed to modify node %q", node, name)
@@ -31,7 +32,8 @@ func ownNode(r *Request, node string) error {
 			return Forbidden(r, "node %q is not allowed to create pods with a non-nil configSource", node)
 		}
 		if labels := reserved(obj.Labels, nil); len(labels) > 0 {
-			return Forbidden(r, "node %q is not allowed to set the following labels: %s", node, strings.Join(labels, ", "))
+			return Forbidden(r, "node %q is not allowed to set the following labels: %s", node,
+				strings.Join(labels, ", "))
 		}
 		return nil
 	}
@@ -55,8 +57,10 @@ func ownNode(r *Request, node string) error {
 
 // kubeletLabels are the labels in Kubernetes' domains that a kubelet may set.
 var kubeletLabels = []string{
-	corev1.LabelHostname, corev1.LabelTopologyZone, corev1.LabelTopologyRegion, corev1.LabelFailureDomainBetaZone, corev1.LabelFailureDomainBetaRegion,
-	corev1.LabelInstanceType, corev1.LabelInstanceTypeStable, corev1.LabelOSStable, corev1.LabelArchStable, "beta.kubernetes.io/os", "beta.kubernetes.io/arch",
+	corev1.LabelHostname, corev1.LabelTopologyZone, corev1.LabelTopologyRegion, corev1.LabelFailureDomainBetaZone,
+	corev1.LabelFailureDomainBetaRegion,
+	corev1.LabelInstanceType, corev1.LabelInstanceTypeStable, corev1.LabelOSStable, corev1.LabelArchStable,
+	"beta.kubernetes.io/os", "beta.kubernetes.io/arch",
 }
 
 // reserved are the changed labels that kubelets must not set, sorted.
@@ -87,14 +91,16 @@ func kubeletMayLabel(key string) bool {
 	return !in("kubernetes.io") && !in("k8s.io")
 }
 
-// ownSlice limits a node to ResourceSlices of its own devices. For an update, the authorizer has checked the old object, and the node name
-// is immutable.
+// ownSlice limits a node to ResourceSlices of its own devices. For an update, the authorizer has checked the old
+// object, and the node name is immutable.
 func ownSlice(r *Request, node string) error {
-	obj, verb := r.Object, "create"
+	obj := r.Object
+	verb := "create"
 	switch r.Operation {
 	case Create:
 	case Delete:
-		obj, verb = r.OldObject, "delete"
+		obj = r.OldObject
+		verb = "delete"
 	default:
 		return nil
 	}
@@ -117,7 +123,8 @@ func ownRequest(r *Request, node string) error {
 	if !ok {
 		return Forbidden(r, "unexpected type %T", r.Object)
 	}
-	if s := csr.Spec.SignerName; s != certificatesv1.KubeletServingSignerName && s != certificatesv1.KubeAPIServerClientKubeletSignerName {
+	if s := csr.Spec.SignerName; s != certificatesv1.KubeletServingSignerName &&
+		s != certificatesv1.KubeAPIServerClientKubeletSignerName {
 		return nil
 	}
 	req, err := pki.ParseRequest(csr.Spec.Request)

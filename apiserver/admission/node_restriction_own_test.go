@@ -36,12 +36,16 @@ func csr(t *testing.T, signer, name string) *certificatesv1.CertificateSigningRe
 	if err != nil {
 		t.Fatal(err)
 	}
-	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: pkix.Name{CommonName: name, Organization: []string{auth.Nodes}}}, key)
+	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: pkix.Name{
+		CommonName:   name,
+		Organization: []string{auth.Nodes},
+	}}, key)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return &certificatesv1.CertificateSigningRequest{Spec: certificatesv1.CertificateSigningRequestSpec{
-		SignerName: signer, Request: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}),
+		SignerName: signer,
+		Request:    pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}),
 	}}
 }
 
@@ -51,13 +55,29 @@ func named(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Name: name}
 func TestNodeWrites(t *testing.T) {
 	now := metav1.NewTime(time.Unix(1, 0))
 	base := &corev1.Node{
-		ObjectMeta: metav1.ObjectMeta{Name: "node-1", Labels: map[string]string{"a": "b", "node-restriction.kubernetes.io/team": "x"}},
-		Spec:       corev1.NodeSpec{Taints: []corev1.Taint{{Key: "k", Effect: corev1.TaintEffectNoExecute, TimeAdded: &now}}},
+		ObjectMeta: metav1.ObjectMeta{
+			Name:   "node-1",
+			Labels: map[string]string{"a": "b", "node-restriction.kubernetes.io/team": "x"},
+		},
+		Spec: corev1.NodeSpec{
+			Taints: []corev1.Taint{{Key: "k", Effect: corev1.TaintEffectNoExecute, TimeAdded: &now}},
+		},
 	}
-	running, elsewhere := pod(), pod()
-	running.Name, running.Namespace, running.Spec.NodeName = "mine", "default", "node-1"
-	elsewhere.Name, elsewhere.Namespace, elsewhere.Spec.NodeName = "theirs", "default", "node-2"
-	p := NodeRestriction{NodeName: authz.NodeName, Reader: cacheOf(map[schema.GroupVersionResource][]runtime.Object{pods: {running, elsewhere}, nodes: {base}})}
+	running := pod()
+	elsewhere := pod()
+	running.Name = "mine"
+	running.Namespace = "default"
+	running.Spec.NodeName = "node-1"
+	elsewhere.Name = "theirs"
+	elsewhere.Namespace = "default"
+	elsewhere.Spec.NodeName = "node-2"
+	p := NodeRestriction{
+		NodeName: authz.NodeName,
+		Reader: cacheOf(map[schema.GroupVersionResource][]runtime.Object{
+			pods:  {running, elsewhere},
+			nodes: {base},
+		}),
+	}
 	node := func(op Operation, sub, name string, edit func(*corev1.Node)) *Request {
 		obj := base.DeepCopy()
 		obj.Name = name
@@ -65,9 +85,17 @@ func TestNodeWrites(t *testing.T) {
 			obj.Labels = nil
 		}
 		edit(obj)
-		r := &Request{Operation: op, Resource: nodes, Subresource: sub, Name: name, Object: obj, OldObject: base}
+		r := &Request{
+			Operation:   op,
+			Resource:    nodes,
+			Subresource: sub,
+			Name:        name,
+			Object:      obj,
+			OldObject:   base,
+		}
 		if op == Create {
-			r.OldObject, r.Name = nil, ""
+			r.OldObject = nil
+			r.Name = ""
 		}
 		return r
 	}
@@ -87,10 +115,18 @@ func TestNodeWrites(t *testing.T) {
 	of := func(group, version, resource string) schema.GroupVersionResource {
 		return schema.GroupVersionResource{Group: group, Version: version, Resource: resource}
 	}
-	leases, csinodes := of("coordination.k8s.io", "v1", "leases"), of("storage.k8s.io", "v1", "csinodes")
-	slices, csrs := of("resource.k8s.io", "v1", "resourceslices"), of("certificates.k8s.io", "v1", "certificatesigningrequests")
+	leases := of("coordination.k8s.io", "v1", "leases")
+	csinodes := of("storage.k8s.io", "v1", "csinodes")
+	slices := of("resource.k8s.io", "v1", "resourceslices")
+	csrs := of("certificates.k8s.io", "v1", "certificatesigningrequests")
 	lease := func(op Operation, ns, name string) *Request {
-		r := &Request{Operation: op, Resource: leases, Namespace: ns, Name: name, Object: &coordinationv1.Lease{ObjectMeta: named(name)}}
+		r := &Request{
+			Operation: op,
+			Resource:  leases,
+			Namespace: ns,
+			Name:      name,
+			Object:    &coordinationv1.Lease{ObjectMeta: named(name)},
+		}
 		if op == Create {
 			r.Name = ""
 		}
@@ -102,19 +138,38 @@ func TestNodeWrites(t *testing.T) {
 			s.Spec.NodeName = &on
 		}
 		if op == Delete {
-			return &Request{Operation: op, Resource: slices, Name: "s", OldObject: s}
+			return &Request{
+				Operation: op,
+				Resource:  slices,
+				Name:      "s",
+				OldObject: s,
+			}
 		}
-		return &Request{Operation: op, Resource: slices, Name: "s", Object: s, OldObject: s}
+		return &Request{
+			Operation: op,
+			Resource:  slices,
+			Name:      "s",
+			Object:    s,
+			OldObject: s,
+		}
 	}
 	podOp := func(op Operation, sub, name string) *Request {
-		r := &Request{Operation: op, Resource: pods, Subresource: sub, Namespace: "default", Name: name}
+		r := &Request{
+			Operation:   op,
+			Resource:    pods,
+			Subresource: sub,
+			Namespace:   "default",
+			Name:        name,
+		}
 		switch {
 		case sub == "eviction":
 			r.Object = &policyv1.Eviction{ObjectMeta: named(name)}
 		case name == "mine":
-			r.Object, r.OldObject = running.DeepCopy(), running
+			r.Object = running.DeepCopy()
+			r.OldObject = running
 		default:
-			r.Object, r.OldObject = elsewhere.DeepCopy(), elsewhere
+			r.Object = elsewhere.DeepCopy()
+			r.OldObject = elsewhere
 		}
 		return r
 	}
@@ -123,59 +178,151 @@ func TestNodeWrites(t *testing.T) {
 		r    *Request
 		want string
 	}{
-		"create itself":                           {node(Create, "", "node-1", nothing), ""},
-		"create itself, a label of its own":       {node(Create, "", "node-1", only("node.kubernetes.io/x")), ""},
-		"create itself, a free label":             {node(Create, "", "node-1", only("example.com/x")), ""},
-		"create itself, a restricted label":       {node(Create, "", "node-1", only("node-restriction.kubernetes.io/x")), "is not allowed to set the following labels: node-restriction.kubernetes.io/x"},
-		"create itself, a label of Kubernetes":    {node(Create, "", "node-1", only("kubernetes.io/x")), "is not allowed to set the following labels: kubernetes.io/x"},
-		"create itself, a configuration":          {node(Create, "", "node-1", source), "non-nil configSource"},
-		"create another":                          {node(Create, "", "node-2", nothing), others},
-		"update itself":                           {node(Update, "", "node-1", label("example.com/x")), ""},
-		"update another":                          {node(Update, "", "node-2", nothing), others},
-		"update another's status":                 {node(Update, "status", "node-2", nothing), others},
-		"delete itself":                           {&Request{Operation: Delete, Resource: nodes, Name: "node-1", OldObject: base}, ""},
-		"delete another":                          {&Request{Operation: Delete, Resource: nodes, Name: "node-2"}, others},
-		"update, a restricted label":              {node(Update, "", "node-1", label("a.node-restriction.kubernetes.io/x")), labels + "a.node-restriction.kubernetes.io/x"},
-		"status, a restricted label":              {node(Update, "status", "node-1", label("node-restriction.kubernetes.io/x")), labels + "node-restriction.kubernetes.io/x"},
-		"status, a restricted label goes":         {node(Update, "status", "node-1", func(n *corev1.Node) { n.Labels = map[string]string{"a": "b"} }), labels + "node-restriction.kubernetes.io/team"},
-		"status, a label of Kubernetes":           {node(Update, "status", "node-1", label("k8s.io/x")), labels + "k8s.io/x"},
-		"status, a free label":                    {node(Update, "status", "node-1", label("example.com/x")), ""},
-		"update, owners":                          {node(Update, "", "node-1", owner), "is not allowed to modify ownerReferences"},
-		"status, owners":                          {node(Update, "status", "node-1", owner), "is not allowed to modify ownerReferences"},
-		"update, taints":                          {node(Update, "", "node-1", func(n *corev1.Node) { n.Spec.Taints = nil }), "is not allowed to modify taints"},
-		"update, the time of a taint":             {node(Update, "", "node-1", func(n *corev1.Node) { n.Spec.Taints[0].TimeAdded = nil }), "is not allowed to modify taints"},
-		"status, taints":                          {node(Update, "status", "node-1", func(n *corev1.Node) { n.Spec.Taints = nil }), "is not allowed to modify taints"},
-		"update, a configuration":                 {node(Update, "", "node-1", source), "configSource to a new non-nil configSource"},
-		"its lease":                               {lease(Create, corev1.NamespaceNodeLease, "node-1"), ""},
-		"its lease, later":                        {lease(Update, corev1.NamespaceNodeLease, "node-1"), ""},
-		"another's lease":                         {lease(Create, corev1.NamespaceNodeLease, "node-2"), "can only access node lease with the same name"},
-		"another's lease, later":                  {lease(Update, corev1.NamespaceNodeLease, "node-2"), "can only access node lease with the same name"},
-		"a lease elsewhere":                       {lease(Create, "kube-system", "node-1"), "can only access leases in the"},
-		"its CSINode":                             {&Request{Operation: Create, Resource: csinodes, Object: &storagev1.CSINode{ObjectMeta: named("node-1")}}, ""},
-		"another's CSINode":                       {&Request{Operation: Create, Resource: csinodes, Object: &storagev1.CSINode{ObjectMeta: named("node-2")}}, "can only access CSINode"},
-		"another's CSINode, later":                {&Request{Operation: Update, Resource: csinodes, Name: "node-2"}, "can only access CSINode"},
-		"a slice of its own":                      {slice(Create, "node-1"), ""},
-		"a slice of another":                      {slice(Create, "node-2"), "can only create ResourceSlice"},
-		"a slice of no node":                      {slice(Create, ""), "can only create ResourceSlice"},
-		"a slice of its own goes":                 {slice(Delete, "node-1"), ""},
-		"a slice of another goes":                 {slice(Delete, "node-2"), "can only delete ResourceSlice"},
-		"its client certificate":                  {&Request{Operation: Create, Resource: csrs, Object: csr(t, certificatesv1.KubeAPIServerClientKubeletSignerName, "system:node:node-1")}, ""},
-		"its serving certificate":                 {&Request{Operation: Create, Resource: csrs, Object: csr(t, certificatesv1.KubeletServingSignerName, "system:node:node-1")}, ""},
-		"another's client certificate":            {&Request{Operation: Create, Resource: csrs, Object: csr(t, certificatesv1.KubeAPIServerClientKubeletSignerName, "system:node:node-2")}, "can only create a node CSR with CN=system:node:node-1"},
-		"another's serving certificate":           {&Request{Operation: Create, Resource: csrs, Object: csr(t, certificatesv1.KubeletServingSignerName, "system:node:node-2")}, "can only create a node CSR with CN=system:node:node-1"},
-		"another signer, which decides by itself": {&Request{Operation: Create, Resource: csrs, Object: csr(t, "example.com/s", "anybody")}, ""},
-		"a request that is none":                  {&Request{Operation: Create, Resource: csrs, Object: &certificatesv1.CertificateSigningRequest{Spec: certificatesv1.CertificateSigningRequestSpec{SignerName: certificatesv1.KubeletServingSignerName}}}, "unable to parse csr"},
-		"a plain pod":                             {podOp(Create, "", "mine"), "can only create mirror pods"},
-		"delete its pod":                          {podOp(Delete, "", "mine"), ""},
-		"delete another's pod":                    {podOp(Delete, "", "theirs"), "with spec.nodeName set to itself"},
-		"evict its pod":                           {podOp(Create, "eviction", "mine"), ""},
-		"evict another's pod":                     {podOp(Create, "eviction", "theirs"), "with spec.nodeName set to itself"},
-		"its pod's status":                        {podOp(Update, "status", "mine"), ""},
-		"another's pod's status":                  {podOp(Update, "status", "theirs"), "with spec.nodeName set to itself"},
-		"its pod":                                 {podOp(Update, "", "mine"), "cannot update pod"},
-		"its pod's ephemeral containers":          {podOp(Update, "ephemeralcontainers", "mine"), "cannot update pod"},
-		"its pod's size":                          {podOp(Update, "resize", "mine"), "cannot update pod"},
-		"bind a pod":                              {podOp(Create, "binding", "theirs"), "unexpected pod subresource"},
+		"create itself":                     {node(Create, "", "node-1", nothing), ""},
+		"create itself, a label of its own": {node(Create, "", "node-1", only("node.kubernetes.io/x")), ""},
+		"create itself, a free label":       {node(Create, "", "node-1", only("example.com/x")), ""},
+		"create itself, a restricted label": {
+			node(Create, "", "node-1", only("node-restriction.kubernetes.io/x")),
+			"is not allowed to set the following labels: node-restriction.kubernetes.io/x",
+		},
+		"create itself, a label of Kubernetes": {
+			node(Create, "", "node-1", only("kubernetes.io/x")),
+			"is not allowed to set the following labels: kubernetes.io/x",
+		},
+		"create itself, a configuration": {node(Create, "", "node-1", source), "non-nil configSource"},
+		"create another":                 {node(Create, "", "node-2", nothing), others},
+		"update itself":                  {node(Update, "", "node-1", label("example.com/x")), ""},
+		"update another":                 {node(Update, "", "node-2", nothing), others},
+		"update another's status":        {node(Update, "status", "node-2", nothing), others},
+		"delete itself": {&Request{
+			Operation: Delete,
+			Resource:  nodes,
+			Name:      "node-1",
+			OldObject: base,
+		}, ""},
+		"delete another": {
+			&Request{Operation: Delete, Resource: nodes, Name: "node-2"}, others,
+		},
+		"update, a restricted label": {
+			node(Update, "", "node-1", label("a.node-restriction.kubernetes.io/x")),
+			labels + "a.node-restriction.kubernetes.io/x",
+		},
+		"status, a restricted label": {
+			node(Update, "status", "node-1", label("node-restriction.kubernetes.io/x")),
+			labels + "node-restriction.kubernetes.io/x",
+		},
+		"status, a restricted label goes": {node(Update, "status", "node-1", func(n *corev1.Node) {
+			n.Labels = map[string]string{"a": "b"}
+		}), labels + "node-restriction.kubernetes.io/team"},
+		"status, a label of Kubernetes": {
+			node(Update, "status", "node-1", label("k8s.io/x")), labels + "k8s.io/x",
+		},
+		"status, a free label": {node(Update, "status", "node-1", label("example.com/x")), ""},
+		"update, owners": {
+			node(Update, "", "node-1", owner), "is not allowed to modify ownerReferences",
+		},
+		"status, owners": {
+			node(Update, "status", "node-1", owner), "is not allowed to modify ownerReferences",
+		},
+		"update, taints": {node(Update, "", "node-1", func(n *corev1.Node) {
+			n.Spec.Taints = nil
+		}), "is not allowed to modify taints"},
+		"update, the time of a taint": {node(Update, "", "node-1", func(n *corev1.Node) {
+			n.Spec.Taints[0].TimeAdded = nil
+		}), "is not allowed to modify taints"},
+		"status, taints": {node(Update, "status", "node-1", func(n *corev1.Node) {
+			n.Spec.Taints = nil
+		}), "is not allowed to modify taints"},
+		"update, a configuration": {
+			node(Update, "", "node-1", source), "configSource to a new non-nil configSource",
+		},
+		"its lease":        {lease(Create, corev1.NamespaceNodeLease, "node-1"), ""},
+		"its lease, later": {lease(Update, corev1.NamespaceNodeLease, "node-1"), ""},
+		"another's lease": {
+			lease(Create, corev1.NamespaceNodeLease, "node-2"), "can only access node lease with the same name",
+		},
+		"another's lease, later": {
+			lease(Update, corev1.NamespaceNodeLease, "node-2"), "can only access node lease with the same name",
+		},
+		"a lease elsewhere": {
+			lease(Create, "kube-system", "node-1"), "can only access leases in the",
+		},
+		"its CSINode": {&Request{
+			Operation: Create,
+			Resource:  csinodes,
+			Object:    &storagev1.CSINode{ObjectMeta: named("node-1")},
+		}, ""},
+		"another's CSINode": {
+			&Request{Operation: Create, Resource: csinodes, Object: &storagev1.CSINode{ObjectMeta: named("node-2")}},
+			"can only access CSINode",
+		},
+		"another's CSINode, later": {
+			&Request{Operation: Update, Resource: csinodes, Name: "node-2"}, "can only access CSINode",
+		},
+		"a slice of its own":      {slice(Create, "node-1"), ""},
+		"a slice of another":      {slice(Create, "node-2"), "can only create ResourceSlice"},
+		"a slice of no node":      {slice(Create, ""), "can only create ResourceSlice"},
+		"a slice of its own goes": {slice(Delete, "node-1"), ""},
+		"a slice of another goes": {slice(Delete, "node-2"), "can only delete ResourceSlice"},
+		"its client certificate": {
+			&Request{
+				Operation: Create,
+				Resource:  csrs,
+				Object:    csr(t, certificatesv1.KubeAPIServerClientKubeletSignerName, "system:node:node-1"),
+			}, "",
+		},
+		"its serving certificate": {
+			&Request{
+				Operation: Create,
+				Resource:  csrs,
+				Object: csr(t, certificatesv1.KubeletServingSignerName,
+					"system:node:node-1"),
+			}, "",
+		},
+		"another's client certificate": {
+			&Request{
+				Operation: Create,
+				Resource:  csrs,
+				Object:    csr(t, certificatesv1.KubeAPIServerClientKubeletSignerName, "system:node:node-2"),
+			}, "can only create a node CSR with CN=system:node:node-1",
+		},
+		"another's serving certificate": {
+			&Request{
+				Operation: Create,
+				Resource:  csrs,
+				Object: csr(t, certificatesv1.KubeletServingSignerName,
+					"system:node:node-2"),
+			}, "can only create a node CSR with CN=system:node:node-1",
+		},
+		"another signer, which decides by itself": {
+			&Request{Operation: Create, Resource: csrs, Object: csr(t, "example.com/s", "anybody")}, "",
+		},
+		"a request that is none": {
+			&Request{
+				Operation: Create,
+				Resource:  csrs,
+				Object: &certificatesv1.CertificateSigningRequest{
+					Spec: certificatesv1.CertificateSigningRequestSpec{
+						SignerName: certificatesv1.KubeletServingSignerName,
+					},
+				},
+			}, "unable to parse csr",
+		},
+		"a plain pod":          {podOp(Create, "", "mine"), "can only create mirror pods"},
+		"delete its pod":       {podOp(Delete, "", "mine"), ""},
+		"delete another's pod": {podOp(Delete, "", "theirs"), "with spec.nodeName set to itself"},
+		"evict its pod":        {podOp(Create, "eviction", "mine"), ""},
+		"evict another's pod": {
+			podOp(Create, "eviction", "theirs"), "with spec.nodeName set to itself",
+		},
+		"its pod's status": {podOp(Update, "status", "mine"), ""},
+		"another's pod's status": {
+			podOp(Update, "status", "theirs"), "with spec.nodeName set to itself",
+		},
+		"its pod":                        {podOp(Update, "", "mine"), "cannot update pod"},
+		"its pod's ephemeral containers": {podOp(Update, "ephemeralcontainers", "mine"), "cannot update pod"},
+		"its pod's size":                 {podOp(Update, "resize", "mine"), "cannot update pod"},
+		"bind a pod":                     {podOp(Create, "binding", "theirs"), "unexpected pod subresource"},
 	} {
 		err := p.Validate(t.Context(), asNode(tt.r))
 		if tt.want == "" {
@@ -205,27 +352,59 @@ func TestNodeTokens(t *testing.T) {
 			{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Audience: audience, Path: "t"}},
 		}}}
 	}
-	mine, theirs := pod(), pod()
+	mine := pod()
+	theirs := pod()
 	for _, o := range []*corev1.Pod{mine, theirs} {
-		o.Namespace, o.UID, o.Spec.ServiceAccountName, o.Spec.NodeName = "default", "u", "web", "node-1"
+		o.Namespace = "default"
+		o.UID = "u"
+		o.Spec.ServiceAccountName = "web"
+		o.Spec.NodeName = "node-1"
 		o.Spec.Volumes = []corev1.Volume{
 			{Name: "own", VolumeSource: token("")},
 			{Name: "vault", VolumeSource: token("vault")},
-			{Name: "inline", VolumeSource: corev1.VolumeSource{CSI: &corev1.CSIVolumeSource{Driver: "secrets.example.com"}}},
-			{Name: "claim", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "c"}}},
+			{
+				Name:         "inline",
+				VolumeSource: corev1.VolumeSource{CSI: &corev1.CSIVolumeSource{Driver: "secrets.example.com"}},
+			},
+			{
+				Name: "claim",
+				VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{
+					ClaimName: "c",
+				}},
+			},
 		}
 	}
-	mine.Name, theirs.Name, theirs.Spec.NodeName = "mine", "theirs", "node-2"
+	mine.Name = "mine"
+	theirs.Name = "theirs"
+	theirs.Spec.NodeName = "node-2"
 	driver := func(name, audience string) *storagev1.CSIDriver {
-		return &storagev1.CSIDriver{ObjectMeta: named(name), Spec: storagev1.CSIDriverSpec{TokenRequests: []storagev1.TokenRequest{{Audience: audience}}}}
+		return &storagev1.CSIDriver{
+			ObjectMeta: named(name),
+			Spec: storagev1.CSIDriverSpec{
+				TokenRequests: []storagev1.TokenRequest{{Audience: audience}},
+			},
+		}
 	}
-	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "c", Namespace: "default"}, Spec: corev1.PersistentVolumeClaimSpec{VolumeName: "v"}}
+	claim := &corev1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{
+			Name:      "c",
+			Namespace: "default",
+		},
+		Spec: corev1.PersistentVolumeClaimSpec{VolumeName: "v"},
+	}
 	volume := &corev1.PersistentVolume{ObjectMeta: named("v")}
 	volume.Spec.CSI = &corev1.CSIPersistentVolumeSource{Driver: "disk.example.com"}
-	p := NodeRestriction{NodeName: authz.NodeName, Authorizer: oneAudience("registry"), Reader: cacheOf(map[schema.GroupVersionResource][]runtime.Object{
-		pods: {mine, theirs}, csiDrivers: {driver("secrets.example.com", "inline-wants"), driver("disk.example.com", "claim-wants"), driver("other", "other-wants")},
-		corev1.SchemeGroupVersion.WithResource("persistentvolumeclaims"): {claim}, corev1.SchemeGroupVersion.WithResource("persistentvolumes"): {volume},
-	})}
+	p := NodeRestriction{
+		NodeName:   authz.NodeName,
+		Authorizer: oneAudience("registry"),
+		Reader: cacheOf(map[schema.GroupVersionResource][]runtime.Object{
+			pods: {mine, theirs},
+			csiDrivers: {driver("secrets.example.com", "inline-wants"), driver("disk.example.com",
+				"claim-wants"), driver("other", "other-wants")},
+			corev1.SchemeGroupVersion.WithResource("persistentvolumeclaims"): {claim},
+			corev1.SchemeGroupVersion.WithResource("persistentvolumes"):      {volume},
+		}),
+	}
 	for what, tt := range map[string]struct {
 		pod, uid  string
 		audiences []string
@@ -245,9 +424,22 @@ func TestNodeTokens(t *testing.T) {
 		"no pod":                     {"", "u", nil, "not bound to a pod"},
 	} {
 		tr := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
-			Audiences: tt.audiences, BoundObjectRef: &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: tt.pod, UID: types.UID(tt.uid)},
+			Audiences: tt.audiences,
+			BoundObjectRef: &authenticationv1.BoundObjectReference{
+				APIVersion: "v1",
+				Kind:       "Pod",
+				Name:       tt.pod,
+				UID:        types.UID(tt.uid),
+			},
 		}}
-		err := p.Validate(t.Context(), asNode(&Request{Operation: Create, Resource: serviceAccounts, Subresource: "token", Namespace: "default", Name: "web", Object: tr}))
+		err := p.Validate(t.Context(), asNode(&Request{
+			Operation:   Create,
+			Resource:    serviceAccounts,
+			Subresource: "token",
+			Namespace:   "default",
+			Name:        "web",
+			Object:      tr,
+		}))
 		if tt.want == "" {
 			if err != nil {
 				t.Errorf("%s: %v, want it allowed", what, err)

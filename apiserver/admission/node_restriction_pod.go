@@ -29,7 +29,9 @@ func (p NodeRestriction) mirror(ctx context.Context, r *Request, pod *corev1.Pod
 	what := ""
 	switch {
 	case pod.Spec.ServiceAccountName != "", hasVolume(pod, func(v *corev1.Volume) bool {
-		return hasSource(v, func(s *corev1.VolumeProjection) bool { return s.ServiceAccountToken != nil || s.PodCertificate != nil })
+		return hasSource(v, func(s *corev1.VolumeProjection) bool {
+			return s.ServiceAccountToken != nil || s.PodCertificate != nil
+		})
 	}):
 		what = "a service account"
 	case refersToSecrets(pod):
@@ -81,15 +83,19 @@ func hasVolume(pod *corev1.Pod, is func(*corev1.Volume) bool) bool {
 }
 
 func hasSource(v *corev1.Volume, is func(*corev1.VolumeProjection) bool) bool {
-	return v.Projected != nil && slices.ContainsFunc(v.Projected.Sources, func(s corev1.VolumeProjection) bool { return is(&s) })
+	return v.Projected != nil && slices.ContainsFunc(v.Projected.Sources, func(s corev1.VolumeProjection) bool {
+		return is(&s)
+	})
 }
 
 func refersToSecrets(pod *corev1.Pod) bool {
 	return len(pod.Spec.ImagePullSecrets) > 0 || hasVolume(pod, func(v *corev1.Volume) bool {
 		return v.Secret != nil || hasSource(v, func(s *corev1.VolumeProjection) bool { return s.Secret != nil }) ||
-			v.AzureFile != nil || v.CephFS != nil && v.CephFS.SecretRef != nil || v.Cinder != nil && v.Cinder.SecretRef != nil ||
+			v.AzureFile != nil || v.CephFS != nil && v.CephFS.SecretRef != nil ||
+			v.Cinder != nil && v.Cinder.SecretRef != nil ||
 			v.FlexVolume != nil && v.FlexVolume.SecretRef != nil || v.RBD != nil && v.RBD.SecretRef != nil ||
-			v.ScaleIO != nil || v.ISCSI != nil && v.ISCSI.SecretRef != nil || v.StorageOS != nil && v.StorageOS.SecretRef != nil ||
+			v.ScaleIO != nil || v.ISCSI != nil && v.ISCSI.SecretRef != nil ||
+			v.StorageOS != nil && v.StorageOS.SecretRef != nil ||
 			v.CSI != nil && v.CSI.NodePublishSecretRef != nil
 	}) || hasEnv(pod, func(e *corev1.EnvVar) bool { return e.ValueFrom != nil && e.ValueFrom.SecretKeyRef != nil },
 		func(f *corev1.EnvFromSource) bool { return f.SecretRef != nil })
@@ -115,7 +121,9 @@ func hasEnv(pod *corev1.Pod, is func(*corev1.EnvVar) bool, from func(*corev1.Env
 			}
 		}
 	}
-	return slices.ContainsFunc(pod.Spec.EphemeralContainers, func(c corev1.EphemeralContainer) bool { return in(c.Env, c.EnvFrom) })
+	return slices.ContainsFunc(pod.Spec.EphemeralContainers, func(c corev1.EphemeralContainer) bool {
+		return in(c.Env, c.EnvFrom)
+	})
 }
 
 // podStatus limits an update of the status to the status.
@@ -143,13 +151,20 @@ func claimStatus(r *Request, node string) error {
 	if r.Subresource != "status" || r.Operation != Update || !ok || !had {
 		return Forbidden(r, "may only update PVC status")
 	}
-	claim, old = claim.DeepCopy(), old.DeepCopy()
+	claim = claim.DeepCopy()
+	old = old.DeepCopy()
 	for _, c := range []*corev1.PersistentVolumeClaim{claim, old} {
-		c.TypeMeta, c.ResourceVersion, c.ManagedFields = metav1.TypeMeta{}, "", nil // a decoded patch has a kind
-		c.Status.Capacity, c.Status.Conditions, c.Status.AllocatedResources, c.Status.AllocatedResourceStatuses = nil, nil, nil, nil
+		c.TypeMeta = metav1.TypeMeta{}
+		c.ResourceVersion = ""
+		c.ManagedFields = nil // a decoded patch has a kind
+		c.Status.Capacity = nil
+		c.Status.Conditions = nil
+		c.Status.AllocatedResources = nil
+		c.Status.AllocatedResourceStatuses = nil
 	}
 	if !apiequality.Semantic.DeepEqual(claim, old) {
-		return Forbidden(r, "node %q is not allowed to update fields other than status.capacity and status.conditions", node)
+		return Forbidden(r, "node %q is not allowed to update fields other than status.capacity and status.conditions",
+			node)
 	}
 	return nil
 }

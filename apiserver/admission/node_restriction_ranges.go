@@ -10,7 +10,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// PodRanges says which pod CIDRs a node may set itself. Other nodes route them to the node, and no other node gets them.
+// PodRanges says which pod CIDRs a node may set itself. Other nodes route them to the node, and no other node gets
+// them.
 type PodRanges struct {
 	// Cluster are the cluster CIDRs; none: unknown here.
 	Cluster []netip.Prefix
@@ -30,9 +31,13 @@ const (
 
 // minPrefixLength is the minimum prefix length of a node's range in the family.
 func (p PodRanges) minPrefixLength(four bool) int {
-	bits, usual, unknown := p.Bits6, 64, minPrefixLength6
+	bits := p.Bits6
+	usual := 64
+	unknown := minPrefixLength6
 	if four {
-		bits, usual, unknown = p.Bits4, 24, minPrefixLength4
+		bits = p.Bits4
+		usual = 24
+		unknown = minPrefixLength4
 	}
 	switch {
 	case len(p.Cluster) == 0:
@@ -60,7 +65,8 @@ func (p NodeRestriction) ranges(ctx context.Context, r *Request, node string) er
 			return nil //nolint:nilerr // validation rejects it
 		}
 		if why := p.PodRanges.rejectReason(q); why != "" {
-			return Forbidden(r, "node %q is not allowed to set the pod CIDR %s: %s. Without one, the cluster allocates one: keelson down on its machine and start it again, without pods", node, q, why)
+			return Forbidden(r, "node %q is not allowed to set the pod CIDR %s: %s. Without one, the cluster "+
+				"allocates one: keelson down on its machine and start it again, without pods", node, q, why)
 		}
 		requested = append(requested, q)
 	}
@@ -75,7 +81,9 @@ func (p PodRanges) rejectReason(q netip.Prefix) string {
 	if slices.Contains(p.OwnCIDRs, q) {
 		return ""
 	}
-	if len(p.Cluster) > 0 && !slices.ContainsFunc(p.Cluster, func(c netip.Prefix) bool { return c.Overlaps(q) && c.Bits() <= q.Bits() }) {
+	if len(p.Cluster) > 0 && !slices.ContainsFunc(p.Cluster, func(c netip.Prefix) bool {
+		return c.Overlaps(q) && c.Bits() <= q.Bits()
+	}) {
 		return "it is not within the cluster's ranges (--cluster-cidr)"
 	}
 	if q.Bits() < p.minPrefixLength(q.Addr().Is4()) {
@@ -89,8 +97,8 @@ func (p PodRanges) rejectReason(q netip.Prefix) string {
 	return ""
 }
 
-// requireUnused requires ranges that no other node has. It is for an existing Node without ranges, which may be older than the node with the same
-// range and would keep it.
+// requireUnused requires ranges that no other node has. It is for an existing Node without ranges, which may be older
+// than the node with the same range and would keep it.
 func (p NodeRestriction) requireUnused(ctx context.Context, r *Request, node string, requested []netip.Prefix) error {
 	others, err := list[*corev1.Node](ctx, p.Reader, nodes, "")
 	if err != nil {
@@ -100,7 +108,8 @@ func (p NodeRestriction) requireUnused(ctx context.Context, r *Request, node str
 		for _, text := range o.Spec.PodCIDRs {
 			q, err := netip.ParsePrefix(text)
 			if err == nil && o.Name != node && slices.ContainsFunc(requested, q.Overlaps) {
-				return Forbidden(r, "node %q is not allowed to set a pod CIDR that overlaps %s of node %q", node, q, o.Name)
+				return Forbidden(r, "node %q is not allowed to set a pod CIDR that overlaps %s of node %q", node, q,
+					o.Name)
 			}
 		}
 	}

@@ -27,10 +27,14 @@ func withRanges(name string, ranges ...string) *corev1.Node {
 	return &corev1.Node{ObjectMeta: named(name), Spec: corev1.NodeSpec{PodCIDRs: ranges}}
 }
 
-// TestNodeBringsRanges: a node takes no more of the cluster's addresses than a node has, and none that are not pods' or that another has.
+// TestNodeBringsRanges: a node takes no more of the cluster's addresses than a node has, and none that are not pods' or
+// that another has.
 func TestNodeBringsRanges(t *testing.T) {
 	known := PodRanges{
-		Cluster: prefixes("10.42.0.0/16", "fd00:42::/48"), Bits4: 24, Reserved: prefixes("10.42.255.0/24", "10.96.0.0/12"), OwnCIDRs: prefixes("10.7.0.0/16"),
+		Cluster:  prefixes("10.42.0.0/16", "fd00:42::/48"),
+		Bits4:    24,
+		Reserved: prefixes("10.42.255.0/24", "10.96.0.0/12"),
+		OwnCIDRs: prefixes("10.7.0.0/16"),
 	}
 	none := withRanges("node-1")
 	for _, tc := range []struct {
@@ -46,11 +50,24 @@ func TestNodeBringsRanges(t *testing.T) {
 		{known, nil, []string{"10.7.0.0/16"}, ""},
 		{known, nil, []string{"10.42.0.0/16"}, `set the pod CIDR 10.42.0.0/16: it is larger than a node's range`},
 		{known, nil, []string{"10.42.0.0/17"}, `set the pod CIDR 10.42.0.0/17: it is larger than a node's range`},
-		{known, nil, []string{"10.42.7.0/24", "fd00:42::/56"}, `set the pod CIDR fd00:42::/56: it is larger than a node's range`},
+		{
+			known, nil,
+			[]string{"10.42.7.0/24", "fd00:42::/56"},
+			`set the pod CIDR fd00:42::/56: it is larger than a node's range`,
+		},
 		{known, nil, []string{"8.8.8.0/24"}, `set the pod CIDR 8.8.8.0/24: it is not within the cluster's ranges`},
 		{known, nil, []string{"0.0.0.0/1"}, `set the pod CIDR 0.0.0.0/1: it is not within the cluster's ranges`},
-		{known, nil, []string{"10.42.255.0/24"}, `set the pod CIDR 10.42.255.0/24: it overlaps the Service CIDR 10.42.255.0/24`},
-		{PodRanges{Reserved: prefixes("10.96.0.0/12")}, nil, []string{"10.97.0.0/16"}, `set the pod CIDR 10.97.0.0/16: it overlaps the Service CIDR 10.96.0.0/12`},
+		{
+			known, nil,
+			[]string{"10.42.255.0/24"},
+			`set the pod CIDR 10.42.255.0/24: it overlaps the Service CIDR 10.42.255.0/24`,
+		},
+		{
+			PodRanges{Reserved: prefixes("10.96.0.0/12")},
+			nil,
+			[]string{"10.97.0.0/16"},
+			`set the pod CIDR 10.97.0.0/16: it overlaps the Service CIDR 10.96.0.0/12`,
+		},
 		{known, none, []string{"10.42.7.0/24"}, ""},
 		{known, none, []string{"10.42.1.0/25"}, `overlaps 10.42.1.0/24 of node "node-2"`},
 		{known, none, []string{"10.43.0.0/24"}, `not within the cluster's ranges`},
@@ -58,17 +75,31 @@ func TestNodeBringsRanges(t *testing.T) {
 		{PodRanges{}, nil, []string{"172.16.0.0/16", "fd12::/48"}, ""},
 		{PodRanges{}, nil, []string{"10.0.0.0/8"}, "it is larger than a node's range"},
 		{PodRanges{}, nil, []string{"fd12::/47"}, "it is larger than a node's range"},
-		{PodRanges{Cluster: prefixes("10.42.0.0/16")}, nil, []string{"10.42.6.0/23"}, "it is larger than a node's range"},
+		{
+			PodRanges{Cluster: prefixes("10.42.0.0/16")},
+			nil,
+			[]string{"10.42.6.0/23"},
+			"it is larger than a node's range",
+		},
 	} {
-		p := NodeRestriction{NodeName: authz.NodeName, PodRanges: tc.known, Reader: cacheOf(map[schema.GroupVersionResource][]runtime.Object{
-			nodes: {none, withRanges("node-2", "10.42.1.0/24")},
-		})}
+		p := NodeRestriction{
+			NodeName:  authz.NodeName,
+			PodRanges: tc.known,
+			Reader: cacheOf(map[schema.GroupVersionResource][]runtime.Object{
+				nodes: {none, withRanges("node-2", "10.42.1.0/24")},
+			}),
+		}
 		r := &Request{
-			Operation: Create, Resource: nodes, Kind: corev1.SchemeGroupVersion.WithKind("Node"), Object: withRanges("node-1", tc.brings...),
-			User: &auth.User{Name: "system:node:node-1", Groups: []string{auth.Nodes}},
+			Operation: Create,
+			Resource:  nodes,
+			Kind:      corev1.SchemeGroupVersion.WithKind("Node"),
+			Object:    withRanges("node-1", tc.brings...),
+			User:      &auth.User{Name: "system:node:node-1", Groups: []string{auth.Nodes}},
 		}
 		if tc.old != nil {
-			r.Operation, r.Name, r.OldObject = Update, "node-1", tc.old
+			r.Operation = Update
+			r.Name = "node-1"
+			r.OldObject = tc.old
 		}
 		err := p.Validate(t.Context(), r)
 		if tc.want == "" && err != nil || tc.want != "" && (err == nil || !strings.Contains(err.Error(), tc.want)) {

@@ -19,11 +19,14 @@ const maxRoleTokenSeconds = 3600
 
 // roleToken reports whether the token is not bound to a pod and for a role beside a kubelet.
 func (p NodeRestriction) roleToken(r *Request, ref *authenticationv1.BoundObjectReference) bool {
-	return r.Namespace == metav1.NamespaceSystem && slices.Contains(p.RoleAccounts, r.Name) && ref != nil && ref.APIVersion == "v1" && ref.Kind == "Node"
+	return r.Namespace == metav1.NamespaceSystem && slices.Contains(p.RoleAccounts, r.Name) && ref != nil &&
+		ref.APIVersion == "v1" && ref.Kind == "Node"
 }
 
 // nodeToken allows a kubelet a token of a role beside it: for an hour, for the API server only, and bound to its Node.
-func (p NodeRestriction) nodeToken(ctx context.Context, r *Request, tr *authenticationv1.TokenRequest, node string) error {
+func (p NodeRestriction) nodeToken(
+	ctx context.Context, r *Request, tr *authenticationv1.TokenRequest, node string,
+) error {
 	ref := tr.Spec.BoundObjectRef
 	switch {
 	case ref.Name != node:
@@ -40,13 +43,14 @@ func (p NodeRestriction) nodeToken(ctx context.Context, r *Request, tr *authenti
 		return err
 	}
 	if own.UID != ref.UID {
-		return Forbidden(r, "the UID in the bound object reference (%s) does not match the UID in record. The object might have been deleted and then recreated", ref.UID)
+		return Forbidden(r, "the UID in the bound object reference (%s) does not match the UID in record. The object "+
+			"might have been deleted and then recreated", ref.UID)
 	}
 	return nil
 }
 
-// RoleNode returns the node of a role beside a kubelet: the user has one of these service accounts of kube-system, and its token is bound
-// to the node.
+// RoleNode returns the node of a role beside a kubelet: the user has one of these service accounts of kube-system, and
+// its token is bound to the node.
 func RoleNode(u *auth.User, accounts []string) (string, bool) {
 	name, ok := strings.CutPrefix(u.Name, "system:serviceaccount:"+metav1.NamespaceSystem+":")
 	if !ok || !slices.Contains(accounts, name) {

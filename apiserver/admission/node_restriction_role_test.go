@@ -19,17 +19,34 @@ import (
 
 // TestTokensOfRoles: a node has tokens of the roles beside its kubelet, bound to itself for an hour, and no others.
 func TestTokensOfRoles(t *testing.T) {
-	p := NodeRestriction{NodeName: authz.NodeName, RoleAccounts: []string{"keelson-dns"}, Reader: cacheOf(map[schema.GroupVersionResource][]runtime.Object{
-		nodes: {&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1", UID: "u1"}}, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-2", UID: "u2"}}},
-	})}
+	p := NodeRestriction{
+		NodeName:     authz.NodeName,
+		RoleAccounts: []string{"keelson-dns"},
+		Reader: cacheOf(map[schema.GroupVersionResource][]runtime.Object{
+			nodes: {&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1", UID: "u1"}}, &corev1.Node{
+				ObjectMeta: metav1.ObjectMeta{Name: "node-2", UID: "u2"},
+			}},
+		}),
+	}
 	ask := func(namespace, account string, edit func(*authenticationv1.TokenRequestSpec)) error {
 		seconds := int64(3600)
 		tr := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
-			ExpirationSeconds: &seconds, BoundObjectRef: &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Node", Name: "node-1", UID: "u1"},
+			ExpirationSeconds: &seconds,
+			BoundObjectRef: &authenticationv1.BoundObjectReference{
+				APIVersion: "v1",
+				Kind:       "Node",
+				Name:       "node-1",
+				UID:        "u1",
+			},
 		}}
 		edit(&tr.Spec)
 		return p.Validate(t.Context(), asNode(&Request{
-			Operation: Create, Resource: schema.GroupVersionResource{Version: "v1", Resource: "serviceaccounts"}, Subresource: "token", Namespace: namespace, Name: account, Object: tr,
+			Operation:   Create,
+			Resource:    schema.GroupVersionResource{Version: "v1", Resource: "serviceaccounts"},
+			Subresource: "token",
+			Namespace:   namespace,
+			Name:        account,
+			Object:      tr,
 		}))
 	}
 	as := func(*authenticationv1.TokenRequestSpec) {}
@@ -43,15 +60,28 @@ func TestTokensOfRoles(t *testing.T) {
 	}{
 		{"another account", "kube-system", "namespace-controller", as, "not bound to a pod"},
 		{"another namespace", "default", "keelson-dns", as, "not bound to a pod"},
-		{"bound to nothing", "kube-system", "keelson-dns", func(s *authenticationv1.TokenRequestSpec) { s.BoundObjectRef = nil }, "not bound to a pod"},
-		{"bound to a secret", "kube-system", "keelson-dns", func(s *authenticationv1.TokenRequestSpec) { s.BoundObjectRef.Kind = "Secret" }, "not bound to a pod"},
+		{"bound to nothing", "kube-system", "keelson-dns", func(s *authenticationv1.TokenRequestSpec) {
+			s.BoundObjectRef = nil
+		}, "not bound to a pod"},
+		{"bound to a secret", "kube-system", "keelson-dns", func(s *authenticationv1.TokenRequestSpec) {
+			s.BoundObjectRef.Kind = "Secret"
+		}, "not bound to a pod"},
 		{"another node", "kube-system", "keelson-dns", func(s *authenticationv1.TokenRequestSpec) {
-			s.BoundObjectRef.Name, s.BoundObjectRef.UID = "node-2", "u2"
+			s.BoundObjectRef.Name = "node-2"
+			s.BoundObjectRef.UID = "u2"
 		}, `bound to node "node-2"`},
-		{"no uid", "kube-system", "keelson-dns", func(s *authenticationv1.TokenRequestSpec) { s.BoundObjectRef.UID = "" }, "without a uid"},
-		{"an earlier node of that name", "kube-system", "keelson-dns", func(s *authenticationv1.TokenRequestSpec) { s.BoundObjectRef.UID = "u0" }, "does not match the UID in record"},
-		{"another audience", "kube-system", "keelson-dns", func(s *authenticationv1.TokenRequestSpec) { s.Audiences = []string{"vault"} }, "own audience"},
-		{"a year", "kube-system", "keelson-dns", func(s *authenticationv1.TokenRequestSpec) { *s.ExpirationSeconds = 365 * 86400 }, "for 3600 seconds"},
+		{"no uid", "kube-system", "keelson-dns", func(s *authenticationv1.TokenRequestSpec) {
+			s.BoundObjectRef.UID = ""
+		}, "without a uid"},
+		{"an earlier node of that name", "kube-system", "keelson-dns", func(s *authenticationv1.TokenRequestSpec) {
+			s.BoundObjectRef.UID = "u0"
+		}, "does not match the UID in record"},
+		{"another audience", "kube-system", "keelson-dns", func(s *authenticationv1.TokenRequestSpec) {
+			s.Audiences = []string{"vault"}
+		}, "own audience"},
+		{"a year", "kube-system", "keelson-dns", func(s *authenticationv1.TokenRequestSpec) {
+			*s.ExpirationSeconds = 365 * 86400
+		}, "for 3600 seconds"},
 	} {
 		if err := ask(c.namespace, c.account, c.edit); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %q", c.what, err, c.want)
@@ -59,8 +89,8 @@ func TestTokensOfRoles(t *testing.T) {
 	}
 }
 
-// TestRolesOfNodes: with such a token a role writes what is its node's; a token of the account that is bound to no node is kept by RBAC
-// alone.
+// TestRolesOfNodes: with such a token a role writes what is its node's; a token of the account that is bound to no node
+// is kept by RBAC alone.
 func TestRolesOfNodes(t *testing.T) {
 	p := NodeRestriction{NodeName: authz.NodeName, RoleAccounts: []string{"keelson-dns"}, Reader: cache{}}
 	write := func(account, boundTo, slice string) error {
@@ -68,8 +98,18 @@ func TestRolesOfNodes(t *testing.T) {
 		if boundTo != "" {
 			u.Extra = map[string][]string{"authentication.kubernetes.io/node-name": {boundTo}}
 		}
-		s := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: slice, Labels: map[string]string{discoveryv1.LabelServiceName: "kube-dns"}}}
-		return p.Validate(t.Context(), &Request{User: u, Operation: Create, Resource: schema.GroupVersionResource{Resource: "endpointslices"}, Namespace: s.Namespace, Object: s})
+		s := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{
+			Namespace: "kube-system",
+			Name:      slice,
+			Labels:    map[string]string{discoveryv1.LabelServiceName: "kube-dns"},
+		}}
+		return p.Validate(t.Context(), &Request{
+			User:      u,
+			Operation: Create,
+			Resource:  schema.GroupVersionResource{Resource: "endpointslices"},
+			Namespace: s.Namespace,
+			Object:    s,
+		})
 	}
 	for _, c := range []struct {
 		account, boundTo, slice string
@@ -85,9 +125,20 @@ func TestRolesOfNodes(t *testing.T) {
 			t.Errorf("%+v: %v", c, err)
 		}
 	}
-	u := &auth.User{Name: "system:serviceaccount:kube-system:keelson-dns", Extra: map[string][]string{"authentication.kubernetes.io/node-name": {"node-1"}}}
+	u := &auth.User{
+		Name: "system:serviceaccount:kube-system:keelson-dns",
+		Extra: map[string][]string{
+			"authentication.kubernetes.io/node-name": {"node-1"},
+		},
+	}
 	svc := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "bank"}}
-	if p.Validate(t.Context(), &Request{User: u, Operation: Create, Resource: schema.GroupVersionResource{Resource: "services"}, Namespace: "default", Object: svc}) == nil {
+	if p.Validate(t.Context(), &Request{
+		User:      u,
+		Operation: Create,
+		Resource:  schema.GroupVersionResource{Resource: "services"},
+		Namespace: "default",
+		Object:    svc,
+	}) == nil {
 		t.Error("another service was let through")
 	}
 }

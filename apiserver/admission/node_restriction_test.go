@@ -24,15 +24,25 @@ func asNode(r *Request) *Request {
 
 // TestMirrorPods: a kubelet's mirror pods refer to nothing that it could read by them.
 func TestMirrorPods(t *testing.T) {
-	p := NodeRestriction{NodeName: authz.NodeName, Reader: cacheOf(map[schema.GroupVersionResource][]runtime.Object{
-		nodes: {&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1", UID: "u"}}},
-	})}
+	p := NodeRestriction{
+		NodeName: authz.NodeName,
+		Reader: cacheOf(map[schema.GroupVersionResource][]runtime.Object{
+			nodes: {&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1", UID: "u"}}},
+		}),
+	}
 	yes := true
-	own := metav1.OwnerReference{APIVersion: "v1", Kind: "Node", Name: "node-1", UID: "u", Controller: &yes}
+	own := metav1.OwnerReference{
+		APIVersion: "v1",
+		Kind:       "Node",
+		Name:       "node-1",
+		UID:        "u",
+		Controller: &yes,
+	}
 	try := func(edit func(*corev1.Pod)) error {
 		obj := pod()
 		obj.Annotations = map[string]string{mirrorAnnotation: "x"}
-		obj.Spec.NodeName, obj.OwnerReferences = "node-1", []metav1.OwnerReference{own}
+		obj.Spec.NodeName = "node-1"
+		obj.OwnerReferences = []metav1.OwnerReference{own}
 		edit(obj)
 		return p.Validate(t.Context(), asNode(creation(obj)))
 	}
@@ -40,7 +50,9 @@ func TestMirrorPods(t *testing.T) {
 		return func(p *corev1.Pod) { p.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: v}} }
 	}
 	projected := func(s corev1.VolumeProjection) func(*corev1.Pod) {
-		return volume(corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{s}}})
+		return volume(corev1.VolumeSource{
+			Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{s}},
+		})
 	}
 	env := func(v corev1.EnvVarSource) func(*corev1.Pod) {
 		return func(p *corev1.Pod) { p.Spec.Containers[0].Env = []corev1.EnvVar{{Name: "E", ValueFrom: &v}} }
@@ -52,45 +64,100 @@ func TestMirrorPods(t *testing.T) {
 		return func(p *corev1.Pod) { edit(&p.OwnerReferences[0]) }
 	}
 	for what, edit := range map[string]func(*corev1.Pod){
-		"plain": func(*corev1.Pod) {}, "host path": volume(corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/x"}}),
-		"downward": env(corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "metadata.name"}}),
+		"plain":     func(*corev1.Pod) {},
+		"host path": volume(corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/x"}}),
+		"downward":  env(corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "metadata.name"}}),
 	} {
 		if err := try(edit); err != nil {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	const secrets, maps = `node "node-1" can not create pods that reference secrets`, `node "node-1" can not create pods that reference configmaps`
+	const secrets, maps = `node "node-1" can not create pods that reference secrets`,
+		`node "node-1" can not create pods that reference configmaps`
 	for _, tt := range []struct {
 		what string
 		edit func(*corev1.Pod)
 		want string
 	}{
-		{"another node", func(p *corev1.Pod) { p.Spec.NodeName = "node-2" }, "can only create pods with spec.nodeName set to itself"},
+		{
+			"another node", func(p *corev1.Pod) { p.Spec.NodeName = "node-2" },
+			"can only create pods with spec.nodeName set to itself",
+		},
 		{"no owner", func(p *corev1.Pod) { p.OwnerReferences = nil }, "with an owner reference set to itself"},
-		{"two owners", func(p *corev1.Pod) { p.OwnerReferences = append(p.OwnerReferences, own) }, "with a single owner reference set to itself"},
-		{"another's", owner(func(o *metav1.OwnerReference) { o.Name = "node-2" }), "with an owner reference set to itself"},
-		{"no controller", owner(func(o *metav1.OwnerReference) { o.Controller = nil }), "with a controller owner reference set to itself"},
-		{"blocking", owner(func(o *metav1.OwnerReference) { o.BlockOwnerDeletion = &yes }), "must not set blockOwnerDeletion on an owner reference"},
-		{"an older node's", owner(func(o *metav1.OwnerReference) { o.UID = "old" }), "node node-1 UID mismatch: expected old got u"},
-		{"account", func(p *corev1.Pod) { p.Spec.ServiceAccountName = "default" }, "can not create pods that reference a service account"},
-		{"pull secret", func(p *corev1.Pod) { p.Spec.ImagePullSecrets = []corev1.LocalObjectReference{{Name: "s"}} }, secrets},
+		{
+			"two owners", func(p *corev1.Pod) { p.OwnerReferences = append(p.OwnerReferences, own) },
+			"with a single owner reference set to itself",
+		},
+		{
+			"another's", owner(func(o *metav1.OwnerReference) { o.Name = "node-2" }),
+			"with an owner reference set to itself",
+		},
+		{
+			"no controller", owner(func(o *metav1.OwnerReference) { o.Controller = nil }),
+			"with a controller owner reference set to itself",
+		},
+		{
+			"blocking", owner(func(o *metav1.OwnerReference) { o.BlockOwnerDeletion = &yes }),
+			"must not set blockOwnerDeletion on an owner reference",
+		},
+		{
+			"an older node's", owner(func(o *metav1.OwnerReference) { o.UID = "old" }),
+			"node node-1 UID mismatch: expected old got u",
+		},
+		{
+			"account", func(p *corev1.Pod) { p.Spec.ServiceAccountName = "default" },
+			"can not create pods that reference a service account",
+		},
+		{
+			"pull secret", func(p *corev1.Pod) {
+				p.Spec.ImagePullSecrets = []corev1.LocalObjectReference{{Name: "s"}}
+			}, secrets,
+		},
 		{"secret volume", volume(corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "s"}}), secrets},
 		{"projected secret", projected(corev1.VolumeProjection{Secret: &corev1.SecretProjection{}}), secrets},
-		{"secret in the environment", env(corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{Key: "k"}}), secrets},
+		{
+			"secret in the environment", env(corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{Key: "k"}}),
+			secrets,
+		},
 		{"secret as the environment", from(corev1.EnvFromSource{SecretRef: &corev1.SecretEnvSource{}}), secrets},
-		{"CSI secret", volume(corev1.VolumeSource{CSI: &corev1.CSIVolumeSource{NodePublishSecretRef: &corev1.LocalObjectReference{Name: "s"}}}), secrets},
+		{
+			"CSI secret", volume(corev1.VolumeSource{
+				CSI: &corev1.CSIVolumeSource{NodePublishSecretRef: &corev1.LocalObjectReference{Name: "s"}},
+			}), secrets,
+		},
 		{"config map volume", volume(corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{}}), maps},
 		{"projected config map", projected(corev1.VolumeProjection{ConfigMap: &corev1.ConfigMapProjection{}}), maps},
-		{"config map in the environment", env(corev1.EnvVarSource{ConfigMapKeyRef: &corev1.ConfigMapKeySelector{Key: "k"}}), maps},
+		{
+			"config map in the environment",
+			env(corev1.EnvVarSource{ConfigMapKeyRef: &corev1.ConfigMapKeySelector{Key: "k"}}), maps,
+		},
 		{"config map as the environment", from(corev1.EnvFromSource{ConfigMapRef: &corev1.ConfigMapEnvSource{}}), maps},
-		{"trust bundle", projected(corev1.VolumeProjection{ClusterTrustBundle: &corev1.ClusterTrustBundleProjection{}}), "can not create pods that reference clustertrustbundles"},
-		{"claim", volume(corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "c"}}), "can not create pods that reference persistentvolumeclaims"},
-		{"ephemeral claim", volume(corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}}), "can not create pods that reference persistentvolumeclaims"},
+		{
+			"trust bundle",
+			projected(corev1.VolumeProjection{ClusterTrustBundle: &corev1.ClusterTrustBundleProjection{}}),
+			"can not create pods that reference clustertrustbundles",
+		},
+		{
+			"claim", volume(corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{
+				ClaimName: "c",
+			}}), "can not create pods that reference persistentvolumeclaims",
+		},
+		{
+			"ephemeral claim", volume(corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}}),
+			"can not create pods that reference persistentvolumeclaims",
+		},
 		{"resource claim", func(p *corev1.Pod) {
 			p.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "gpu", ResourceClaimName: &own.Name}}
 		}, "can not create pods that reference resourceclaims"},
-		{"token", projected(corev1.VolumeProjection{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Path: "t"}}), "can not create pods that reference a service account"},
-		{"certificate", projected(corev1.VolumeProjection{PodCertificate: &corev1.PodCertificateProjection{}}), "can not create pods that reference a service account"},
+		{
+			"token", projected(corev1.VolumeProjection{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{
+				Path: "t",
+			}}), "can not create pods that reference a service account",
+		},
+		{
+			"certificate", projected(corev1.VolumeProjection{PodCertificate: &corev1.PodCertificateProjection{}}),
+			"can not create pods that reference a service account",
+		},
 	} {
 		wantForbidden(t, tt.what, try(tt.edit), tt.want)
 	}
@@ -104,12 +171,20 @@ func TestNodeStatuses(t *testing.T) {
 	status := func(edit func(*corev1.Pod)) error {
 		next := old.DeepCopy()
 		edit(next)
-		return p.Validate(t.Context(), asNode(&Request{Operation: Update, Resource: pods, Subresource: "status", Name: "p", Object: next, OldObject: old}))
+		return p.Validate(t.Context(), asNode(&Request{
+			Operation:   Update,
+			Resource:    pods,
+			Subresource: "status",
+			Name:        "p",
+			Object:      next,
+			OldObject:   old,
+		}))
 	}
 	if err := status(func(p *corev1.Pod) { p.Status.Phase = corev1.PodRunning }); err != nil {
 		t.Errorf("phase: %v", err)
 	}
-	wantForbidden(t, "labels", status(func(p *corev1.Pod) { p.Labels = map[string]string{"a": "b"} }), `node "node-1" cannot update labels through pod status`)
+	wantForbidden(t, "labels", status(func(p *corev1.Pod) { p.Labels = map[string]string{"a": "b"} }),
+		`node "node-1" cannot update labels through pod status`)
 	name := "c"
 	wantForbidden(t, "claims", status(func(p *corev1.Pod) {
 		p.Status.ResourceClaimStatuses = []corev1.PodResourceClaimStatus{{Name: "n", ResourceClaimName: &name}}
@@ -124,36 +199,76 @@ func TestNodeStatuses(t *testing.T) {
 		next := before.DeepCopy()
 		next.ResourceVersion = "2"
 		edit(next)
-		return p.Validate(t.Context(), asNode(&Request{Operation: Update, Resource: claims, Subresource: sub, Name: "c", Object: next, OldObject: before}))
+		return p.Validate(t.Context(), asNode(&Request{
+			Operation:   Update,
+			Resource:    claims,
+			Subresource: sub,
+			Name:        "c",
+			Object:      next,
+			OldObject:   before,
+		}))
 	}
 	if err := claim("status", func(c *corev1.PersistentVolumeClaim) {
-		c.Kind, c.APIVersion, c.Status.Capacity = "PersistentVolumeClaim", "v1", quantities("storage", "1Gi") // as patches are decoded
+		c.Kind = "PersistentVolumeClaim"
+		c.APIVersion = "v1"
+		c.Status.Capacity = quantities("storage", "1Gi") // as patches are decoded
 	}); err != nil {
 		t.Errorf("capacity: %v", err)
 	}
-	wantForbidden(t, "phase", claim("status", func(c *corev1.PersistentVolumeClaim) { c.Status.Phase = corev1.ClaimBound }), "is not allowed to update fields other than status.capacity and status.conditions")
-	wantForbidden(t, "the claim itself", claim("", func(*corev1.PersistentVolumeClaim) {}), "may only update PVC status")
+	wantForbidden(t, "phase", claim("status", func(c *corev1.PersistentVolumeClaim) {
+		c.Status.Phase = corev1.ClaimBound
+	}), "is not allowed to update fields other than status.capacity and status.conditions")
+	wantForbidden(t, "the claim itself", claim("", func(*corev1.PersistentVolumeClaim) {}),
+		"may only update PVC status")
 }
 
 // TestNodeCertificates: a kubelet asks for certificates of its own pods that mount one, and of those as they are.
 func TestNodeCertificates(t *testing.T) {
 	running := pod()
-	running.Namespace, running.UID, running.Spec.NodeName, running.Spec.ServiceAccountName = "default", "p-uid", "node-1", "web"
-	running.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{
-		Sources: []corev1.VolumeProjection{{PodCertificate: &corev1.PodCertificateProjection{SignerName: "example.com/s"}}},
-	}}}}
-	mirror, elsewhere := running.DeepCopy(), running.DeepCopy()
-	mirror.Name, mirror.Annotations = "mirror", map[string]string{mirrorAnnotation: ""}
-	elsewhere.Name, elsewhere.Spec.NodeName = "elsewhere", "node-2"
-	p := NodeRestriction{NodeName: authz.NodeName, Reader: cacheOf(map[schema.GroupVersionResource][]runtime.Object{
-		nodes: {&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1", UID: "n-uid"}}}, pods: {running, mirror, elsewhere},
-		serviceAccounts: {&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web", UID: "a-uid"}}},
-	})}
+	running.Namespace = "default"
+	running.UID = "p-uid"
+	running.Spec.NodeName = "node-1"
+	running.Spec.ServiceAccountName = "web"
+	running.Spec.Volumes = []corev1.Volume{{
+		Name: "v",
+		VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{
+			Sources: []corev1.VolumeProjection{
+				{PodCertificate: &corev1.PodCertificateProjection{SignerName: "example.com/s"}},
+			},
+		}},
+	}}
+	mirror := running.DeepCopy()
+	elsewhere := running.DeepCopy()
+	mirror.Name = "mirror"
+	mirror.Annotations = map[string]string{mirrorAnnotation: ""}
+	elsewhere.Name = "elsewhere"
+	elsewhere.Spec.NodeName = "node-2"
+	p := NodeRestriction{
+		NodeName: authz.NodeName,
+		Reader: cacheOf(map[schema.GroupVersionResource][]runtime.Object{
+			nodes: {&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1", UID: "n-uid"}}},
+			pods:  {running, mirror, elsewhere},
+			serviceAccounts: {
+				&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web", UID: "a-uid"}},
+			},
+		}),
+	}
 	try := func(edit func(*Request, *certificatesv1.PodCertificateRequestSpec)) error {
 		obj := &certificatesv1.PodCertificateRequest{Spec: certificatesv1.PodCertificateRequestSpec{
-			SignerName: "example.com/s", PodName: running.Name, PodUID: "p-uid", NodeName: "node-1", NodeUID: "n-uid", ServiceAccountName: "web", ServiceAccountUID: "a-uid",
+			SignerName:         "example.com/s",
+			PodName:            running.Name,
+			PodUID:             "p-uid",
+			NodeName:           "node-1",
+			NodeUID:            "n-uid",
+			ServiceAccountName: "web",
+			ServiceAccountUID:  "a-uid",
 		}}
-		r := &Request{Operation: Create, Resource: certificatesv1.SchemeGroupVersion.WithResource("podcertificaterequests"), Namespace: "default", Object: obj}
+		r := &Request{
+			Operation: Create,
+			Resource:  certificatesv1.SchemeGroupVersion.WithResource("podcertificaterequests"),
+			Namespace: "default",
+			Object:    obj,
+		}
 		edit(r, &obj.Spec)
 		return p.Validate(t.Context(), asNode(r))
 	}
@@ -166,17 +281,45 @@ func TestNodeCertificates(t *testing.T) {
 		forbidden bool
 		want      string
 	}{
-		{"an update", func(r *Request, _ *certificatesv1.PodCertificateRequestSpec) { r.Operation = Update }, true, "unexpected operation UPDATE"},
-		{"a status", func(r *Request, _ *certificatesv1.PodCertificateRequestSpec) { r.Subresource = "status" }, true, "unexpected subresource status"},
-		{"another node", func(_ *Request, s *certificatesv1.PodCertificateRequestSpec) { s.NodeName = "node-2" }, true, `Spec.NodeName="node-2", which is not the requesting node "node-1"`},
-		{"an older node", func(_ *Request, s *certificatesv1.PodCertificateRequestSpec) { s.NodeUID = "x" }, false, `names node UID "x", inconsistent with the running node ("n-uid")`},
-		{"no such pod", func(_ *Request, s *certificatesv1.PodCertificateRequestSpec) { s.PodName = "none" }, false, `while retrieving pod "default/none" named in the PodCertificateRequest`},
-		{"an older pod", func(_ *Request, s *certificatesv1.PodCertificateRequestSpec) { s.PodUID = "x" }, false, `contains pod UID ("x") which differs from running pod "p-uid"`},
-		{"a pod elsewhere", func(_ *Request, s *certificatesv1.PodCertificateRequestSpec) { s.PodName = "elsewhere" }, true, `pod "default/elsewhere" is not running on node "node-1"`},
-		{"a mirror pod", func(_ *Request, s *certificatesv1.PodCertificateRequestSpec) { s.PodName = "mirror" }, true, `pod "default/mirror" is a mirror pod`},
-		{"another account", func(_ *Request, s *certificatesv1.PodCertificateRequestSpec) { s.ServiceAccountName = "x" }, true, `contains serviceAccountName ("x") that differs from running pod ("web")`},
-		{"an older account", func(_ *Request, s *certificatesv1.PodCertificateRequestSpec) { s.ServiceAccountUID = "x" }, false, `names service account UID "x", which differs from the running service account ("a-uid")`},
-		{"another signer", func(_ *Request, s *certificatesv1.PodCertificateRequestSpec) { s.SignerName = "example.com/t" }, true, `does not mount a podCertificate projected volume for signer "example.com/t"`},
+		{"an update", func(r *Request, _ *certificatesv1.PodCertificateRequestSpec) {
+			r.Operation = Update
+		}, true, "unexpected operation UPDATE"},
+		{"a status", func(r *Request, _ *certificatesv1.PodCertificateRequestSpec) {
+			r.Subresource = "status"
+		}, true, "unexpected subresource status"},
+		{"another node", func(_ *Request, s *certificatesv1.PodCertificateRequestSpec) {
+			s.NodeName = "node-2"
+		}, true, `Spec.NodeName="node-2", which is not the requesting node "node-1"`},
+		{"an older node", func(_ *Request, s *certificatesv1.PodCertificateRequestSpec) {
+			s.NodeUID = "x"
+		}, false, `names node UID "x", inconsistent with the running node ("n-uid")`},
+		{"no such pod", func(_ *Request, s *certificatesv1.PodCertificateRequestSpec) {
+			s.PodName = "none"
+		}, false, `while retrieving pod "default/none" named in the PodCertificateRequest`},
+		{"an older pod", func(_ *Request, s *certificatesv1.PodCertificateRequestSpec) {
+			s.PodUID = "x"
+		}, false, `contains pod UID ("x") which differs from running pod "p-uid"`},
+		{"a pod elsewhere", func(_ *Request, s *certificatesv1.PodCertificateRequestSpec) {
+			s.PodName = "elsewhere"
+		}, true, `pod "default/elsewhere" is not running on node "node-1"`},
+		{"a mirror pod", func(_ *Request, s *certificatesv1.PodCertificateRequestSpec) {
+			s.PodName = "mirror"
+		}, true, `pod "default/mirror" is a mirror pod`},
+		{
+			"another account", func(_ *Request, s *certificatesv1.PodCertificateRequestSpec) {
+				s.ServiceAccountName = "x"
+			}, true, `contains serviceAccountName ("x") that differs from running pod ("web")`,
+		},
+		{
+			"an older account", func(_ *Request, s *certificatesv1.PodCertificateRequestSpec) {
+				s.ServiceAccountUID = "x"
+			}, false, `names service account UID "x", which differs from the running service account ("a-uid")`,
+		},
+		{
+			"another signer", func(_ *Request, s *certificatesv1.PodCertificateRequestSpec) {
+				s.SignerName = "example.com/t"
+			}, true, `does not mount a podCertificate projected volume for signer "example.com/t"`,
+		},
 	} {
 		err := try(c.edit)
 		if err == nil || apierrors.IsForbidden(err) != c.forbidden || !strings.Contains(err.Error(), c.want) {

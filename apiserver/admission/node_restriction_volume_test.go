@@ -16,11 +16,15 @@ func TestOwnVolume(t *testing.T) {
 		now := metav1.Now()
 		v := &corev1.PersistentVolume{
 			ObjectMeta: metav1.ObjectMeta{
-				Name: "v", Labels: map[string]string{localvolume.NodeLabel: "node-1"}, DeletionTimestamp: &now,
-				Annotations: map[string]string{"pv.kubernetes.io/provisioned-by": localvolume.Provisioner},
-				Finalizers:  []string{localvolume.Finalizer, "kubernetes.io/pv-protection"},
+				Name:              "v",
+				Labels:            map[string]string{localvolume.NodeLabel: "node-1"},
+				DeletionTimestamp: &now,
+				Annotations:       map[string]string{"pv.kubernetes.io/provisioned-by": localvolume.Provisioner},
+				Finalizers:        []string{localvolume.Finalizer, "kubernetes.io/pv-protection"},
 			},
-			Spec:   corev1.PersistentVolumeSpec{PersistentVolumeSource: corev1.PersistentVolumeSource{Local: &corev1.LocalVolumeSource{Path: "/v"}}},
+			Spec: corev1.PersistentVolumeSpec{PersistentVolumeSource: corev1.PersistentVolumeSource{
+				Local: &corev1.LocalVolumeSource{Path: "/v"},
+			}},
 			Status: corev1.PersistentVolumeStatus{Phase: corev1.VolumeReleased},
 		}
 		for _, e := range edit {
@@ -37,15 +41,26 @@ func TestOwnVolume(t *testing.T) {
 	}{
 		{"lets go", volume(), volume(free), "node-1", true},
 		{"another's", volume(), volume(free), "node-2", false},
-		{"takes the other finalizer", volume(), volume(func(v *corev1.PersistentVolume) { v.Finalizers = nil }), "node-1", false},
-		{"moves it", volume(), volume(free, func(v *corev1.PersistentVolume) { v.Spec.Local.Path = "/etc" }), "node-1", false},
+		{
+			"takes the other finalizer", volume(), volume(func(v *corev1.PersistentVolume) { v.Finalizers = nil }),
+			"node-1", false,
+		},
+		{
+			"moves it", volume(), volume(free, func(v *corev1.PersistentVolume) { v.Spec.Local.Path = "/etc" }),
+			"node-1", false,
+		},
 		{"relabels it", volume(), volume(free, func(v *corev1.PersistentVolume) { v.Labels = nil }), "node-1", false},
-		{"one that stays", volume(func(v *corev1.PersistentVolume) { v.DeletionTimestamp = nil }),
-			volume(free, func(v *corev1.PersistentVolume) { v.DeletionTimestamp = nil }), "node-1", false},
-		{"one that is bound", volume(func(v *corev1.PersistentVolume) { v.Status.Phase = corev1.VolumeBound }),
-			volume(free, func(v *corev1.PersistentVolume) { v.Status.Phase = corev1.VolumeBound }), "node-1", false},
+		{
+			"one that stays", volume(func(v *corev1.PersistentVolume) { v.DeletionTimestamp = nil }),
+			volume(free, func(v *corev1.PersistentVolume) { v.DeletionTimestamp = nil }), "node-1", false,
+		},
+		{
+			"one that is bound", volume(func(v *corev1.PersistentVolume) { v.Status.Phase = corev1.VolumeBound }),
+			volume(free, func(v *corev1.PersistentVolume) { v.Status.Phase = corev1.VolumeBound }), "node-1", false,
+		},
 	} {
-		c.new.DeletionTimestamp, c.new.Kind = c.old.DeletionTimestamp, "PersistentVolume" // as decoded from a patch
+		c.new.DeletionTimestamp = c.old.DeletionTimestamp
+		c.new.Kind = "PersistentVolume" // as decoded from a patch
 		err := ownVolume(&Request{Operation: Update, Object: c.new, OldObject: c.old}, c.node)
 		if (err == nil) != c.ok {
 			t.Errorf("%s: %v", c.what, err)

@@ -56,7 +56,8 @@ func (r *Request) Parse(doc []byte) (runtime.Object, error) {
 
 // SetObject replaces the content of r.Object by that of obj, which has the same type and must not be used afterwards.
 func (r *Request) SetObject(obj runtime.Object) error {
-	into, from := reflect.ValueOf(r.Object), reflect.ValueOf(obj)
+	into := reflect.ValueOf(r.Object)
+	from := reflect.ValueOf(obj)
 	if r.Object == nil || obj == nil || into.Type() != from.Type() || into.Kind() != reflect.Pointer {
 		return apierrors.NewInternalError(fmt.Errorf("a %T cannot become a %T", r.Object, obj))
 	}

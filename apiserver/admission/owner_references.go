@@ -12,8 +12,8 @@ import (
 	"keelson/auth"
 )
 
-// OwnerReferencesPermissionEnforcement requires the right to delete an object for a change of its owners, and the right to write an owner's
-// finalizers to block its deletion. Off by default.
+// OwnerReferencesPermissionEnforcement requires the right to delete an object for a change of its owners, and the right
+// to write an owner's finalizers to block its deletion. Off by default.
 type OwnerReferencesPermissionEnforcement struct {
 	Authorizer auth.Authorizer
 	// ResourceOf returns the resource of a kind.
@@ -28,7 +28,8 @@ func (OwnerReferencesPermissionEnforcement) Name() string {
 // Validate checks writes that change owner references.
 func (p OwnerReferencesPermissionEnforcement) Validate(ctx context.Context, r *Request) error {
 	obj, ok := r.Object.(metav1.Object)
-	if !ok || r.Operation != Create && r.Operation != Update || r.Subresource == "status" || r.Resource.Resource == "pods" && r.Subresource != "" {
+	if !ok || r.Operation != Create && r.Operation != Update || r.Subresource == "status" ||
+		r.Resource.Resource == "pods" && r.Subresource != "" {
 		return nil
 	}
 	var before []metav1.OwnerReference
@@ -42,27 +43,39 @@ func (p OwnerReferencesPermissionEnforcement) Validate(ctx context.Context, r *R
 		return Forbidden(r, "cannot set an ownerRef on a resource you can't delete: , <nil>")
 	}
 	for _, ref := range obj.GetOwnerReferences() {
-		if ref.BlockOwnerDeletion == nil || !*ref.BlockOwnerDeletion || slices.ContainsFunc(before, func(o metav1.OwnerReference) bool { return sameOwner(o, ref) }) {
+		if ref.BlockOwnerDeletion == nil || !*ref.BlockOwnerDeletion ||
+			slices.ContainsFunc(before, func(o metav1.OwnerReference) bool { return sameOwner(o, ref) }) {
 			continue
 		}
 		gvr, namespaced, ok := p.ResourceOf(schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind))
 		if !ok {
-			return Forbidden(r, "cannot set blockOwnerDeletion in this case because cannot find RESTMapping for APIVersion %s Kind %s", ref.APIVersion, ref.Kind)
+			return Forbidden(r, "cannot set blockOwnerDeletion in this case because cannot find RESTMapping for "+
+				"APIVersion %s Kind %s", ref.APIVersion, ref.Kind)
 		}
 		ns := ""
 		if namespaced {
 			ns = r.Namespace
 		}
 		if !p.authorized(ctx, r, "update", gvr, "finalizers", ns, ref.Name) {
-			return Forbidden(r, "cannot set blockOwnerDeletion if an ownerReference refers to a resource you can't set finalizers on: , <nil>")
+			return Forbidden(r, "cannot set blockOwnerDeletion if an ownerReference refers to a resource you can't "+
+				"set finalizers on: , <nil>")
 		}
 	}
 	return nil
 }
 
-func (p OwnerReferencesPermissionEnforcement) authorized(ctx context.Context, r *Request, verb string, gvr schema.GroupVersionResource, sub, ns, name string) bool {
+func (p OwnerReferencesPermissionEnforcement) authorized(
+	ctx context.Context, r *Request, verb string, gvr schema.GroupVersionResource, sub, ns, name string,
+) bool {
 	d, err := p.Authorizer.Authorize(ctx, &auth.Attributes{
-		User: r.User, Verb: verb, Group: gvr.Group, Version: gvr.Version, Resource: gvr.Resource, Subresource: sub, Namespace: ns, Name: name,
+		User:            r.User,
+		Verb:            verb,
+		Group:           gvr.Group,
+		Version:         gvr.Version,
+		Resource:        gvr.Resource,
+		Subresource:     sub,
+		Namespace:       ns,
+		Name:            name,
 		ResourceRequest: true,
 	})
 	return err == nil && d.Verdict == auth.Allow
@@ -70,5 +83,6 @@ func (p OwnerReferencesPermissionEnforcement) authorized(ctx context.Context, r 
 
 func sameOwner(a, b metav1.OwnerReference) bool {
 	blocks := func(o metav1.OwnerReference) bool { return o.BlockOwnerDeletion != nil && *o.BlockOwnerDeletion }
-	return a.UID == b.UID && a.Kind == b.Kind && a.Name == b.Name && a.APIVersion == b.APIVersion && blocks(a) == blocks(b)
+	return a.UID == b.UID && a.Kind == b.Kind && a.Name == b.Name && a.APIVersion == b.APIVersion &&
+		blocks(a) == blocks(b)
 }

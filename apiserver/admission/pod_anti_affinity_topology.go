@@ -8,7 +8,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// LimitPodHardAntiAffinityTopology rejects required anti-affinity with another topology key than the host name. Off by default.
+// LimitPodHardAntiAffinityTopology rejects required anti-affinity with another topology key than the host name. Off by
+// default.
 type LimitPodHardAntiAffinityTopology struct{}
 
 // Name is the plugin's name.
@@ -25,7 +26,8 @@ func (LimitPodHardAntiAffinityTopology) Validate(_ context.Context, r *Request) 
 	}
 	for _, term := range pod.Spec.Affinity.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution {
 		if term.TopologyKey != corev1.LabelHostname {
-			return Forbidden(r, "affinity.PodAntiAffinity.RequiredDuringScheduling has TopologyKey %v but only key %v is allowed", term.TopologyKey, corev1.LabelHostname)
+			return Forbidden(r, "affinity.PodAntiAffinity.RequiredDuringScheduling has TopologyKey %v but only key "+
+				"%v is allowed", term.TopologyKey, corev1.LabelHostname)
 		}
 	}
 	return nil

@@ -14,7 +14,8 @@ import (
 // PodNodeSelector adds the namespace's node selector to pods, and rejects pods with a conflicting one. Off by default.
 type PodNodeSelector struct {
 	Reader Reader
-	// Selectors are the allowed node selectors by namespace; DefaultNodeSelector is the key for namespaces without an annotation.
+	// Selectors are the allowed node selectors by namespace; DefaultNodeSelector is the key for namespaces without an
+	// annotation.
 	Selectors map[string]string
 }
 

@@ -13,7 +13,9 @@ import (
 )
 
 func namespaceWith(annotations map[string]string) cache {
-	return cacheOf(map[schema.GroupVersionResource][]runtime.Object{namespaces: {&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "dev", Annotations: annotations}}}})
+	return cacheOf(map[schema.GroupVersionResource][]runtime.Object{
+		namespaces: {&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "dev", Annotations: annotations}}},
+	})
 }
 
 func TestPodNodeSelector(t *testing.T) {
@@ -27,15 +29,38 @@ func TestPodNodeSelector(t *testing.T) {
 	}{
 		{"nothing said", nil, nil, map[string]string{"a": "b"}, map[string]string{"a": "b"}, ""},
 		{"the cluster's", nil, map[string]string{DefaultNodeSelector: "env=x"}, nil, map[string]string{"env": "x"}, ""},
-		{"the namespace's first", map[string]string{namespaceNodeSelector: "env=y"}, map[string]string{DefaultNodeSelector: "env=x"}, map[string]string{"a": "b"}, map[string]string{"env": "y", "a": "b"}, ""},
-		{"the namespace wants none", map[string]string{namespaceNodeSelector: ""}, map[string]string{DefaultNodeSelector: "env=x"}, nil, nil, ""},
-		{"another than the namespace's", map[string]string{namespaceNodeSelector: "env=y"}, nil, map[string]string{"env": "z"}, nil, "pod node label selector conflicts with its namespace node label selector"},
-		{"allowed", nil, map[string]string{"dev": "env=x,a=b"}, map[string]string{"a": "b"}, map[string]string{"a": "b"}, ""},
-		{"not allowed", nil, map[string]string{"dev": "env=x"}, map[string]string{"a": "b"}, nil, "pod node label selector labels conflict with its namespace whitelist"},
+		{
+			"the namespace's first", map[string]string{namespaceNodeSelector: "env=y"}, map[string]string{
+				DefaultNodeSelector: "env=x",
+			}, map[string]string{"a": "b"}, map[string]string{"env": "y", "a": "b"}, "",
+		},
+		{
+			"the namespace wants none", map[string]string{namespaceNodeSelector: ""}, map[string]string{
+				DefaultNodeSelector: "env=x",
+			}, nil, nil, "",
+		},
+		{
+			"another than the namespace's", map[string]string{namespaceNodeSelector: "env=y"}, nil, map[string]string{
+				"env": "z",
+			}, nil, "pod node label selector conflicts with its namespace node label selector",
+		},
+		{
+			"allowed", nil, map[string]string{"dev": "env=x,a=b"}, map[string]string{"a": "b"}, map[string]string{
+				"a": "b",
+			}, "",
+		},
+		{
+			"not allowed", nil,
+			map[string]string{"dev": "env=x"},
+			map[string]string{"a": "b"},
+			nil,
+			"pod node label selector labels conflict with its namespace whitelist",
+		},
 	} {
 		p := pod()
 		p.Spec.NodeSelector = c.pod
-		err := PodNodeSelector{Reader: namespaceWith(c.annotation), Selectors: c.selectors}.Admit(t.Context(), creation(p))
+		err := PodNodeSelector{Reader: namespaceWith(c.annotation), Selectors: c.selectors}.Admit(t.Context(),
+			creation(p))
 		if c.refused != "" {
 			wantForbidden(t, c.what, err, c.refused)
 			continue

@@ -14,7 +14,8 @@ import (
 	"keelson/api/resources"
 )
 
-// PodResizeValidator rejects a resize of a bound pod beyond the node's allocatable resources, and on nodes that do not support it.
+// PodResizeValidator rejects a resize of a bound pod beyond the node's allocatable resources, and on nodes that do not
+// support it.
 type PodResizeValidator struct{ Reader Reader }
 
 // Name is the plugin's name.
@@ -38,10 +39,12 @@ func (p PodResizeValidator) Validate(ctx context.Context, r *Request) error {
 		return err
 	}
 	if system, ok := node.Labels[corev1.LabelOSStable]; ok && system != "linux" {
-		return withCause("UnsupportedPlatform", Forbidden(r, "pod resize is only supported on linux nodes, node %q is %q", node.Name, system))
+		return withCause("UnsupportedPlatform",
+			Forbidden(r, "pod resize is only supported on linux nodes, node %q is %q", node.Name, system))
 	}
 	if short := exceededResources(pod, node); len(short) > 0 {
-		return withCause("NodeCapacity", Forbidden(r, "node didn't have enough allocatable resources: %s", strings.Join(short, "; ")))
+		return withCause("NodeCapacity", Forbidden(r, "node didn't have enough allocatable resources: %s",
+			strings.Join(short, "; ")))
 	}
 	return nil
 }

@@ -15,27 +15,49 @@ import (
 
 func TestPodResize(t *testing.T) {
 	node := func(name, system string) runtime.Object {
-		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelOSStable: system}}, Status: corev1.NodeStatus{Allocatable: quantities("cpu", "1", "memory", "1Gi")}}
+		return &corev1.Node{
+			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelOSStable: system}},
+			Status:     corev1.NodeStatus{Allocatable: quantities("cpu", "1", "memory", "1Gi")},
+		}
 	}
-	p := PodResizeValidator{cacheOf(map[schema.GroupVersionResource][]runtime.Object{nodes: {node("linux", "linux"), node("other", "windows")}})}
+	p := PodResizeValidator{
+		cacheOf(map[schema.GroupVersionResource][]runtime.Object{
+			nodes: {node("linux", "linux"), node("other", "windows")},
+		}),
+	}
 	resize := func(nodeName, cpu, memory string, generation int64) error {
 		obj := pod()
-		obj.Spec.NodeName, obj.Generation = nodeName, 2
+		obj.Spec.NodeName = nodeName
+		obj.Generation = 2
 		obj.Spec.Containers[0].Resources.Requests = quantities("cpu", cpu, "memory", memory)
 		old := obj.DeepCopy()
 		old.Generation = generation
-		return p.Validate(t.Context(), &Request{Operation: Update, Resource: pods, Subresource: "resize", Name: "p", Object: obj, OldObject: old})
+		return p.Validate(t.Context(), &Request{
+			Operation:   Update,
+			Resource:    pods,
+			Subresource: "resize",
+			Name:        "p",
+			Object:      obj,
+			OldObject:   old,
+		})
 	}
 	for what, err := range map[string]error{
-		"fits": resize("linux", "1", "1Gi", 1), "not bound": resize("", "9", "9Gi", 1), "not changed": resize("linux", "9", "9Gi", 2),
+		"fits":        resize("linux", "1", "1Gi", 1),
+		"not bound":   resize("", "9", "9Gi", 1),
+		"not changed": resize("linux", "9", "9Gi", 2),
 	} {
 		if err != nil {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	wantForbidden(t, "too much", resize("linux", "2", "2Gi", 1), "node didn't have enough allocatable resources: cpu, requested: 2000, allocatable: 1000; memory, requested: 2147483648, allocatable: 1073741824")
-	wantForbidden(t, "another system", resize("other", "1", "1Gi", 1), `pod resize is only supported on linux nodes, node "other" is "windows"`)
-	for cause, err := range map[metav1.CauseType]error{"NodeCapacity": resize("linux", "2", "1Gi", 1), "UnsupportedPlatform": resize("other", "9", "1Gi", 1)} {
+	wantForbidden(t, "too much", resize("linux", "2", "2Gi", 1), "node didn't have enough allocatable resources: "+
+		"cpu, requested: 2000, allocatable: 1000; memory, requested: 2147483648, allocatable: 1073741824")
+	wantForbidden(t, "another system", resize("other", "1", "1Gi", 1),
+		`pod resize is only supported on linux nodes, node "other" is "windows"`)
+	for cause, err := range map[metav1.CauseType]error{
+		"NodeCapacity":        resize("linux", "2", "1Gi", 1),
+		"UnsupportedPlatform": resize("other", "9", "1Gi", 1),
+	} {
 		s, ok := errors.AsType[*apierrors.StatusError](err)
 		if !ok || len(s.ErrStatus.Details.Causes) != 1 || s.ErrStatus.Details.Causes[0].Type != cause {
 			t.Errorf("got %v, want the cause %s", err, cause)

@@ -14,10 +14,12 @@ import (
 	"keelson/api/resources"
 )
 
-// PodTolerationRestriction adds the namespace's tolerations to pods, and rejects tolerations that it does not allow. Off by default.
+// PodTolerationRestriction adds the namespace's tolerations to pods, and rejects tolerations that it does not allow.
+// Off by default.
 type PodTolerationRestriction struct {
 	Reader Reader
-	// Default are the tolerations, and Whitelist the allowed ones, for namespaces without annotations; an empty Whitelist allows all.
+	// Default are the tolerations, and Whitelist the allowed ones, for namespaces without annotations; an empty
+	// Whitelist allows all.
 	Default, Whitelist []corev1.Toleration
 }
 
@@ -45,7 +47,11 @@ func (p PodTolerationRestriction) Admit(ctx context.Context, r *Request) error {
 		}
 	}
 	if resources.QOS(pod) != corev1.PodQOSBestEffort {
-		more = append(slices.Clip(more), corev1.Toleration{Key: corev1.TaintNodeMemoryPressure, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule})
+		more = append(slices.Clip(more), corev1.Toleration{
+			Key:      corev1.TaintNodeMemoryPressure,
+			Operator: corev1.TolerationOpExists,
+			Effect:   corev1.TaintEffectNoSchedule,
+		})
 	}
 	if len(more) > 0 {
 		merged := mergeTolerations(append(slices.Clip(pod.Spec.Tolerations), more...))
@@ -72,21 +78,27 @@ func (p PodTolerationRestriction) Validate(ctx context.Context, r *Request) erro
 	}
 	scope := "namespace"
 	if allowed == nil {
-		allowed, scope = p.Whitelist, "cluster"
+		allowed = p.Whitelist
+		scope = "cluster"
 	}
 	if len(allowed) == 0 {
 		return nil
 	}
 	for i := range pod.Spec.Tolerations {
-		if !slices.ContainsFunc(allowed, func(a corev1.Toleration) bool { return covers(&a, &pod.Spec.Tolerations[i]) }) {
-			return fmt.Errorf("pod tolerations (possibly merged with namespace default tolerations) conflict with its %s whitelist", scope)
+		if !slices.ContainsFunc(allowed, func(a corev1.Toleration) bool {
+			return covers(&a, &pod.Spec.Tolerations[i])
+		}) {
+			return fmt.Errorf("pod tolerations (possibly merged with namespace default tolerations) conflict with "+
+				"its %s whitelist", scope)
 		}
 	}
 	return nil
 }
 
 // namespaceList are the tolerations in an annotation of the namespace; without the annotation, the cluster's.
-func (p PodTolerationRestriction) namespaceList(ctx context.Context, r *Request, annotation string, cluster []corev1.Toleration) ([]corev1.Toleration, error) {
+func (p PodTolerationRestriction) namespaceList(
+	ctx context.Context, r *Request, annotation string, cluster []corev1.Toleration,
+) ([]corev1.Toleration, error) {
 	ns, err := r.NamespaceObject(ctx, p.Reader)
 	if err != nil {
 		return nil, err
@@ -108,7 +120,9 @@ func mergeTolerations(all []corev1.Toleration) []corev1.Toleration {
 	for i := range all {
 		t := &all[i]
 		covered := slices.ContainsFunc(out, func(o corev1.Toleration) bool { return covers(&o, t) }) ||
-			slices.ContainsFunc(all[i+1:], func(o corev1.Toleration) bool { return !apiequality.Semantic.DeepEqual(&o, t) && covers(&o, t) })
+			slices.ContainsFunc(all[i+1:], func(o corev1.Toleration) bool {
+				return !apiequality.Semantic.DeepEqual(&o, t) && covers(&o, t)
+			})
 		if !covered {
 			out = append(out, *t)
 		}
@@ -125,7 +139,8 @@ func covers(other, t *corev1.Toleration) bool {
 		return false
 	case t.Effect != other.Effect && other.Effect != "":
 		return false
-	case other.Effect == corev1.TaintEffectNoExecute && other.TolerationSeconds != nil && (t.TolerationSeconds == nil || *t.TolerationSeconds > *other.TolerationSeconds):
+	case other.Effect == corev1.TaintEffectNoExecute && other.TolerationSeconds != nil &&
+		(t.TolerationSeconds == nil || *t.TolerationSeconds > *other.TolerationSeconds):
 		return false
 	}
 	switch other.Operator {

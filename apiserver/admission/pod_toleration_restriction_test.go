@@ -11,9 +11,18 @@ import (
 
 func TestPodTolerationRestriction(t *testing.T) {
 	one := func(key string) corev1.Toleration {
-		return corev1.Toleration{Key: key, Operator: corev1.TolerationOpEqual, Value: "v", Effect: corev1.TaintEffectNoSchedule}
+		return corev1.Toleration{
+			Key:      key,
+			Operator: corev1.TolerationOpEqual,
+			Value:    "v",
+			Effect:   corev1.TaintEffectNoSchedule,
+		}
 	}
-	pressure := corev1.Toleration{Key: corev1.TaintNodeMemoryPressure, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule}
+	pressure := corev1.Toleration{
+		Key:      corev1.TaintNodeMemoryPressure,
+		Operator: corev1.TolerationOpExists,
+		Effect:   corev1.TaintEffectNoSchedule,
+	}
 	for _, c := range []struct {
 		what        string
 		annotations map[string]string
@@ -23,30 +32,59 @@ func TestPodTolerationRestriction(t *testing.T) {
 		refused     string
 	}{
 		{what: "nothing said", pod: []corev1.Toleration{one("a")}, want: []corev1.Toleration{one("a")}},
-		{what: "the cluster's", plugin: PodTolerationRestriction{Default: []corev1.Toleration{one("c")}}, pod: []corev1.Toleration{one("a")}, want: []corev1.Toleration{one("a"), one("c")}},
 		{
-			what: "the namespace's first", annotations: map[string]string{namespaceTolerations: `[{"key":"n","operator":"Equal","value":"v","effect":"NoSchedule"}]`},
-			plugin: PodTolerationRestriction{Default: []corev1.Toleration{one("c")}}, want: []corev1.Toleration{one("n")},
+			what:   "the cluster's",
+			plugin: PodTolerationRestriction{Default: []corev1.Toleration{one("c")}},
+			pod:    []corev1.Toleration{one("a")},
+			want:   []corev1.Toleration{one("a"), one("c")},
 		},
-		{what: "the namespace wants none", annotations: map[string]string{namespaceTolerations: ""}, plugin: PodTolerationRestriction{Default: []corev1.Toleration{one("c")}}},
+		{
+			what: "the namespace's first",
+			annotations: map[string]string{
+				namespaceTolerations: `[{"key":"n","operator":"Equal","value":"v","effect":"NoSchedule"}]`,
+			},
+			plugin: PodTolerationRestriction{Default: []corev1.Toleration{one("c")}},
+			want:   []corev1.Toleration{one("n")},
+		},
+		{
+			what:        "the namespace wants none",
+			annotations: map[string]string{namespaceTolerations: ""},
+			plugin:      PodTolerationRestriction{Default: []corev1.Toleration{one("c")}},
+		},
 		{what: "asks for memory", burstable: true, want: []corev1.Toleration{pressure}},
 		{
-			what: "what another covers goes", plugin: PodTolerationRestriction{Default: []corev1.Toleration{{Operator: corev1.TolerationOpExists}}}, pod: []corev1.Toleration{one("a")},
-			want: []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
-		},
-		{what: "allowed by the cluster", plugin: PodTolerationRestriction{Whitelist: []corev1.Toleration{one("a")}}, pod: []corev1.Toleration{one("a")}, want: []corev1.Toleration{one("a")}},
-		{
-			what: "not allowed by the cluster", plugin: PodTolerationRestriction{Whitelist: []corev1.Toleration{one("b")}}, pod: []corev1.Toleration{one("a")},
-			refused: "pod tolerations (possibly merged with namespace default tolerations) conflict with its cluster whitelist",
+			what:   "what another covers goes",
+			plugin: PodTolerationRestriction{Default: []corev1.Toleration{{Operator: corev1.TolerationOpExists}}},
+			pod:    []corev1.Toleration{one("a")},
+			want:   []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
 		},
 		{
-			what: "not allowed by the namespace", annotations: map[string]string{namespaceWhitelist: `[{"key":"b","operator":"Exists"}]`},
-			plugin: PodTolerationRestriction{Whitelist: []corev1.Toleration{one("a")}}, pod: []corev1.Toleration{one("a")},
-			refused: "pod tolerations (possibly merged with namespace default tolerations) conflict with its namespace whitelist",
+			what:   "allowed by the cluster",
+			plugin: PodTolerationRestriction{Whitelist: []corev1.Toleration{one("a")}},
+			pod:    []corev1.Toleration{one("a")},
+			want:   []corev1.Toleration{one("a")},
 		},
 		{
-			what: "the namespace allows all", annotations: map[string]string{namespaceWhitelist: ""}, plugin: PodTolerationRestriction{Whitelist: []corev1.Toleration{one("b")}},
-			pod: []corev1.Toleration{one("a")}, want: []corev1.Toleration{one("a")},
+			what:   "not allowed by the cluster",
+			plugin: PodTolerationRestriction{Whitelist: []corev1.Toleration{one("b")}},
+			pod:    []corev1.Toleration{one("a")},
+			refused: "pod tolerations (possibly merged with namespace default tolerations) conflict with its cluster " +
+				"whitelist",
+		},
+		{
+			what:        "not allowed by the namespace",
+			annotations: map[string]string{namespaceWhitelist: `[{"key":"b","operator":"Exists"}]`},
+			plugin:      PodTolerationRestriction{Whitelist: []corev1.Toleration{one("a")}},
+			pod:         []corev1.Toleration{one("a")},
+			refused: "pod tolerations (possibly merged with namespace default tolerations) conflict with its " +
+				"namespace whitelist",
+		},
+		{
+			what:        "the namespace allows all",
+			annotations: map[string]string{namespaceWhitelist: ""},
+			plugin:      PodTolerationRestriction{Whitelist: []corev1.Toleration{one("b")}},
+			pod:         []corev1.Toleration{one("a")},
+			want:        []corev1.Toleration{one("a")},
 		},
 	} {
 		p := pod()

@@ -11,8 +11,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// Priority resolves the priorityClassName of a pod to its priority and preemption policy, and that of a pod group to its priority. It also
-// prevents a second global default class.
+// Priority resolves the priorityClassName of a pod to its priority and preemption policy, and that of a pod group to
+// its priority. It also prevents a second global default class.
 type Priority struct{ Reader Reader }
 
 // Name is the plugin's name.
@@ -32,7 +32,8 @@ func (p Priority) Admit(ctx context.Context, r *Request) error {
 	}
 	if r.Operation == Update {
 		old, ok := r.OldObject.(*corev1.Pod)
-		if ok && pod.Spec.Priority == nil && old.Spec.Priority != nil && pod.Spec.PriorityClassName == old.Spec.PriorityClassName {
+		if ok && pod.Spec.Priority == nil && old.Spec.Priority != nil &&
+			pod.Spec.PriorityClassName == old.Spec.PriorityClassName {
 			pod.Spec.Priority = old.Spec.Priority
 			r.Changed("spec.priority")
 		}
@@ -47,14 +48,16 @@ func (p Priority) Admit(ctx context.Context, r *Request) error {
 		return err
 	}
 	if pod.Spec.Priority != nil && *pod.Spec.Priority != value {
-		return Forbidden(r, "the integer value of priority (%d) must not be provided in pod spec; priority admission controller computed %d from the given PriorityClass name", *pod.Spec.Priority, value)
+		return Forbidden(r, "the integer value of priority (%d) must not be provided in pod spec; priority admission "+
+			"controller computed %d from the given PriorityClass name", *pod.Spec.Priority, value)
 	}
 	if pod.Spec.Priority == nil {
 		r.Changed("spec.priority")
 	}
 	pod.Spec.Priority = &value
 	if pod.Spec.PreemptionPolicy != nil && *pod.Spec.PreemptionPolicy != policy {
-		return Forbidden(r, "the string value of PreemptionPolicy (%s) must not be provided in pod spec; priority admission controller computed %s from the given PriorityClass name", *pod.Spec.PreemptionPolicy, policy)
+		return Forbidden(r, "the string value of PreemptionPolicy (%s) must not be provided in pod spec; priority "+
+			"admission controller computed %s from the given PriorityClass name", *pod.Spec.PreemptionPolicy, policy)
 	}
 	if pod.Spec.PreemptionPolicy == nil {
 		r.Changed("spec.preemptionPolicy")
@@ -91,7 +94,8 @@ func (p Priority) admitGroup(ctx context.Context, r *Request, g *schedulingv1bet
 		return err
 	}
 	if had := g.Spec.Priority; had != nil && *had != value {
-		return Forbidden(r, "priority set in the pod group (%d) must match the priority computed (%d) based on the priority class set in the spec", *had, value)
+		return Forbidden(r, "priority set in the pod group (%d) must match the priority computed (%d) based on the "+
+			"priority class set in the spec", *had, value)
 	}
 	if g.Spec.Priority == nil {
 		r.Changed("spec.priority")

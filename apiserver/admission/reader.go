@@ -31,7 +31,9 @@ var (
 )
 
 // get reads an object of a known type.
-func get[T runtime.Object](ctx context.Context, r Reader, gvr schema.GroupVersionResource, namespace, name string) (T, error) {
+func get[T runtime.Object](
+	ctx context.Context, r Reader, gvr schema.GroupVersionResource, namespace, name string,
+) (T, error) {
 	obj, err := r.Get(ctx, gvr, namespace, name)
 	if err != nil {
 		var none T
@@ -45,7 +47,9 @@ func get[T runtime.Object](ctx context.Context, r Reader, gvr schema.GroupVersio
 }
 
 // list reads objects of a known type.
-func list[T runtime.Object](ctx context.Context, r Reader, gvr schema.GroupVersionResource, namespace string) ([]T, error) {
+func list[T runtime.Object](
+	ctx context.Context, r Reader, gvr schema.GroupVersionResource, namespace string,
+) ([]T, error) {
 	objs, err := r.List(ctx, gvr, namespace)
 	if err != nil {
 		return nil, fmt.Errorf("list %s: %w", gvr.Resource, err)

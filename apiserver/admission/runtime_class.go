@@ -59,7 +59,8 @@ func (p RuntimeClass) Admit(ctx context.Context, r *Request) error {
 	selector := maps.Clone(pod.Spec.NodeSelector)
 	for key, value := range rc.Scheduling.NodeSelector {
 		if own, ok := selector[key]; ok && own != value {
-			return Forbidden(r, "conflict: runtimeClass.scheduling.nodeSelector[%s] = %s; pod.spec.nodeSelector[%s] = %s", key, value, key, own)
+			return Forbidden(r, "conflict: runtimeClass.scheduling.nodeSelector[%s] = %s; pod.spec.nodeSelector[%s] "+
+				"= %s", key, value, key, own)
 		}
 		if selector == nil {
 			selector = map[string]string{}

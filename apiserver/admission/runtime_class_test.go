@@ -14,8 +14,14 @@ import (
 
 func TestRuntimeClass(t *testing.T) {
 	p := RuntimeClass{cacheOf(map[schema.GroupVersionResource][]runtime.Object{runtimeClasses: {&nodev1.RuntimeClass{
-		ObjectMeta: metav1.ObjectMeta{Name: "vm"}, Overhead: &nodev1.Overhead{PodFixed: quantities("cpu", "250m")},
-		Scheduling: &nodev1.Scheduling{NodeSelector: map[string]string{"vm": "yes"}, Tolerations: []corev1.Toleration{{Key: "vm"}}},
+		ObjectMeta: metav1.ObjectMeta{Name: "vm"},
+		Overhead:   &nodev1.Overhead{PodFixed: quantities("cpu", "250m")},
+		Scheduling: &nodev1.Scheduling{
+			NodeSelector: map[string]string{"vm": "yes"},
+			Tolerations: []corev1.Toleration{
+				{Key: "vm"},
+			},
+		},
 	}}})}
 	named := func(class string) *corev1.Pod {
 		o := pod()
@@ -28,17 +34,22 @@ func TestRuntimeClass(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if got.Spec.Overhead.Cpu().String() != "250m" || got.Spec.NodeSelector["vm"] != "yes" || len(got.Spec.Tolerations) != 1 {
-		t.Errorf("got overhead %v, selector %v, tolerations %v", got.Spec.Overhead, got.Spec.NodeSelector, got.Spec.Tolerations)
+	if got.Spec.Overhead.Cpu().String() != "250m" || got.Spec.NodeSelector["vm"] != "yes" ||
+		len(got.Spec.Tolerations) != 1 {
+		t.Errorf("got overhead %v, selector %v, tolerations %v", got.Spec.Overhead, got.Spec.NodeSelector,
+			got.Spec.Tolerations)
 	}
 	if err := p.Validate(t.Context(), creation(got)); err != nil {
 		t.Error(err)
 	}
-	wantForbidden(t, "unknown class", p.Admit(t.Context(), creation(named("gone"))), `pod rejected: RuntimeClass "gone" not found`)
+	wantForbidden(t, "unknown class", p.Admit(t.Context(), creation(named("gone"))),
+		`pod rejected: RuntimeClass "gone" not found`)
 	own := pod()
 	own.Spec.Overhead = quantities("cpu", "1")
-	wantForbidden(t, "overhead without a class", p.Validate(t.Context(), creation(own)), "Pod Overhead set without corresponding RuntimeClass defined Overhead")
+	wantForbidden(t, "overhead without a class", p.Validate(t.Context(), creation(own)),
+		"Pod Overhead set without corresponding RuntimeClass defined Overhead")
 	other := named("vm")
 	other.Spec.NodeSelector = map[string]string{"vm": "no"}
-	wantForbidden(t, "selectors in conflict", p.Admit(t.Context(), creation(other)), "conflict: runtimeClass.scheduling.nodeSelector[vm] = yes; pod.spec.nodeSelector[vm] = no")
+	wantForbidden(t, "selectors in conflict", p.Admit(t.Context(), creation(other)),
+		"conflict: runtimeClass.scheduling.nodeSelector[vm] = yes; pod.spec.nodeSelector[vm] = no")
 }

@@ -89,7 +89,9 @@ func (p ServiceAccount) Validate(ctx context.Context, r *Request) error {
 		if v.Secret != nil {
 			return Forbidden(r, "a mirror pod may not reference secrets")
 		}
-		if v.Projected != nil && slices.ContainsFunc(v.Projected.Sources, func(s corev1.VolumeProjection) bool { return s.ServiceAccountToken != nil }) {
+		if v.Projected != nil && slices.ContainsFunc(v.Projected.Sources, func(s corev1.VolumeProjection) bool {
+			return s.ServiceAccountToken != nil
+		}) {
 			return Forbidden(r, "a mirror pod may not use ServiceAccountToken volume projections")
 		}
 	}
@@ -137,10 +139,12 @@ func mountToken(pod *corev1.Pod) bool {
 		names[pod.Spec.Volumes[i].Name] = true
 	}
 	// A second round finds the volume of the first.
-	name, again := tokenVolume+rand.String(5), false
+	name := tokenVolume + rand.String(5)
+	again := false
 	for i := range pod.Spec.Volumes {
 		if v := &pod.Spec.Volumes[i]; strings.HasPrefix(v.Name, tokenVolume) && v.Projected != nil {
-			name, again = v.Name, true
+			name = v.Name
+			again = true
 		}
 	}
 	for names[name] && !again {
@@ -151,7 +155,9 @@ func mountToken(pod *corev1.Pod) bool {
 	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
 		for i := range list {
 			c := &list[i]
-			if !slices.ContainsFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool { return m.MountPath == tokenMountPath }) {
+			if !slices.ContainsFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool {
+				return m.MountPath == tokenMountPath
+			}) {
 				c.VolumeMounts = append(slices.Clip(c.VolumeMounts), mount)
 				used = true
 			}
@@ -164,7 +170,8 @@ func mountToken(pod *corev1.Pod) bool {
 }
 
 func tokenSource() corev1.VolumeSource {
-	mode, life := corev1.ProjectedVolumeSourceDefaultMode, int64(tokenLife)
+	mode := corev1.ProjectedVolumeSourceDefaultMode
+	life := int64(tokenLife)
 	return corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{
 		DefaultMode: &mode,
 		Sources: []corev1.VolumeProjection{
@@ -174,7 +181,10 @@ func tokenSource() corev1.VolumeSource {
 				Items:                []corev1.KeyToPath{{Key: "ca.crt", Path: "ca.crt"}},
 			}},
 			{DownwardAPI: &corev1.DownwardAPIProjection{Items: []corev1.DownwardAPIVolumeFile{
-				{Path: "namespace", FieldRef: &corev1.ObjectFieldSelector{APIVersion: "v1", FieldPath: "metadata.namespace"}},
+				{
+					Path:     "namespace",
+					FieldRef: &corev1.ObjectFieldSelector{APIVersion: "v1", FieldPath: "metadata.namespace"},
+				},
 			}}},
 		},
 	}}

@@ -23,7 +23,8 @@ func TestSecondRound(t *testing.T) {
 	if err := p.Admit(t.Context(), creation(obj)); err != nil {
 		t.Fatal(err)
 	}
-	if len(obj.Spec.Volumes) != 1 || len(obj.Spec.Containers[1].VolumeMounts) != 1 || obj.Spec.Containers[1].VolumeMounts[0].Name != obj.Spec.Volumes[0].Name {
+	if len(obj.Spec.Volumes) != 1 || len(obj.Spec.Containers[1].VolumeMounts) != 1 ||
+		obj.Spec.Containers[1].VolumeMounts[0].Name != obj.Spec.Volumes[0].Name {
 		t.Errorf("got volumes %v, mounts %v", obj.Spec.Volumes, obj.Spec.Containers[1].VolumeMounts)
 	}
 }

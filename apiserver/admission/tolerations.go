@@ -9,8 +9,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// DefaultTolerationSeconds lets a pod stay for five minutes on a node that is not ready or unreachable, unless the pod has its own
-// tolerations.
+// DefaultTolerationSeconds lets a pod stay for five minutes on a node that is not ready or unreachable, unless the pod
+// has its own tolerations.
 type DefaultTolerationSeconds struct{}
 
 const defaultTolerationSeconds = int64(300)
@@ -33,7 +33,10 @@ func (DefaultTolerationSeconds) Admit(_ context.Context, r *Request) error {
 		}
 		seconds := defaultTolerationSeconds
 		pod.Spec.Tolerations = append(slices.Clip(pod.Spec.Tolerations), corev1.Toleration{
-			Key: key, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute, TolerationSeconds: &seconds,
+			Key:               key,
+			Operator:          corev1.TolerationOpExists,
+			Effect:            corev1.TaintEffectNoExecute,
+			TolerationSeconds: &seconds,
 		})
 		r.Changed("spec.tolerations")
 	}
@@ -67,7 +70,10 @@ func (TaintNodesByCondition) Admit(_ context.Context, r *Request) error {
 			return nil
 		}
 	}
-	node.Spec.Taints = append(node.Spec.Taints, corev1.Taint{Key: corev1.TaintNodeNotReady, Effect: corev1.TaintEffectNoSchedule})
+	node.Spec.Taints = append(node.Spec.Taints, corev1.Taint{
+		Key:    corev1.TaintNodeNotReady,
+		Effect: corev1.TaintEffectNoSchedule,
+	})
 	r.Changed("spec.taints")
 	return nil
 }

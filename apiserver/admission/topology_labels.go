@@ -53,7 +53,8 @@ func (p PodTopologyLabels) label(ctx context.Context, r *Request, name string, i
 		if !copied {
 			own := make(map[string]string, len(*into)+2)
 			maps.Copy(own, *into)
-			*into, copied = own, true
+			*into = own
+			copied = true
 			r.Changed("metadata.labels")
 		}
 		(*into)[key] = value

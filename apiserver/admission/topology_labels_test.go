@@ -12,11 +12,19 @@ import (
 )
 
 func TestTopologyLabels(t *testing.T) {
-	p := PodTopologyLabels{cacheOf(map[schema.GroupVersionResource][]runtime.Object{nodes: {&corev1.Node{ObjectMeta: metav1.ObjectMeta{
-		Name: "n", Labels: map[string]string{corev1.LabelTopologyZone: "z", corev1.LabelHostname: "n"},
-	}}}})}
+	p := PodTopologyLabels{
+		cacheOf(map[schema.GroupVersionResource][]runtime.Object{nodes: {&corev1.Node{ObjectMeta: metav1.ObjectMeta{
+			Name:   "n",
+			Labels: map[string]string{corev1.LabelTopologyZone: "z", corev1.LabelHostname: "n"},
+		}}}}),
+	}
 	b := &corev1.Binding{Target: corev1.ObjectReference{Kind: "Node", Name: "n"}}
-	if err := p.Admit(t.Context(), &Request{Operation: Create, Resource: pods, Subresource: "binding", Object: b}); err != nil || len(b.Labels) != 1 || b.Labels[corev1.LabelTopologyZone] != "z" {
+	if err := p.Admit(t.Context(), &Request{
+		Operation:   Create,
+		Resource:    pods,
+		Subresource: "binding",
+		Object:      b,
+	}); err != nil || len(b.Labels) != 1 || b.Labels[corev1.LabelTopologyZone] != "z" {
 		t.Errorf("got %v, %v", b.Labels, err)
 	}
 }

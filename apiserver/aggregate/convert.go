@@ -16,13 +16,20 @@ func versionOf(gv schema.GroupVersion, list *metav1.APIResourceList) *apidiscove
 	at := map[string]int{}
 	for i := range list.APIResources {
 		r := &list.APIResources[i]
-		kind := &metav1.GroupVersionKind{Group: firstNonEmpty(r.Group, gv.Group), Version: firstNonEmpty(r.Version, gv.Version), Kind: r.Kind}
+		kind := &metav1.GroupVersionKind{
+			Group:   firstNonEmpty(r.Group, gv.Group),
+			Version: firstNonEmpty(r.Version, gv.Version),
+			Kind:    r.Kind,
+		}
 		name, sub, isSub := strings.Cut(r.Name, "/")
 		if isSub {
 			if n, ok := at[name]; ok {
-				out.Resources[n].Subresources = append(out.Resources[n].Subresources, apidiscoveryv2.APISubresourceDiscovery{
-					Subresource: sub, ResponseKind: kind, Verbs: r.Verbs,
-				})
+				out.Resources[n].Subresources = append(
+					out.Resources[n].Subresources, apidiscoveryv2.APISubresourceDiscovery{
+						Subresource:  sub,
+						ResponseKind: kind,
+						Verbs:        r.Verbs,
+					})
 			}
 			continue
 		}
@@ -32,8 +39,13 @@ func versionOf(gv schema.GroupVersion, list *metav1.APIResourceList) *apidiscove
 		}
 		at[name] = len(out.Resources)
 		out.Resources = append(out.Resources, apidiscoveryv2.APIResourceDiscovery{
-			Resource: name, ResponseKind: kind, Scope: scope, SingularResource: r.SingularName, Verbs: r.Verbs,
-			ShortNames: r.ShortNames, Categories: r.Categories,
+			Resource:         name,
+			ResponseKind:     kind,
+			Scope:            scope,
+			SingularResource: r.SingularName,
+			Verbs:            r.Verbs,
+			ShortNames:       r.ShortNames,
+			Categories:       r.Categories,
 		})
 	}
 	return out

@@ -14,8 +14,8 @@ import (
 	"keelson/apiserver/discovery"
 )
 
-// managedLabel marks the APIServices that this server maintains: "onstart" those of built-in group versions, created at start; "true" those
-// of custom resources, created and deleted with their definitions.
+// managedLabel marks the APIServices that this server maintains: "onstart" those of built-in group versions, created at
+// start; "true" those of custom resources, created and deleted with their definitions.
 const managedLabel = "kube-aggregator.kubernetes.io/automanaged"
 
 // Priorities of the group versions of custom resources, as in Kubernetes.
@@ -75,7 +75,8 @@ func managed(l Local) *v1.APIService {
 	svc.Spec.GroupPriorityMinimum, svc.Spec.VersionPriority = discovery.Priority(l.GV)
 	if l.Custom {
 		svc.Labels[managedLabel] = "true"
-		svc.Spec.GroupPriorityMinimum, svc.Spec.VersionPriority = customGroupPriority, customVersionPriority
+		svc.Spec.GroupPriorityMinimum = customGroupPriority
+		svc.Spec.VersionPriority = customVersionPriority
 	}
 	return svc
 }

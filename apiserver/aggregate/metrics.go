@@ -15,7 +15,8 @@ var unavailableDesc = prometheus.NewDesc("aggregator_unavailable_apiservice",
 // newUnavailableTotal counts how often an APIService became unavailable.
 func newUnavailableTotal() *prometheus.CounterVec {
 	return prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "aggregator_unavailable_apiservice_total", Help: "Counter of APIServices which are marked as unavailable broken down by APIService name and reason.",
+		Name: "aggregator_unavailable_apiservice_total",
+		Help: "Counter of APIServices which are marked as unavailable broken down by APIService name and reason.",
 	}, []string{"name", "reason"})
 }
 

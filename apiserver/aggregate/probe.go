@@ -45,7 +45,12 @@ var prober = &auth.User{Name: "system:kube-aggregator", Groups: []string{auth.Ma
 func (s *Services) condition(ctx context.Context, r *remote) v1.APIServiceCondition {
 	ref := r.service.Spec.Service
 	no := func(reason, message string) v1.APIServiceCondition {
-		return v1.APIServiceCondition{Type: v1.Available, Status: v1.ConditionFalse, Reason: reason, Message: message}
+		return v1.APIServiceCondition{
+			Type:    v1.Available,
+			Status:  v1.ConditionFalse,
+			Reason:  reason,
+			Message: message,
+		}
 	}
 	unready, err := backend.Ready(ctx, s.config.Reader, ref.Namespace, ref.Name, *ref.Port)
 	switch {
@@ -61,9 +66,15 @@ func (s *Services) condition(ctx context.Context, r *remote) v1.APIServiceCondit
 	gv := gvOf(r.service)
 	if _, err := r.fetch(ctx, pathOf(gv), ""); err != nil {
 		r.close()
-		return no("FailedDiscoveryCheck", fmt.Sprintf("failing or missing response from https://%s%s: %v", r.host(), pathOf(gv), err))
+		return no("FailedDiscoveryCheck", fmt.Sprintf("failing or missing response from https://%s%s: %v", r.host(),
+			pathOf(gv), err))
 	}
-	return v1.APIServiceCondition{Type: v1.Available, Status: v1.ConditionTrue, Reason: "Passed", Message: "all checks passed"}
+	return v1.APIServiceCondition{
+		Type:    v1.Available,
+		Status:  v1.ConditionTrue,
+		Reason:  "Passed",
+		Message: "all checks passed",
+	}
 }
 
 func pathOf(gv schema.GroupVersion) string {
@@ -149,7 +160,8 @@ func (r *remote) resources(ctx context.Context, gv schema.GroupVersion) (*apidis
 
 // sameDiscovery reports whether two discoveries have the same result.
 func sameDiscovery(a, b *Discovery) bool {
-	return a != nil && b != nil && reflect.DeepEqual(a.Resources, b.Resources) && (a.V3 == nil) == (b.V3 == nil) && (a.V2 == nil) == (b.V2 == nil) &&
+	return a != nil && b != nil && reflect.DeepEqual(a.Resources, b.Resources) && (a.V3 == nil) == (b.V3 == nil) &&
+		(a.V2 == nil) == (b.V2 == nil) &&
 		sameJSON(a.V3, b.V3)
 }
 

@@ -43,8 +43,9 @@ func newRemote(c *Config, svc *v1.APIService) *remote {
 	r := &remote{service: svc, available: isAvailable(svc)}
 	ref := svc.Spec.Service
 	conf := &tls.Config{
-		MinVersion: tls.VersionTLS12, ServerName: ref.Name + "." + ref.Namespace + ".svc",
-		InsecureSkipVerify: svc.Spec.InsecureSkipTLSVerify, //nolint:gosec // the APIService asks for it
+		MinVersion:         tls.VersionTLS12,
+		ServerName:         ref.Name + "." + ref.Namespace + ".svc",
+		InsecureSkipVerify: svc.Spec.InsecureSkipTLSVerify, // the APIService asks for it
 	}
 	if ca := bytes.TrimSpace(svc.Spec.CABundle); len(ca) > 0 {
 		conf.RootCAs = x509.NewCertPool()
@@ -59,11 +60,19 @@ func newRemote(c *Config, svc *v1.APIService) *remote {
 		return backend.Resolve(ctx, c.Reader, ref.Namespace, ref.Name, *ref.Port)
 	}
 	transport := func(http2 bool) *http.Transport {
-		return c.Outbound.Transport(outbound.Options{Target: outbound.Backend, TLS: conf.Clone(), HTTP2: http2, Resolve: resolve})
+		return c.Outbound.Transport(outbound.Options{
+			Target:  outbound.Backend,
+			TLS:     conf.Clone(),
+			HTTP2:   http2,
+			Resolve: resolve,
+		})
 	}
-	r.plain, r.upgrades = transport(true), transport(false)
+	r.plain = transport(true)
+	r.upgrades = transport(false)
 	r.proxy = &httputil.ReverseProxy{
-		Transport: c.Outbound.Observe("aggregated server", r), FlushInterval: -1, Rewrite: r.rewrite,
+		Transport:     c.Outbound.Observe("aggregated server", r),
+		FlushInterval: -1,
+		Rewrite:       r.rewrite,
 		ErrorHandler: func(w http.ResponseWriter, req *http.Request, err error) {
 			if req.Context().Err() == nil { // else the client has disconnected
 				http.Error(w, err.Error(), http.StatusServiceUnavailable)
@@ -76,7 +85,8 @@ func newRemote(c *Config, svc *v1.APIService) *remote {
 // with returns r for a newer version of its APIService.
 func (r *remote) with(svc *v1.APIService) *remote {
 	c := *r
-	c.service, c.available = svc, isAvailable(svc)
+	c.service = svc
+	c.available = isAvailable(svc)
 	return &c
 }
 
@@ -122,7 +132,13 @@ func (r *remote) host() string {
 }
 
 func (r *remote) rewrite(p *httputil.ProxyRequest) {
-	p.Out.URL = &url.URL{Scheme: "https", Host: r.host(), Path: p.In.URL.Path, RawPath: p.In.URL.RawPath, RawQuery: p.In.URL.RawQuery}
+	p.Out.URL = &url.URL{
+		Scheme:   "https",
+		Host:     r.host(),
+		Path:     p.In.URL.Path,
+		RawPath:  p.In.URL.RawPath,
+		RawQuery: p.In.URL.RawQuery,
+	}
 	p.Out.Host = r.host()
 	p.SetXForwarded()
 	h := p.Out.Header

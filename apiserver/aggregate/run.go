@@ -27,7 +27,8 @@ const (
 // allServices is the only key of the loop: one pass handles all APIServices and probes their servers in parallel.
 type allServices struct{}
 
-// Run probes and explores aggregated servers, and maintains the APIServices of this server's group versions, until ctx ends.
+// Run probes and explores aggregated servers, and maintains the APIServices of this server's group versions, until ctx
+// ends.
 func (s *Services) Run(ctx context.Context) error {
 	defer s.closeAll()
 	s.Trigger()
@@ -127,7 +128,9 @@ func (s *Services) setDiscovery(r *remote, f *Discovery) {
 var errStale = errors.New("the api service has changed")
 
 func (s *Services) writeCondition(ctx context.Context, svc *v1.APIService, c v1.APIServiceCondition) error {
-	_, _, _, err := s.config.Stored.Update(ctx, "", svc.Name, false, func(_ context.Context, current kind.Object) (kind.Object, error) {
+	_, _, _, err := s.config.Stored.Update(ctx, "", svc.Name, false, func(
+		_ context.Context, current kind.Object,
+	) (kind.Object, error) {
 		now, ok := current.(*v1.APIService)
 		if !ok {
 			return nil, fmt.Errorf("api service %s is a %T", svc.Name, current)
@@ -135,7 +138,8 @@ func (s *Services) writeCondition(ctx context.Context, svc *v1.APIService, c v1.
 		if now.UID != svc.UID || now.Spec.Service == nil {
 			return nil, errStale
 		}
-		if have := apiregistration.Available(now); have != nil && have.Status == c.Status && have.Reason == c.Reason && have.Message == c.Message {
+		if have := apiregistration.Available(now); have != nil && have.Status == c.Status && have.Reason == c.Reason &&
+			have.Message == c.Message {
 			return current, nil
 		}
 		if c.Status != v1.ConditionTrue {

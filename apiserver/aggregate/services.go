@@ -70,7 +70,12 @@ type Services struct {
 
 // New returns an empty Services; Set adds to it.
 func New(c Config) *Services {
-	s := &Services{config: c, unavailableTotal: newUnavailableTotal(), known: map[string]*v1.APIService{}, discovered: map[string]*Discovery{}}
+	s := &Services{
+		config:           c,
+		unavailableTotal: newUnavailableTotal(),
+		known:            map[string]*v1.APIService{},
+		discovered:       map[string]*Discovery{},
+	}
 	s.loop = keyed.New(keyed.Config[allServices]{Do: s.sync})
 	s.remotes.Store(&map[schema.GroupVersion]*remote{})
 	return s
@@ -127,7 +132,8 @@ func (s *Services) Uses(namespace, name string) bool {
 	return false
 }
 
-// rebuildLocked rebuilds the table of remotes and reports whether discovery changed. A remote with an unchanged spec keeps its connections.
+// rebuildLocked rebuilds the table of remotes and reports whether discovery changed. A remote with an unchanged spec
+// keeps its connections.
 func (s *Services) rebuildLocked() (changed bool) {
 	old := *s.remotes.Load()
 	next := map[schema.GroupVersion]*remote{}
@@ -138,7 +144,8 @@ func (s *Services) rebuildLocked() (changed bool) {
 		have := old[gvOf(svc)]
 		if have != nil && have.service.Name == svc.Name && apiequality.Semantic.DeepEqual(have.service.Spec, svc.Spec) {
 			if have.available != isAvailable(svc) {
-				have, changed = have.with(svc), true
+				have = have.with(svc)
+				changed = true
 			}
 			next[gvOf(svc)] = have
 			continue
@@ -146,11 +153,13 @@ func (s *Services) rebuildLocked() (changed bool) {
 		if have != nil {
 			s.closed = append(s.closed, have)
 		}
-		next[gvOf(svc)], changed = newRemote(&s.config, svc), true
+		next[gvOf(svc)] = newRemote(&s.config, svc)
+		changed = true
 	}
 	for gv, r := range old {
 		if next[gv] == nil {
-			s.closed, changed = append(s.closed, r), true
+			s.closed = append(s.closed, r)
+			changed = true
 		}
 	}
 	s.remotes.Store(&next)

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package audit records requests as an audit Policy says: events in Kubernetes' format (audit.k8s.io/v1) are written to a file and to a
-// webhook. The API server's pipeline asks it how much of a request to record and passes the events. It never reads a request itself.
+// Package audit records requests as an audit Policy says: events in Kubernetes' format (audit.k8s.io/v1) are written to
+// a file and to a webhook. The API server's pipeline asks it how much of a request to record and passes the events. It
+// never reads a request itself.
 package audit
 
 import (

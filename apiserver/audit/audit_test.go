@@ -40,7 +40,17 @@ rules:
 		t.Fatal(err)
 	}
 	in := func(ns, group, resource, sub, name, verb, user string, groups ...string) Request {
-		return Request{IsResource: true, Namespace: ns, Group: group, Resource: resource, Subresource: sub, Name: name, Verb: verb, User: user, Groups: groups}
+		return Request{
+			IsResource:  true,
+			Namespace:   ns,
+			Group:       group,
+			Resource:    resource,
+			Subresource: sub,
+			Name:        name,
+			Verb:        verb,
+			User:        user,
+			Groups:      groups,
+		}
 	}
 	for _, c := range []struct {
 		r     Request
@@ -64,14 +74,16 @@ rules:
 		if v.Level != c.level {
 			t.Errorf("%+v: %s, want %s", c.r, v.Level, c.level)
 		}
-		if v.Level != LevelNone && v.Wants(StageRequestReceived) || !v.Wants(StageResponseComplete) && v.Level != LevelNone {
+		if v.Level != LevelNone && v.Wants(StageRequestReceived) ||
+			!v.Wants(StageResponseComplete) && v.Level != LevelNone {
 			t.Errorf("%+v: stages %v", c.r, v.OmitStages)
 		}
 		if v.OmitManagedFields != (c.level == LevelRequestResponse) {
 			t.Errorf("%+v: managed fields omitted: %v", c.r, v.OmitManagedFields)
 		}
 	}
-	if v := (RequestAuditConfig{Level: LevelRequest}); !v.AtLeast(LevelMetadata) || !v.AtLeast(LevelRequest) || v.AtLeast(LevelRequestResponse) {
+	if v := (RequestAuditConfig{Level: LevelRequest}); !v.AtLeast(LevelMetadata) || !v.AtLeast(LevelRequest) ||
+		v.AtLeast(LevelRequestResponse) {
 		t.Error("the order of levels is wrong")
 	}
 	for text, want := range map[string]string{
@@ -82,7 +94,8 @@ rules:
 		policyHead + "rules: [{level: None, nonResourceURLs: [x]}]":                   "is no path",
 		policyHead + "rules: [{level: None, nonResourceURLs: [/x], namespaces: [a]}]": "cannot apply to both",
 		policyHead + "rules: [{level: None, resources: [{resourceNames: [a]}]}]":      "requires at least one resource",
-		policyHead + "rules: [{levle: None}]":                                         "unknown field", //nolint:misspell // meant to be wrong
+		policyHead +
+			"rules: [{levle: None}]": "unknown field", //nolint:misspell // meant to be wrong
 	} {
 		if _, err := ParsePolicy([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %s", text, err, want)
@@ -92,18 +105,28 @@ rules:
 
 func event(i int) *Event {
 	e := NewEvent()
-	e.Level, e.AuditID, e.Stage = LevelMetadata, fmt.Sprint(i), StageResponseComplete
+	e.Level = LevelMetadata
+	e.AuditID = fmt.Sprint(i)
+	e.Stage = StageResponseComplete
 	return e
 }
 
 func TestLogRotates(t *testing.T) {
 	dir := t.TempDir()
-	l, err := OpenLog(LogConfig{Path: filepath.Join(dir, "audit.log"), MaxSize: 1000, MaxBackups: 2, MaxAge: time.Hour})
+	l, err := OpenLog(LogConfig{
+		Path:       filepath.Join(dir, "audit.log"),
+		MaxSize:    1000,
+		MaxBackups: 2,
+		MaxAge:     time.Hour,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
-	l.now = func() time.Time { now = now.Add(time.Second); return now }
+	l.now = func() time.Time {
+		now = now.Add(time.Second)
+		return now
+	}
 	stranger := filepath.Join(dir, "audit-mine.log")
 	if err := os.WriteFile(stranger, nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -129,7 +152,8 @@ func TestLogRotates(t *testing.T) {
 	}
 	lines := strings.Split(strings.TrimSpace(string(b)), "\n")
 	var last Event
-	if err := json.Unmarshal([]byte(lines[len(lines)-1]), &last); err != nil || last.AuditID != "49" || last.Kind != "Event" || last.APIVersion != "audit.k8s.io/v1" {
+	if err := json.Unmarshal([]byte(lines[len(lines)-1]), &last); err != nil || last.AuditID != "49" ||
+		last.Kind != "Event" || last.APIVersion != "audit.k8s.io/v1" {
 		t.Errorf("last line %s: %v", lines[len(lines)-1], err)
 	}
 }
@@ -156,7 +180,13 @@ func TestWebhookBatches(t *testing.T) {
 	}))
 	defer s.Close()
 	cfg := clientcmdapi.NewConfig()
-	cfg.Clusters["hook"] = &clientcmdapi.Cluster{Server: s.URL, CertificateAuthorityData: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})}
+	cfg.Clusters["hook"] = &clientcmdapi.Cluster{
+		Server: s.URL,
+		CertificateAuthorityData: pem.EncodeToMemory(&pem.Block{
+			Type:  "CERTIFICATE",
+			Bytes: s.Certificate().Raw,
+		}),
+	}
 	cfg.Contexts["c"] = &clientcmdapi.Context{Cluster: "hook"}
 	cfg.CurrentContext = "c"
 	file := filepath.Join(t.TempDir(), "kubeconfig")
@@ -167,7 +197,8 @@ func TestWebhookBatches(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.wait, w.retry = 10*time.Millisecond, time.Millisecond
+	w.wait = 10 * time.Millisecond
+	w.retry = time.Millisecond
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- w.Run(ctx) }() // ends with ctx, which is waited for below
@@ -199,8 +230,10 @@ func TestWithoutManagedFields(t *testing.T) {
 
 func FuzzPolicy(f *testing.F) {
 	f.Add(policyHead + "rules: [{level: Metadata}]")
-	f.Add(policyHead + "omitStages: [RequestReceived]\nrules: [{level: None, users: [a], nonResourceURLs: ['/healthz*']}, {level: Request, resources: [{group: '', resources: [pods/log, '*/status']}]}]")
-	f.Add(policyHead + "rules: [{level: Everything, resources: [{group: apps}], namespaces: [''], nonResourceURLs: [x]}]")
+	f.Add(policyHead + "omitStages: [RequestReceived]\nrules: [{level: None, users: [a], nonResourceURLs: " +
+		"['/healthz*']}, {level: Request, resources: [{group: '', resources: [pods/log, '*/status']}]}]")
+	f.Add(policyHead + "rules: [{level: Everything, resources: [{group: apps}], namespaces: [''], nonResourceURLs: " +
+		"[x]}]")
 	f.Fuzz(func(_ *testing.T, text string) {
 		if p, err := ParsePolicy([]byte(text)); err == nil {
 			p.evaluate(&Request{IsResource: true, Resource: "pods"})

@@ -60,7 +60,9 @@ func (l *Log) open() error {
 	if err != nil {
 		return errors.Join(fmt.Errorf("open audit log: %w", err), f.Close())
 	}
-	l.file, l.out, l.size = f, f, info.Size()
+	l.file = f
+	l.out = f
+	l.size = info.Size()
 	return nil
 }
 
@@ -132,7 +134,8 @@ func (l *Log) Run(ctx context.Context) error {
 	err := l.failed
 	if l.file != nil {
 		err = errors.Join(err, l.file.Close())
-		l.file, l.out = nil, io.Discard
+		l.file = nil
+		l.out = io.Discard
 	}
 	return err
 }

@@ -130,16 +130,19 @@ func (r *Rule) check(at string) error {
 		errs = append(errs, fmt.Errorf("%s.level: %q is no level, %v are", at, r.Level, levels))
 	}
 	if len(r.NonResourceURLs) > 0 && (len(r.Resources) > 0 || len(r.Namespaces) > 0) {
-		errs = append(errs, fmt.Errorf("%s.nonResourceURLs: rules cannot apply to both regular resources and non-resource URLs", at))
+		errs = append(errs,
+			fmt.Errorf("%s.nonResourceURLs: rules cannot apply to both regular resources and non-resource URLs", at))
 	}
 	for i, u := range r.NonResourceURLs {
 		if u != "*" && (!strings.HasPrefix(u, "/") || strings.Contains(strings.TrimSuffix(u, "*"), "*")) {
-			errs = append(errs, fmt.Errorf("%s.nonResourceURLs[%d]: %q is no path; a '*' may stand at its end", at, i, u))
+			errs = append(errs, fmt.Errorf("%s.nonResourceURLs[%d]: %q is no path; a '*' may stand at its end", at, i,
+				u))
 		}
 	}
 	for i, g := range r.Resources {
 		if len(g.ResourceNames) > 0 && len(g.Resources) == 0 {
-			errs = append(errs, fmt.Errorf("%s.resources[%d].resourceNames: using resourceNames requires at least one resource", at, i))
+			errs = append(errs,
+				fmt.Errorf("%s.resources[%d].resourceNames: using resourceNames requires at least one resource", at, i))
 		}
 	}
 	return errors.Join(errs...)
@@ -151,7 +154,11 @@ func (p *Policy) evaluate(r *Request) RequestAuditConfig {
 		if !rule.matches(r) {
 			continue
 		}
-		v := RequestAuditConfig{Level: rule.Level, OmitStages: append(slices.Clone(p.OmitStages), rule.OmitStages...), OmitManagedFields: p.OmitManagedFields}
+		v := RequestAuditConfig{
+			Level:             rule.Level,
+			OmitStages:        append(slices.Clone(p.OmitStages), rule.OmitStages...),
+			OmitManagedFields: p.OmitManagedFields,
+		}
 		if rule.OmitManagedFields != nil {
 			v.OmitManagedFields = *rule.OmitManagedFields
 		}
@@ -164,7 +171,9 @@ func (r *Rule) matches(q *Request) bool {
 	if len(r.Users) > 0 && !slices.Contains(r.Users, q.User) || len(r.Verbs) > 0 && !slices.Contains(r.Verbs, q.Verb) {
 		return false
 	}
-	if len(r.UserGroups) > 0 && !slices.ContainsFunc(q.Groups, func(g string) bool { return slices.Contains(r.UserGroups, g) }) {
+	if len(r.UserGroups) > 0 && !slices.ContainsFunc(q.Groups, func(g string) bool {
+		return slices.Contains(r.UserGroups, g)
+	}) {
 		return false
 	}
 	switch {

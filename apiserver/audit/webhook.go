@@ -18,7 +18,8 @@ import (
 	"keelson/auth/remote"
 )
 
-// Batching: at most maxBatchSize per request, sent after maxBatchWait. When queueSize events are queued, new ones are dropped.
+// Batching: at most maxBatchSize per request, sent after maxBatchWait. When queueSize events are queued, new ones are
+// dropped.
 const (
 	maxBatchSize    = 400
 	maxBatchWait    = 30 * time.Second
@@ -29,7 +30,8 @@ const (
 	flushTimeout    = 5 * time.Second
 )
 
-// Webhook sends events in batches to a service (an EventList, as kube-apiserver's --audit-webhook-config-file in batch mode).
+// Webhook sends events in batches to a service (an EventList, as kube-apiserver's --audit-webhook-config-file in batch
+// mode).
 type Webhook struct {
 	url     string
 	client  *http.Client
@@ -50,7 +52,13 @@ func NewWebhook(kubeconfig string, via remote.Via) (*Webhook, error) {
 	if err != nil {
 		return nil, fmt.Errorf("audit webhook configuration %s: %w", kubeconfig, err)
 	}
-	return &Webhook{url: cfg.Host + cfg.APIPath, client: client, queue: make(chan *Event, queueSize), wait: maxBatchWait, retry: firstRetryDelay}, nil
+	return &Webhook{
+		url:    cfg.Host + cfg.APIPath,
+		client: client,
+		queue:  make(chan *Event, queueSize),
+		wait:   maxBatchWait,
+		retry:  firstRetryDelay,
+	}, nil
 }
 
 // Write queues e. If the queue is full, e is dropped and counted.
@@ -119,7 +127,10 @@ func (w *Webhook) drain(ctx context.Context) {
 
 // send retries failed requests; after ctx has ended it tries once more with a short time-out.
 func (w *Webhook) send(ctx context.Context, batch []*Event) {
-	body, err := json.Marshal(eventList{TypeMeta: metav1.TypeMeta{Kind: kindList, APIVersion: apiVersion}, Items: batch})
+	body, err := json.Marshal(eventList{
+		TypeMeta: metav1.TypeMeta{Kind: kindList, APIVersion: apiVersion},
+		Items:    batch,
+	})
 	if err != nil {
 		w.dropped.Add(int64(len(batch)))
 		return

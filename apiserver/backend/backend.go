@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package backend resolves a Service to the address of a ready endpoint, or else to the cluster IP. The API server uses it to call webhooks
-// and aggregated API servers, because it must not depend on its node's service proxy. It only reads objects and never opens a connection.
+// Package backend resolves a Service to the address of a ready endpoint, or else to the cluster IP. The API server uses
+// it to call webhooks and aggregated API servers, because it must not depend on its node's service proxy. It only reads
+// objects and never opens a connection.
 package backend
 
 import (
@@ -23,7 +24,9 @@ import (
 // Reader reads the server's objects. They are shared and never modified. apiserver.Reader implements it.
 type Reader interface {
 	Get(ctx context.Context, gvr schema.GroupVersionResource, namespace, name string) (runtime.Object, error)
-	Select(ctx context.Context, gvr schema.GroupVersionResource, namespace string, l labels.Selector, f fields.Selector) ([]runtime.Object, error)
+	Select(
+		ctx context.Context, gvr schema.GroupVersionResource, namespace string, l labels.Selector, f fields.Selector,
+	) ([]runtime.Object, error)
 }
 
 var (
@@ -57,7 +60,7 @@ func Resolve(ctx context.Context, r Reader, namespace, name string, port int32) 
 		return "", err
 	}
 	if len(addresses) > 0 {
-		return addresses[rand.N(len(addresses))], nil //nolint:gosec // load balancing, not security
+		return addresses[rand.N(len(addresses))], nil // load balancing, not security
 	}
 	if ip := svc.Spec.ClusterIP; ip != "" && ip != corev1.ClusterIPNone {
 		return net.JoinHostPort(ip, strconv.Itoa(int(port))), nil
@@ -65,8 +68,8 @@ func Resolve(ctx context.Context, r Reader, namespace, name string, port int32) 
 	return "", fmt.Errorf("no endpoints available for service %q", name)
 }
 
-// Ready reports whether the Service exists with that port and a ready endpoint; the error says what is missing. unready is true if only a
-// ready endpoint is missing.
+// Ready reports whether the Service exists with that port and a ready endpoint; the error says what is missing. unready
+// is true if only a ready endpoint is missing.
 func Ready(ctx context.Context, r Reader, namespace, name string, port int32) (unready bool, err error) {
 	obj, err := r.Get(ctx, servicesGVR, namespace, name)
 	if err != nil {
@@ -88,7 +91,8 @@ func Ready(ctx context.Context, r Reader, namespace, name string, port int32) (u
 		return false, err
 	}
 	if len(addresses) == 0 {
-		return true, fmt.Errorf("endpoints for service/%s in %q have no addresses with port name %q", name, namespace, p.Name)
+		return true, fmt.Errorf("endpoints for service/%s in %q have no addresses with port name %q", name, namespace,
+			p.Name)
 	}
 	return false, nil
 }
@@ -102,9 +106,11 @@ func portOf(svc *corev1.Service, port int32) *corev1.ServicePort {
 	return nil
 }
 
-// readyAddresses lists the ready addresses for a Service's port, from its EndpointSlices or, if there are none, its Endpoints.
+// readyAddresses lists the ready addresses for a Service's port, from its EndpointSlices or, if there are none, its
+// Endpoints.
 func readyAddresses(ctx context.Context, r Reader, svc *corev1.Service, portName string) ([]string, error) {
-	list, err := r.Select(ctx, slicesGVR, svc.Namespace, labels.SelectorFromSet(labels.Set{discoveryv1.LabelServiceName: svc.Name}), nil)
+	list, err := r.Select(ctx, slicesGVR, svc.Namespace,
+		labels.SelectorFromSet(labels.Set{discoveryv1.LabelServiceName: svc.Name}), nil)
 	if err != nil {
 		return nil, err
 	}

@@ -54,7 +54,10 @@ func resourceOf(obj runtime.Object) string {
 
 func service(edit func(*corev1.ServiceSpec)) *corev1.Service {
 	s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "s", Namespace: "ns"}}
-	s.Spec = corev1.ServiceSpec{ClusterIP: "10.0.0.9", Ports: []corev1.ServicePort{{Name: "https", Port: 443}, {Name: "other", Port: 80}}}
+	s.Spec = corev1.ServiceSpec{
+		ClusterIP: "10.0.0.9",
+		Ports:     []corev1.ServicePort{{Name: "https", Port: 443}, {Name: "other", Port: 80}},
+	}
 	if edit != nil {
 		edit(&s.Spec)
 	}
@@ -65,14 +68,17 @@ func slice(ready bool, portName string, port int32, address string) *discoveryv1
 	return &discoveryv1.EndpointSlice{
 		ObjectMeta: metav1.ObjectMeta{Name: "s-1", Labels: map[string]string{discoveryv1.LabelServiceName: "s"}},
 		Ports:      []discoveryv1.EndpointPort{{Name: &portName, Port: &port}},
-		Endpoints:  []discoveryv1.Endpoint{{Addresses: []string{address}, Conditions: discoveryv1.EndpointConditions{Ready: &ready}}},
+		Endpoints: []discoveryv1.Endpoint{
+			{Addresses: []string{address}, Conditions: discoveryv1.EndpointConditions{Ready: &ready}},
+		},
 	}
 }
 
 func TestResolve(t *testing.T) {
 	endpoints := &corev1.Endpoints{ObjectMeta: metav1.ObjectMeta{Name: "s"}} // clients still write them
 	endpoints.Subsets = []corev1.EndpointSubset{{                            // the same
-		Addresses: []corev1.EndpointAddress{{IP: "10.1.0.3"}}, Ports: []corev1.EndpointPort{{Name: "https", Port: 9443}},
+		Addresses: []corev1.EndpointAddress{{IP: "10.1.0.3"}},
+		Ports:     []corev1.EndpointPort{{Name: "https", Port: 9443}},
 	}}
 	for name, tc := range map[string]struct {
 		in      objects
@@ -81,15 +87,41 @@ func TestResolve(t *testing.T) {
 		wantErr string
 		unready bool
 	}{
-		"slice":         {in: objects{service(nil), slice(true, "https", 8443, "10.1.0.2")}, port: 443, want: "10.1.0.2:8443"},
-		"other port":    {in: objects{service(nil), slice(true, "other", 8080, "10.1.0.2")}, port: 443, want: "10.0.0.9:443", unready: true},
-		"not ready":     {in: objects{service(nil), slice(false, "https", 8443, "10.1.0.2")}, port: 443, want: "10.0.0.9:443", unready: true},
-		"endpoints":     {in: objects{service(nil), endpoints}, port: 443, want: "10.1.0.3:9443"},
-		"ipv6":          {in: objects{service(nil), slice(true, "https", 8443, "fd00::2")}, port: 443, want: "[fd00::2]:8443"},
-		"no such port":  {in: objects{service(nil)}, port: 444, wantErr: `no service port 444 found for service "s"`},
-		"absent":        {port: 443, wantErr: `service "s" in "ns" is not present: services "s" not found`},
-		"headless":      {in: objects{service(func(s *corev1.ServiceSpec) { s.ClusterIP = corev1.ClusterIPNone })}, port: 443, wantErr: `no endpoints available for service "s"`, unready: true},
-		"external name": {in: objects{service(func(s *corev1.ServiceSpec) { s.Type, s.ExternalName = corev1.ServiceTypeExternalName, "far.example" })}, port: 8443, want: "far.example:8443"},
+		"slice": {in: objects{service(nil), slice(true, "https", 8443, "10.1.0.2")}, port: 443, want: "10.1.0.2:8443"},
+		"other port": {
+			in:      objects{service(nil), slice(true, "other", 8080, "10.1.0.2")},
+			port:    443,
+			want:    "10.0.0.9:443",
+			unready: true,
+		},
+		"not ready": {
+			in:      objects{service(nil), slice(false, "https", 8443, "10.1.0.2")},
+			port:    443,
+			want:    "10.0.0.9:443",
+			unready: true,
+		},
+		"endpoints": {in: objects{service(nil), endpoints}, port: 443, want: "10.1.0.3:9443"},
+		"ipv6": {
+			in:   objects{service(nil), slice(true, "https", 8443, "fd00::2")},
+			port: 443,
+			want: "[fd00::2]:8443",
+		},
+		"no such port": {in: objects{service(nil)}, port: 444, wantErr: `no service port 444 found for service "s"`},
+		"absent":       {port: 443, wantErr: `service "s" in "ns" is not present: services "s" not found`},
+		"headless": {
+			in:      objects{service(func(s *corev1.ServiceSpec) { s.ClusterIP = corev1.ClusterIPNone })},
+			port:    443,
+			wantErr: `no endpoints available for service "s"`,
+			unready: true,
+		},
+		"external name": {
+			in: objects{service(func(s *corev1.ServiceSpec) {
+				s.Type = corev1.ServiceTypeExternalName
+				s.ExternalName = "far.example"
+			})},
+			port: 8443,
+			want: "far.example:8443",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := Resolve(t.Context(), tc.in, "ns", "s", tc.port)
@@ -100,7 +132,8 @@ func TestResolve(t *testing.T) {
 			if got != tc.want || text != tc.wantErr {
 				t.Errorf("got %q, %q; want %q, %q", got, text, tc.want, tc.wantErr)
 			}
-			if unready, err := Ready(t.Context(), tc.in, "ns", "s", tc.port); unready != tc.unready || (err == nil) != (tc.wantErr == "" && !tc.unready) {
+			if unready, err := Ready(t.Context(), tc.in, "ns", "s", tc.port); unready != tc.unready ||
+				(err == nil) != (tc.wantErr == "" && !tc.unready) {
 				t.Errorf("ready: %v, %v; want %v", unready, err, tc.unready)
 			}
 		})

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package configreload reloads configuration files when they change, counts the results, and keeps which files are not in use because they
-// are wrong. cluster registers the files of the API server's options and of the scheduler. It never applies an invalid file: the previous
-// content stays in use.
+// Package configreload reloads configuration files when they change, counts the results, and keeps which files are not
+// in use because they are wrong. cluster registers the files of the API server's options and of the scheduler. It never
+// applies an invalid file: the previous content stays in use.
 package configreload
 
 import (
@@ -24,7 +24,8 @@ import (
 // Apply switches to the new content of a file. On an error the previous content stays in use.
 type Apply func(ctx context.Context, content []byte) error
 
-// Files are configuration files that are reloaded when they change. An invalid file is logged and counted, and changes nothing.
+// Files are configuration files that are reloaded when they change. An invalid file is logged and counted, and changes
+// nothing.
 type Files struct {
 	log      *slog.Logger
 	rejected *Rejected
@@ -48,8 +49,8 @@ type file struct {
 // New returns an empty list of files. rejected gets those that are not in use; it may be nil.
 func New(log *slog.Logger, rejected *Rejected) *Files { return &Files{log: log, rejected: rejected} }
 
-// Configuration reads the file at path, a configuration whose reloads Kubernetes counts. use applies it and returns the function for later
-// content; nil: no reloads. name is its name in the metrics.
+// Configuration reads the file at path, a configuration whose reloads Kubernetes counts. use applies it and returns the
+// function for later content; nil: no reloads. name is its name in the metrics.
 func (l *Files) Configuration(path, name string, use func(content []byte) (Apply, error)) error {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -65,15 +66,22 @@ func (l *Files) Configuration(path, name string, use func(content []byte) (Apply
 	}
 	prefix := "apiserver_" + name + "_config_controller_"
 	f := &file{
-		name: name, path: path, last: b, apply: apply, server: hashOf([]byte(serverName())),
+		name:   name,
+		path:   path,
+		last:   b,
+		apply:  apply,
+		server: hashOf([]byte(serverName())),
 		reloads: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: prefix + "automatic_reloads_total", Help: "How often the " + name + " configuration was read again, by how that went.",
+			Name: prefix + "automatic_reloads_total",
+			Help: "How often the " + name + " configuration was read again, by how that went.",
 		}, []string{"status", "apiserver_id_hash"}),
 		timestamp: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: prefix + "automatic_reload_last_timestamp_seconds", Help: "When the " + name + " configuration was read again last, by how that went.",
+			Name: prefix + "automatic_reload_last_timestamp_seconds",
+			Help: "When the " + name + " configuration was read again last, by how that went.",
 		}, []string{"status", "apiserver_id_hash"}),
 		info: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: prefix + "last_config_info", Help: "The hash of the " + name + " configuration in use.",
+			Name: prefix + "last_config_info",
+			Help: "The hash of the " + name + " configuration in use.",
 		}, []string{"apiserver_id_hash", "hash"}),
 	}
 	f.info.WithLabelValues(f.server, hashOf(b)).Set(1)
@@ -81,13 +89,18 @@ func (l *Files) Configuration(path, name string, use func(content []byte) (Apply
 	return nil
 }
 
-// Watch calls apply when the content of the file differs from last, the content in use. name is that of the configuration. If it has several
-// files, apply must read all of them.
+// Watch calls apply when the content of the file differs from last, the content in use. name is that of the
+// configuration. If it has several files, apply must read all of them.
 func (l *Files) Watch(name, path string, last []byte, apply Apply) {
 	if abs, err := filepath.Abs(path); err == nil {
 		path = abs
 	}
-	l.files = append(l.files, &file{name: name, path: path, last: last, apply: apply})
+	l.files = append(l.files, &file{
+		name:  name,
+		path:  path,
+		last:  last,
+		apply: apply,
+	})
 }
 
 // serverName identifies this API server in metrics.
@@ -134,7 +147,8 @@ func (l *Files) reload(ctx context.Context, f *file) {
 		if bytes.Equal(b, f.last) && !f.lost {
 			return
 		}
-		f.last, f.lost = b, false
+		f.last = b
+		f.lost = false
 		err = f.apply(ctx, b)
 	} else {
 		f.lost = true

@@ -78,9 +78,11 @@ func TestFiles(t *testing.T) {
 	}
 }
 
-// TestRejected: a configuration whose file is wrong or missing is listed until one of its files is good again, even the one that was in use.
+// TestRejected: a configuration whose file is wrong or missing is listed until one of its files is good again, even the
+// one that was in use.
 func TestRejected(t *testing.T) {
-	path, rejected := filepath.Join(t.TempDir(), "config.yaml"), &Rejected{}
+	path := filepath.Join(t.TempDir(), "config.yaml")
+	rejected := &Rejected{}
 	l := New(slog.New(slog.DiscardHandler), rejected)
 	l.Watch("scheduler", path, []byte("good"), func(_ context.Context, b []byte) error {
 		if string(b) != "good" {
@@ -89,7 +91,14 @@ func TestRejected(t *testing.T) {
 		return nil
 	})
 	for i, step := range []struct{ content, want string }{
-		{"good", ""}, {"wrong", "it is wrong"}, {"bad", "it is bad"}, {"", "no such file"}, {"bad", "it is bad"}, {"good", ""}, {"", "no such file"}, {"good", ""},
+		{"good", ""},
+		{"wrong", "it is wrong"},
+		{"bad", "it is bad"},
+		{"", "no such file"},
+		{"bad", "it is bad"},
+		{"good", ""},
+		{"", "no such file"},
+		{"good", ""},
 	} {
 		if step.content == "" {
 			if err := os.Remove(path); err != nil {
@@ -103,7 +112,8 @@ func TestRejected(t *testing.T) {
 		switch {
 		case step.want == "" && len(got) > 0, step.want != "" && len(got) != 1:
 			t.Errorf("step %d: got %+v, want %q", i, got, step.want)
-		case len(got) == 1 && (got[0].Name != "scheduler" || got[0].File != path || !strings.Contains(got[0].Error, step.want)):
+		case len(got) == 1 && (got[0].Name != "scheduler" || got[0].File != path ||
+			!strings.Contains(got[0].Error, step.want)):
 			t.Errorf("step %d: got %+v, want %q", i, got[0], step.want)
 		}
 	}

@@ -15,7 +15,8 @@ type Rejection struct {
 	Error string `json:"error"`
 }
 
-// Rejected are the configurations whose previous content stays in use because the present one is wrong. Several Files may share it.
+// Rejected are the configurations whose previous content stays in use because the present one is wrong. Several Files
+// may share it.
 type Rejected struct {
 	mu     sync.Mutex
 	byName map[string]Rejection

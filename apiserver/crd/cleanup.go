@@ -22,26 +22,35 @@ import (
 	"keelson/lib/keyed"
 )
 
-// cleanUp deletes all objects of a deleted definition and then removes its finalizer; keyed.ErrAgain while some objects are left.
+// cleanUp deletes all objects of a deleted definition and then removes its finalizer; keyed.ErrAgain while some objects
+// are left.
 func (d *Definitions) cleanUp(ctx context.Context, crd *v1.CustomResourceDefinition, s *servedDefinition) error {
 	done := v1.CustomResourceDefinitionCondition{
-		Type: v1.Terminating, Status: v1.ConditionFalse, Reason: "InstanceDeletionCompleted", Message: "removed all instances",
+		Type:    v1.Terminating,
+		Status:  v1.ConditionFalse,
+		Reason:  "InstanceDeletionCompleted",
+		Message: "removed all instances",
 	}
 	switch s {
 	case nil:
-		done.Reason, done.Message = "NeverEstablished", "resource was never established"
+		done.Reason = "NeverEstablished"
+		done.Message = "resource was never established"
 	default:
 		left, err := deleteAll(ctx, s.base)
 		if err != nil {
-			return errors.Join(err, d.setTerminating(ctx, crd, "InstanceDeletionFailed", fmt.Sprintf("could not issue all deletes: %v", err)))
+			return errors.Join(err, d.setTerminating(ctx, crd, "InstanceDeletionFailed",
+				fmt.Sprintf("could not issue all deletes: %v", err)))
 		}
 		if left > 0 {
-			return cmp.Or(d.setTerminating(ctx, crd, "InstanceDeletionInProgress", "CustomResource deletion is in progress"), keyed.ErrAgain)
+			return cmp.Or(d.setTerminating(ctx, crd, "InstanceDeletionInProgress",
+				"CustomResource deletion is in progress"), keyed.ErrAgain)
 		}
 	}
 	err := d.writeStatus(ctx, crd, func(out *v1.CustomResourceDefinition) {
 		setCondition(out, done)
-		out.Finalizers = slices.DeleteFunc(out.Finalizers, func(f string) bool { return f == v1.CustomResourceCleanupFinalizer })
+		out.Finalizers = slices.DeleteFunc(out.Finalizers, func(f string) bool {
+			return f == v1.CustomResourceCleanupFinalizer
+		})
 	})
 	if err != nil {
 		return err
@@ -62,9 +71,17 @@ func (d *Definitions) cleanUp(ctx context.Context, crd *v1.CustomResourceDefinit
 }
 
 // setTerminating sets the condition Terminating with the reason why the definition still exists.
-func (d *Definitions) setTerminating(ctx context.Context, crd *v1.CustomResourceDefinition, reason, message string) error {
-	c := v1.CustomResourceDefinitionCondition{Type: v1.Terminating, Status: v1.ConditionTrue, Reason: reason, Message: message}
-	if have := apiextensions.Condition(crd, c.Type); have != nil && have.Status == c.Status && have.Reason == c.Reason && have.Message == c.Message {
+func (d *Definitions) setTerminating(
+	ctx context.Context, crd *v1.CustomResourceDefinition, reason, message string,
+) error {
+	c := v1.CustomResourceDefinitionCondition{
+		Type:    v1.Terminating,
+		Status:  v1.ConditionTrue,
+		Reason:  reason,
+		Message: message,
+	}
+	if have := apiextensions.Condition(crd, c.Type); have != nil && have.Status == c.Status &&
+		have.Reason == c.Reason && have.Message == c.Message {
 		return nil
 	}
 	return d.writeStatus(ctx, crd, func(out *v1.CustomResourceDefinition) { setCondition(out, c) })
@@ -99,12 +116,15 @@ func deleteOne(ctx context.Context, st objects.Storage, namespace, name string) 
 		return nil
 	})
 	if errors.Is(err, errFinalizersPending) {
-		_, _, _, err = st.Update(ctx, namespace, name, false, func(_ context.Context, current kind.Object) (kind.Object, error) {
+		_, _, _, err = st.Update(ctx, namespace, name, false, func(
+			_ context.Context, current kind.Object,
+		) (kind.Object, error) {
 			if current.GetDeletionTimestamp() != nil {
 				return current, nil
 			}
 			next, _ := current.DeepCopyObject().(kind.Object)
-			now, zero := metav1.Now().Rfc3339Copy(), int64(0)
+			now := metav1.Now().Rfc3339Copy()
+			zero := int64(0)
 			next.SetDeletionTimestamp(&now)
 			next.SetDeletionGracePeriodSeconds(&zero)
 			next.SetGeneration(next.GetGeneration() + 1)
@@ -134,7 +154,8 @@ func setAPIApproval(crd *v1.CustomResourceDefinition) {
 	case apihelpers.APIApprovalBypassed:
 		c.Reason = "UnapprovedAPI"
 	case apihelpers.APIApproved:
-		c.Status, c.Reason = v1.ConditionTrue, "ApprovedAnnotation"
+		c.Status = v1.ConditionTrue
+		c.Reason = "ApprovedAnnotation"
 	default:
 		return
 	}

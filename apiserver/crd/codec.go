@@ -12,8 +12,8 @@ import (
 	"keelson/api/kind"
 )
 
-// codec stores custom resources as JSON in the version that they have. Decoding prunes and defaults them with the current schema of that
-// version.
+// codec stores custom resources as JSON in the version that they have. Decoding prunes and defaults them with the
+// current schema of that version.
 type codec struct{ versions *versions }
 
 func (c codec) Encode(obj kind.Object) ([]byte, error) {
@@ -31,7 +31,8 @@ func (c codec) Decode(b []byte) (kind.Object, error) {
 	}
 	v := c.versions.versionOf(u)
 	if v == nil {
-		return nil, fmt.Errorf("decode %s: the definition has no %s", c.versions.crd.Spec.Names.Kind, u.GroupVersionKind())
+		return nil, fmt.Errorf("decode %s: the definition has no %s", c.versions.crd.Spec.Names.Kind,
+			u.GroupVersionKind())
 	}
 	if _, err := v.coerce(u, coerceOptions{stored: true}); err != nil {
 		return nil, fmt.Errorf("decode %s: %w", c.versions.crd.Spec.Names.Kind, err)

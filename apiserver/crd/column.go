@@ -17,7 +17,8 @@ import (
 	"keelson/api/kind"
 )
 
-// fieldPath finds a value in objects. The library's JSONPath has state during a search, so each search takes one from a pool.
+// fieldPath finds a value in objects. The library's JSONPath has state during a search, so each search takes one from a
+// pool.
 type fieldPath struct {
 	name string // as in selectors, without the leading dot
 	pool *sync.Pool
@@ -31,10 +32,13 @@ func newFieldPath(path string) (fieldPath, error) {
 	if _, err := parse(); err != nil {
 		return fieldPath{}, fmt.Errorf("unrecognized path %q: %w", path, err)
 	}
-	return fieldPath{name: strings.TrimPrefix(path, "."), pool: &sync.Pool{New: func() any {
-		p, _ := parse() // it was parsed successfully before
-		return p
-	}}}, nil
+	return fieldPath{
+		name: strings.TrimPrefix(path, "."),
+		pool: &sync.Pool{New: func() any {
+			p, _ := parse() // it was parsed successfully before
+			return p
+		}},
+	}, nil
 }
 
 // find returns the first value at the path; ok is false if there is none.
@@ -77,14 +81,24 @@ type column struct {
 var metaDocs = metav1.ObjectMeta{}.SwaggerDoc()
 
 // nameHeader is the first column of every table.
-var nameHeader = metav1.TableColumnDefinition{Name: "Name", Type: "string", Format: "name", Description: metaDocs["name"]}
+var nameHeader = metav1.TableColumnDefinition{
+	Name:        "Name",
+	Type:        "string",
+	Format:      "name",
+	Description: metaDocs["name"],
+}
 
-// newColumns converts a version's printer columns; the default is the age. At an invalid path the columns end, as in Kubernetes, which
-// accepts such a definition.
+// newColumns converts a version's printer columns; the default is the age. At an invalid path the columns end, as in
+// Kubernetes, which accepts such a definition.
 func newColumns(defs []v1.CustomResourceColumnDefinition) []column {
 	if len(defs) == 0 {
 		defs = []v1.CustomResourceColumnDefinition{
-			{Name: "Age", Type: "date", Description: metaDocs["creationTimestamp"], JSONPath: ".metadata.creationTimestamp"},
+			{
+				Name:        "Age",
+				Type:        "date",
+				Description: metaDocs["creationTimestamp"],
+				JSONPath:    ".metadata.creationTimestamp",
+			},
 		}
 	}
 	out := make([]column, 0, len(defs))
@@ -98,7 +112,11 @@ func newColumns(defs []v1.CustomResourceColumnDefinition) []column {
 			text = "Custom resource definition column (in JSONPath format): " + d.JSONPath
 		}
 		out = append(out, column{metav1.TableColumnDefinition{
-			Name: d.Name, Type: d.Type, Format: d.Format, Description: text, Priority: d.Priority,
+			Name:        d.Name,
+			Type:        d.Type,
+			Format:      d.Format,
+			Description: text,
+			Priority:    d.Priority,
 		}, p})
 	}
 	return out

@@ -63,11 +63,15 @@ func (d *Definitions) sync(ctx context.Context, name string) error {
 	return d.writeStatus(ctx, crd, func(out *v1.CustomResourceDefinition) { out.Status = next.Status })
 }
 
-// servable reports whether crd's resource can be served. A definition with the name of a built-in resource becomes established, but the
-// built-in resource keeps serving.
+// servable reports whether crd's resource can be served. A definition with the name of a built-in resource becomes
+// established, but the built-in resource keeps serving.
 func (d *Definitions) servable(crd *v1.CustomResourceDefinition) bool {
 	for i := range crd.Spec.Versions {
-		gvr := schema.GroupVersionResource{Group: crd.Spec.Group, Version: crd.Spec.Versions[i].Name, Resource: crd.Spec.Names.Plural}
+		gvr := schema.GroupVersionResource{
+			Group:    crd.Spec.Group,
+			Version:  crd.Spec.Versions[i].Name,
+			Resource: crd.Spec.Names.Plural,
+		}
 		if d.config.BuiltIn(gvr) {
 			return false
 		}
@@ -76,8 +80,13 @@ func (d *Definitions) servable(crd *v1.CustomResourceDefinition) bool {
 }
 
 // writeStatus updates the status of the definition, unless there is a newer version.
-func (d *Definitions) writeStatus(ctx context.Context, crd *v1.CustomResourceDefinition, change func(*v1.CustomResourceDefinition)) error {
-	_, _, _, err := d.config.Stored.Update(ctx, "", crd.Name, false, func(_ context.Context, current kind.Object) (kind.Object, error) {
+func (d *Definitions) writeStatus(ctx context.Context, crd *v1.CustomResourceDefinition, change func(
+	*v1.CustomResourceDefinition,
+),
+) error {
+	_, _, _, err := d.config.Stored.Update(ctx, "", crd.Name, false, func(
+		_ context.Context, current kind.Object,
+	) (kind.Object, error) {
 		if current.GetUID() != crd.UID || current.GetResourceVersion() != crd.ResourceVersion {
 			return nil, errStale
 		}
@@ -94,9 +103,11 @@ func (d *Definitions) writeStatus(ctx context.Context, crd *v1.CustomResourceDef
 	return err
 }
 
-// acceptNamesLocked accepts the names of crd that no other definition in its group has, and sets the condition NamesAccepted.
+// acceptNamesLocked accepts the names of crd that no other definition in its group has, and sets the condition
+// NamesAccepted.
 func (d *Definitions) acceptNamesLocked(crd *v1.CustomResourceDefinition) {
-	resources, kinds := map[string]bool{}, map[string]bool{}
+	resources := map[string]bool{}
+	kinds := map[string]bool{}
 	for _, other := range d.known {
 		if other.Spec.Group != crd.Spec.Group || other.Name == crd.Name {
 			continue
@@ -109,19 +120,26 @@ func (d *Definitions) acceptNamesLocked(crd *v1.CustomResourceDefinition) {
 			for _, name := range append([]string{n.Plural, n.Singular}, n.ShortNames...) {
 				resources[name] = true
 			}
-			kinds[n.Kind], kinds[n.ListKind] = true, true
+			kinds[n.Kind] = true
+			kinds[n.ListKind] = true
 		}
 	}
-	want, have := &crd.Spec.Names, &crd.Status.AcceptedNames
+	want := &crd.Spec.Names
+	have := &crd.Status.AcceptedNames
 	accepted := v1.CustomResourceDefinitionCondition{
-		Type: v1.NamesAccepted, Status: v1.ConditionTrue, Reason: "NoConflicts", Message: "no conflicts found",
+		Type:    v1.NamesAccepted,
+		Status:  v1.ConditionTrue,
+		Reason:  "NoConflicts",
+		Message: "no conflicts found",
 	}
 	conflict := func(what string, taken []string) {
 		texts := make([]string, len(taken))
 		for i, name := range taken {
 			texts[i] = fmt.Sprintf("%q is already in use", name)
 		}
-		accepted.Status, accepted.Reason, accepted.Message = v1.ConditionFalse, what+"Conflict", texts[0]
+		accepted.Status = v1.ConditionFalse
+		accepted.Reason = what + "Conflict"
+		accepted.Message = texts[0]
 		if len(texts) > 1 {
 			accepted.Message = "[" + strings.Join(texts, ", ") + "]"
 		}
@@ -158,15 +176,24 @@ func establish(crd *v1.CustomResourceDefinition, accepted bool) {
 	switch {
 	case accepted && !apiextensions.Is(crd, v1.Established) && !hasValidCABundle(crd):
 		setCondition(crd, v1.CustomResourceDefinitionCondition{
-			Type: v1.Established, Status: v1.ConditionFalse, Reason: "InvalidCABundle", Message: "The conversion webhook CABundle is invalid",
+			Type:    v1.Established,
+			Status:  v1.ConditionFalse,
+			Reason:  "InvalidCABundle",
+			Message: "The conversion webhook CABundle is invalid",
 		})
 	case accepted && !apiextensions.Is(crd, v1.Established):
 		setCondition(crd, v1.CustomResourceDefinitionCondition{
-			Type: v1.Established, Status: v1.ConditionTrue, Reason: "InitialNamesAccepted", Message: "the initial names have been accepted",
+			Type:    v1.Established,
+			Status:  v1.ConditionTrue,
+			Reason:  "InitialNamesAccepted",
+			Message: "the initial names have been accepted",
 		})
 	case !accepted && apiextensions.Condition(crd, v1.Established) == nil:
 		setCondition(crd, v1.CustomResourceDefinitionCondition{
-			Type: v1.Established, Status: v1.ConditionFalse, Reason: "NotAccepted", Message: "not all names are accepted",
+			Type:    v1.Established,
+			Status:  v1.ConditionFalse,
+			Reason:  "NotAccepted",
+			Message: "not all names are accepted",
 		})
 	}
 }
@@ -182,7 +209,8 @@ func hasValidCABundle(crd *v1.CustomResourceDefinition) bool {
 
 // setCondition sets a condition unless it is equal already.
 func setCondition(crd *v1.CustomResourceDefinition, c v1.CustomResourceDefinitionCondition) {
-	if have := apiextensions.Condition(crd, c.Type); have != nil && have.Status == c.Status && have.Reason == c.Reason && have.Message == c.Message {
+	if have := apiextensions.Condition(crd, c.Type); have != nil && have.Status == c.Status &&
+		have.Reason == c.Reason && have.Message == c.Message {
 		return
 	}
 	apiextensions.SetCondition(crd, c)

@@ -13,8 +13,8 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/typed"
 )
 
-// converter converts objects to another version. objs are shared, not modified, and all in another version than to. The results have the
-// same order and belong to the caller.
+// converter converts objects to another version. objs are shared, not modified, and all in another version than to. The
+// results have the same order and belong to the caller.
 type converter interface {
 	convert(ctx context.Context, objs []*unstructured.Unstructured, to string) ([]*unstructured.Unstructured, error)
 }
@@ -22,7 +22,9 @@ type converter interface {
 // noneConverter is conversion strategy None: only the apiVersion changes.
 type noneConverter struct{}
 
-func (noneConverter) convert(_ context.Context, objs []*unstructured.Unstructured, to string) ([]*unstructured.Unstructured, error) {
+func (noneConverter) convert(
+	_ context.Context, objs []*unstructured.Unstructured, to string,
+) ([]*unstructured.Unstructured, error) {
 	out := make([]*unstructured.Unstructured, len(objs))
 	for i, u := range objs {
 		out[i] = u.DeepCopy()
@@ -74,9 +76,11 @@ func (vs *versions) versionOf(u *unstructured.Unstructured) *version {
 	return nil
 }
 
-// convertAll converts the shared objs to v. Those already in v are returned unchanged. It adds no defaults: an object has the defaults of the
-// version in which it was sent and of the storage version.
-func (vs *versions) convertAll(ctx context.Context, objs []*unstructured.Unstructured, v *version) ([]*unstructured.Unstructured, error) {
+// convertAll converts the shared objs to v. Those already in v are returned unchanged. It adds no defaults: an object
+// has the defaults of the version in which it was sent and of the storage version.
+func (vs *versions) convertAll(
+	ctx context.Context, objs []*unstructured.Unstructured, v *version,
+) ([]*unstructured.Unstructured, error) {
 	want := v.gvk.GroupVersion().String()
 	out := make([]*unstructured.Unstructured, len(objs))
 	var others []*unstructured.Unstructured
@@ -104,13 +108,16 @@ func (vs *versions) convertAll(ctx context.Context, objs []*unstructured.Unstruc
 		if _, err := v.coerce(converted[0], coerceOptions{}); err != nil {
 			return nil, fmt.Errorf("converted %s: %w", v.gvk.Kind, err)
 		}
-		out[i], converted = converted[0], converted[1:]
+		out[i] = converted[0]
+		converted = converted[1:]
 	}
 	return out, nil
 }
 
 // convertOne converts a single object.
-func (vs *versions) convertOne(ctx context.Context, u *unstructured.Unstructured, v *version) (*unstructured.Unstructured, error) {
+func (vs *versions) convertOne(
+	ctx context.Context, u *unstructured.Unstructured, v *version,
+) (*unstructured.Unstructured, error) {
 	out, err := vs.convertAll(ctx, []*unstructured.Unstructured{u}, v)
 	if err != nil {
 		return nil, err

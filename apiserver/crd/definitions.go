@@ -71,11 +71,16 @@ type servedDefinition struct {
 
 // New returns an empty Definitions; Set adds to it.
 func New(c Config) *Definitions {
-	d := &Definitions{config: c, known: map[string]*v1.CustomResourceDefinition{}, serving: map[string]*servedDefinition{}}
+	d := &Definitions{
+		config:  c,
+		known:   map[string]*v1.CustomResourceDefinition{},
+		serving: map[string]*servedDefinition{},
+	}
 	d.loop = keyed.New(keyed.Config[string]{
-		Do:      func(ctx context.Context, name string) (time.Duration, error) { return 0, d.sync(ctx, name) },
-		Compare: strings.Compare, // ordered by name, so that it is predictable which of two definitions gets a name
-		Pause:   retryDelay, PauseMost: maxRetryDelay,
+		Do:        func(ctx context.Context, name string) (time.Duration, error) { return 0, d.sync(ctx, name) },
+		Compare:   strings.Compare, // ordered by name, so that it is predictable which of two definitions gets a name
+		Pause:     retryDelay,
+		PauseMost: maxRetryDelay,
 		Failed: func(name string, err error) {
 			c.Log.Warn("sync definition, will retry", "definition", name, "err", err)
 		},
@@ -136,8 +141,8 @@ func (d *Definitions) Remove(obj runtime.Object) {
 	d.requeueGroupLocked(crd)
 }
 
-// serveLocked builds the resources of crd unless nothing relevant has changed. A failure is logged and retried at the definition's next
-// change.
+// serveLocked builds the resources of crd unless nothing relevant has changed. A failure is logged and retried at the
+// definition's next change.
 func (d *Definitions) serveLocked(crd *v1.CustomResourceDefinition) {
 	old := d.serving[crd.Name]
 	if old != nil && old.crd.UID != crd.UID {
@@ -158,12 +163,14 @@ func (d *Definitions) serveLocked(crd *v1.CustomResourceDefinition) {
 
 // same reports whether crd is served as it is.
 func (s *servedDefinition) same(crd *v1.CustomResourceDefinition) bool {
-	return s.sameObjects(crd) && slices.Equal(s.crd.Status.StoredVersions, crd.Status.StoredVersions) && terminating(s.crd) == terminating(crd)
+	return s.sameObjects(crd) && slices.Equal(s.crd.Status.StoredVersions, crd.Status.StoredVersions) &&
+		terminating(s.crd) == terminating(crd)
 }
 
 // sameObjects reports whether decoding and validation of objects are unchanged.
 func (s *servedDefinition) sameObjects(crd *v1.CustomResourceDefinition) bool {
-	return apiequality.Semantic.DeepEqual(s.crd.Spec, crd.Spec) && apiequality.Semantic.DeepEqual(s.crd.Status.AcceptedNames, crd.Status.AcceptedNames)
+	return apiequality.Semantic.DeepEqual(s.crd.Spec, crd.Spec) && apiequality.Semantic.DeepEqual(
+		s.crd.Status.AcceptedNames, crd.Status.AcceptedNames)
 }
 
 func terminating(crd *v1.CustomResourceDefinition) bool {
@@ -174,7 +181,8 @@ func terminating(crd *v1.CustomResourceDefinition) bool {
 func (d *Definitions) build(crd *v1.CustomResourceDefinition, old *servedDefinition) (*servedDefinition, error) {
 	s := &servedDefinition{crd: crd, checks: d.config.Checks}
 	if old != nil && old.sameObjects(crd) {
-		s.versions, s.base = old.versions, old.base
+		s.versions = old.versions
+		s.base = old.base
 	} else {
 		var err error
 		if s.versions, err = newVersions(crd, d.config.Hooks); err != nil {
@@ -191,7 +199,8 @@ func (d *Definitions) build(crd *v1.CustomResourceDefinition, old *servedDefinit
 		}
 		res := s.resource(v)
 		if d.config.BuiltIn(res.GVR()) {
-			d.config.Log.Warn("custom resource has the name of a built-in one and is not served", "definition", crd.Name)
+			d.config.Log.Warn("custom resource has the name of a built-in one and is not served", "definition",
+				crd.Name)
 			continue
 		}
 		s.resources = append(s.resources, res)

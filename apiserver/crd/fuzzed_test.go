@@ -50,15 +50,21 @@ spec:
           status: {type: object, properties: {masts: {type: integer}, selector: {type: string}}}
 `
 
-// TestUnreadableColumn: a column whose path cannot be read, which validation lets pass, ends the columns; the kind is served.
+// TestUnreadableColumn: a column whose path cannot be read, which validation lets pass, ends the columns; the kind is
+// served.
 func TestUnreadableColumn(t *testing.T) {
-	cols := newColumns([]v1.CustomResourceColumnDefinition{{Name: "A", JSONPath: ".a"}, {Name: "B", JSONPath: ".b{"}, {Name: "C", JSONPath: ".c"}})
+	cols := newColumns([]v1.CustomResourceColumnDefinition{
+		{Name: "A", JSONPath: ".a"},
+		{Name: "B", JSONPath: ".b{"},
+		{Name: "C", JSONPath: ".c"},
+	})
 	if len(cols) != 1 || cols[0].header.Name != "A" {
 		t.Errorf("got %+v", cols)
 	}
 }
 
-// FuzzCustom: a definition that is let in can be served, and its versions take any object through all that the server does with it.
+// FuzzCustom: a definition that is let in can be served, and its versions take any object through all that the server
+// does with it.
 func FuzzCustom(f *testing.F) {
 	def, err := yaml.YAMLToJSON([]byte(definition))
 	if err != nil {
@@ -69,7 +75,9 @@ func FuzzCustom(f *testing.F) {
 		`{"flag":"R","masts":9,"cargo":null,"unknown":{"a":[1]},"crew":[{"name":"a"},{"name":"a"},{"rank":"boy"}]}`,
 		`null`,
 	} {
-		f.Add(def, []byte(`{"apiVersion":"example.com/v1","kind":"Ship","metadata":{"name":"a","namespace":"b"},"spec":`+spec+`,"status":{"masts":1}}`))
+		f.Add(def,
+			[]byte(`{"apiVersion":"example.com/v1","kind":"Ship","metadata":{"name":"a","namespace":"b"},"spec":`+spec+
+				`,"status":{"masts":1}}`))
 	}
 	f.Add([]byte(`{"spec":{"versions":[{"schema":{},"selectableFields":[{"jsonPath":".a"}]}]}}`), []byte(`{}`))
 	k := apiextensions.CustomResourceDefinition()

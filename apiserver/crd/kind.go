@@ -21,8 +21,14 @@ import (
 func (v *version) kind() *kind.Kind {
 	k := &kind.Kind{
 		Names: kind.Names{
-			Group: v.gvk.Group, Version: v.gvk.Version, Kind: v.gvk.Kind, Resource: v.names.Plural, Singular: v.names.Singular,
-			ShortNames: v.names.ShortNames, Categories: v.names.Categories, Namespaced: v.scoped,
+			Group:      v.gvk.Group,
+			Version:    v.gvk.Version,
+			Kind:       v.gvk.Kind,
+			Resource:   v.names.Plural,
+			Singular:   v.names.Singular,
+			ShortNames: v.names.ShortNames,
+			Categories: v.names.Categories,
+			Namespaced: v.scoped,
 		},
 		New:            func() kind.Object { return v.empty() },
 		NewList:        func() runtime.Object { return &unstructured.UnstructuredList{Object: map[string]any{}} },
@@ -48,7 +54,12 @@ func (v *version) kind() *kind.Kind {
 		k.Subs["status"] = &kind.ErasedSub{PrepareUpdate: prepareStatus, ValidateUpdate: v.validateStatus}
 	}
 	if v.scale != nil {
-		k.Scale = &kind.ErasedScale{Get: v.getScale, Set: v.setScale, Check: v.checkScale, Path: splitPath(v.scale.SpecReplicasPath)}
+		k.Scale = &kind.ErasedScale{
+			Get:   v.getScale,
+			Set:   v.setScale,
+			Check: v.checkScale,
+			Path:  splitPath(v.scale.SpecReplicasPath),
+		}
 	}
 	return k
 }
@@ -76,7 +87,8 @@ func (v *version) prepareCreate(obj kind.Object) {
 
 // prepareUpdate keeps the status if it is a subresource. A change outside of metadata increments the generation.
 func (v *version) prepareUpdate(obj, old kind.Object) {
-	now, before := content(obj), content(old)
+	now := content(obj)
+	before := content(old)
 	if v.status {
 		if s, ok := before["status"]; ok {
 			now["status"] = runtime.DeepCopyJSONValue(s)
@@ -144,7 +156,7 @@ func (v *version) getScale(obj kind.Object) (spec, status int32, selector string
 		if err != nil {
 			return 0 // validation rejects such objects
 		}
-		return int32(n) //nolint:gosec // validated range
+		return int32(n) // validated range
 	}
 	if p := v.scale.LabelSelectorPath; p != nil {
 		selector, _, _ = unstructured.NestedString(c, splitPath(*p)...) // a value that is no string selects nothing
@@ -153,7 +165,8 @@ func (v *version) getScale(obj kind.Object) (spec, status int32, selector string
 }
 
 func (v *version) setScale(obj kind.Object, replicas int32) {
-	_ = unstructured.SetNestedField(content(obj), int64(replicas), splitPath(v.scale.SpecReplicasPath)...) // validation reports an obstacle
+	// validation reports an obstacle
+	_ = unstructured.SetNestedField(content(obj), int64(replicas), splitPath(v.scale.SpecReplicasPath)...)
 }
 
 func (v *version) checkScale(obj kind.Object) error {

@@ -20,10 +20,12 @@ func NewHookMetrics(r prometheus.Registerer) *HookMetrics {
 	labels := []string{"result", "failure_type"}
 	m := &HookMetrics{
 		calls: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "apiserver_crd_conversion_webhook_request_total", Help: "Counter for conversion webhook requests with success/failure and failure error type",
+			Name: "apiserver_crd_conversion_webhook_request_total",
+			Help: "Counter for conversion webhook requests with success/failure and failure error type",
 		}, labels),
 		took: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "apiserver_crd_conversion_webhook_duration_seconds", Help: "Conversion webhook request latency",
+			Name:    "apiserver_crd_conversion_webhook_duration_seconds",
+			Help:    "Conversion webhook request latency",
 			Buckets: []float64{0.001, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 20, 25, 30},
 		}, labels),
 	}
@@ -36,12 +38,15 @@ func (m *HookMetrics) observe(err error, took time.Duration) {
 	if m == nil {
 		return
 	}
-	result, failure := "success", ""
+	result := "success"
+	failure := ""
 	switch _, unanswered := errors.AsType[callError](err); {
 	case unanswered:
-		result, failure = "failure", "conversion_webhook_call_failure"
+		result = "failure"
+		failure = "conversion_webhook_call_failure"
 	case err != nil:
-		result, failure = "failure", "conversion_webhook_invalid_response_failure"
+		result = "failure"
+		failure = "conversion_webhook_invalid_response_failure"
 	}
 	m.calls.WithLabelValues(result, failure).Inc()
 	m.took.WithLabelValues(result, failure).Observe(took.Seconds())

@@ -16,8 +16,8 @@ import (
 	"keelson/api/kind"
 )
 
-// read decodes a client's JSON: metadata is converted to its type and unknown fields are pruned. With check, strict lists the pruned fields
-// and duplicate keys.
+// read decodes a client's JSON: metadata is converted to its type and unknown fields are pruned. With check, strict
+// lists the pruned fields and duplicate keys.
 func (v *version) read(doc []byte, check bool) (obj kind.Object, strict []error, err error) {
 	content := map[string]any{}
 	if check {
@@ -52,12 +52,14 @@ type coerceOptions struct {
 	stored bool
 }
 
-// coerce does for an object what decoding into a Go type does for others: it converts metadata and removes unknown fields and forbidden
-// nulls. Of objects in another version only metadata is converted.
+// coerce does for an object what decoding into a Go type does for others: it converts metadata and removes unknown
+// fields and forbidden nulls. Of objects in another version only metadata is converted.
 func (v *version) coerce(u *unstructured.Unstructured, opts coerceOptions) (unknown []string, err error) {
-	apiVersion, kindName := u.Object["apiVersion"], u.Object["kind"]
+	apiVersion := u.Object["apiVersion"]
+	kindName := u.Object["kind"]
 	meta, found, unknown, err := objectmeta.GetObjectMetaWithOptions(u.Object, objectmeta.ObjectMetaOptions{
-		DropMalformedFields: opts.stored, ReturnUnknownFieldPaths: opts.check,
+		DropMalformedFields:     opts.stored,
+		ReturnUnknownFieldPaths: opts.check,
 	})
 	if err != nil {
 		return nil, err
@@ -72,7 +74,8 @@ func (v *version) coerce(u *unstructured.Unstructured, opts coerceOptions) (unkn
 			meta.Generation = 1
 		}
 	}
-	u.Object["apiVersion"], u.Object["kind"] = apiVersion, kindName
+	u.Object["apiVersion"] = apiVersion
+	u.Object["kind"] = kindName
 	if found {
 		if err := objectmeta.SetObjectMeta(u.Object, meta); err != nil {
 			return nil, err
@@ -84,11 +87,14 @@ func (v *version) coerce(u *unstructured.Unstructured, opts coerceOptions) (unkn
 // prune removes the fields that the schema does not have.
 func (v *version) prune(content map[string]any, opts coerceOptions) (dropped []string, err error) {
 	if !v.preserve {
-		dropped = pruning.PruneWithOptions(content, v.structure, true, schema.UnknownFieldPathOptions{TrackUnknownFieldPaths: opts.check})
+		dropped = pruning.PruneWithOptions(content, v.structure, true, schema.UnknownFieldPathOptions{
+			TrackUnknownFieldPaths: opts.check,
+		})
 		defaulting.PruneNonNullableNullsWithoutDefaults(content, v.structure)
 	}
 	ferr, more := objectmeta.CoerceWithOptions(nil, content, v.structure, false, objectmeta.CoerceOptions{
-		DropInvalidFields: opts.stored, ReturnUnknownFieldPaths: opts.check,
+		DropInvalidFields:       opts.stored,
+		ReturnUnknownFieldPaths: opts.check,
 	})
 	if ferr != nil {
 		return nil, ferr

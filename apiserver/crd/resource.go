@@ -6,11 +6,10 @@ import (
 	"context"
 	"fmt"
 
+	v1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
 	apiversion "k8s.io/apimachinery/pkg/version"
-
-	v1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 
 	"keelson/api/apply"
 	"keelson/api/kind"
@@ -25,13 +24,18 @@ func (vs *versions) prefix() string { return vs.crd.Spec.Group + "/" + vs.crd.Sp
 // config is the storage configuration of the definition's objects.
 func (vs *versions) config() objects.Config {
 	return objects.Config{
-		Resource: vs.storage.kind().GVR().GroupResource(), GVK: vs.storage.gvk, New: func() kind.Object { return vs.storage.empty() },
-		Prefix: vs.prefix(), Namespaced: vs.storage.scoped, Codec: codec{vs}, Fields: vs.fields,
+		Resource:   vs.storage.kind().GVR().GroupResource(),
+		GVK:        vs.storage.gvk,
+		New:        func() kind.Object { return vs.storage.empty() },
+		Prefix:     vs.prefix(),
+		Namespaced: vs.storage.scoped,
+		Codec:      codec{vs},
+		Fields:     vs.fields,
 	}
 }
 
-// fields are the selectable fields of all versions, read from the stored object: with strategy None a path is the same in each version.
-// With a conversion webhook, other versions select from converted objects (served.splitSelectors).
+// fields are the selectable fields of all versions, read from the stored object: with strategy None a path is the same
+// in each version. With a conversion webhook, other versions select from converted objects (served.splitSelectors).
 func (vs *versions) fields(obj kind.Object) fields.Set {
 	set := vs.storage.fields(obj)
 	if vs.usesWebhook() {
@@ -67,7 +71,10 @@ func (s *servedDefinition) resource(v *version) *registry.Resource {
 		res.FieldManagers[sub] = apply.NewCustom(k, sub, s.versions.fieldManagerInput(v, sub))
 	}
 	res.Custom = &registry.Custom{
-		ListKind: v.names.ListKind, Stored: s.versions.storage.spec.Name, Schema: v.openAPI, Convert: func(ctx context.Context, obj kind.Object) (kind.Object, error) {
+		ListKind: v.names.ListKind,
+		Stored:   s.versions.storage.spec.Name,
+		Schema:   v.openAPI,
+		Convert: func(ctx context.Context, obj kind.Object) (kind.Object, error) {
 			u, ok := obj.(*unstructured.Unstructured)
 			if !ok {
 				return nil, fmt.Errorf("convert a %T: no custom resource", obj)
@@ -78,12 +85,21 @@ func (s *servedDefinition) resource(v *version) *registry.Resource {
 	return res
 }
 
-// row is the registry row of v. It follows Kubernetes' apiextensions server, which differs from the server of built-in kinds.
+// row is the registry row of v. It follows Kubernetes' apiextensions server, which differs from the server of built-in
+// kinds.
 func (s *servedDefinition) row(v *version, k *kind.Kind) registry.Row {
 	row := registry.Row{
-		Kind: k, Prefix: s.versions.prefix(), ResponseWarnings: v.deprecationWarnings(s.crd), ScalePaths: map[string][]string{},
-		NameOnCreate: true, AllowsAnyFinalizer: []string{"*"}, KeepsEmptyFields: true, ErrorsAsFound: true,
-		RoutedByPath: true, PatchTypes: patch.Untyped, CustomFieldLabels: true,
+		Kind:               k,
+		Prefix:             s.versions.prefix(),
+		ResponseWarnings:   v.deprecationWarnings(s.crd),
+		ScalePaths:         map[string][]string{},
+		NameOnCreate:       true,
+		AllowsAnyFinalizer: []string{"*"},
+		KeepsEmptyFields:   true,
+		ErrorsAsFound:      true,
+		RoutedByPath:       true,
+		PatchTypes:         patch.Untyped,
+		CustomFieldLabels:  true,
 	}
 	if terminating(s.crd) {
 		row.CreateDenied = "create not allowed while custom resource definition is terminating"

@@ -20,7 +20,10 @@ func TestRulesEndWithTheRequest(t *testing.T) {
 	}
 	spec := crd.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["spec"]
 	spec.XValidations = v1.ValidationRules{{Rule: "self.numbers.all(n, n < 5000)", Message: "too large"}}
-	spec.Properties["numbers"] = v1.JSONSchemaProps{Type: "array", Items: &v1.JSONSchemaPropsOrArray{Schema: &v1.JSONSchemaProps{Type: "integer"}}}
+	spec.Properties["numbers"] = v1.JSONSchemaProps{
+		Type:  "array",
+		Items: &v1.JSONSchemaPropsOrArray{Schema: &v1.JSONSchemaProps{Type: "integer"}},
+	}
 	crd.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["spec"] = spec
 	v, err := newVersion(crd, &crd.Spec.Versions[0])
 	if err != nil {
@@ -30,7 +33,8 @@ func TestRulesEndWithTheRequest(t *testing.T) {
 	for i := range 2000 {
 		fmt.Fprintf(&numbers, "%d,", i)
 	}
-	doc := `{"apiVersion":"example.com/v1","kind":"Ship","metadata":{"name":"a"},"spec":{"flag":"red","numbers":[` + numbers.String() + `0]}}`
+	doc := `{"apiVersion":"example.com/v1","kind":"Ship","metadata":{"name":"a"},"spec":{"flag":"red","numbers":[` +
+		numbers.String() + `0]}}`
 	obj, _, err := v.read([]byte(doc), true)
 	if err != nil {
 		t.Fatal(err)
@@ -41,7 +45,8 @@ func TestRulesEndWithTheRequest(t *testing.T) {
 	}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	if errs := k.Rules(ended, "", obj, nil, nil); len(errs) == 0 || !strings.Contains(errs.ToAggregate().Error(), "interrupted") {
+	if errs := k.Rules(ended, "", obj, nil, nil); len(errs) == 0 || !strings.Contains(errs.ToAggregate().Error(),
+		"interrupted") {
 		t.Errorf("when the time is up: got %v, want the evaluation interrupted", errs)
 	}
 }

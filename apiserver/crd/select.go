@@ -45,7 +45,8 @@ func (s *served) selects(own fields.Selector, e *objects.Entry) bool {
 
 // listSelected is List for selectors that need converted objects. It reads further until its page is full.
 func (s *served) listSelected(ctx context.Context, q objects.ListQuery, own fields.Selector) (*objects.List, error) {
-	out, limit := &objects.List{}, int(q.Limit)
+	out := &objects.List{}
+	limit := int(q.Limit)
 	for {
 		if limit > 0 {
 			q.Limit = int64(max(limit, chunk))
@@ -68,7 +69,8 @@ func (s *served) listSelected(ctx context.Context, q objects.ListQuery, own fiel
 				out.Continue, err = s.tokenAfter(ctx, q, page.Revision, last)
 				return out, err
 			}
-			out.Items, last = append(out.Items, e), i
+			out.Items = append(out.Items, e)
+			last = i
 		}
 		if page.Continue == "" {
 			return out, nil
@@ -77,7 +79,9 @@ func (s *served) listSelected(ctx context.Context, q objects.ListQuery, own fiel
 			out.Continue = page.Continue
 			return out, nil
 		}
-		q.Continue, q.ResourceVersion, q.Match = page.Continue, "", ""
+		q.Continue = page.Continue
+		q.ResourceVersion = ""
+		q.Match = ""
 	}
 }
 
@@ -85,7 +89,8 @@ func (s *served) listSelected(ctx context.Context, q objects.ListQuery, own fiel
 func (s *served) tokenAfter(ctx context.Context, q objects.ListQuery, rev int64, i int) (string, error) {
 	q.Limit = int64(i) + 1
 	if q.Continue == "" {
-		q.ResourceVersion, q.Match = objects.FormatRevision(rev), "Exact"
+		q.ResourceVersion = objects.FormatRevision(rev)
+		q.Match = "Exact"
 	}
 	page, err := s.base.List(ctx, q)
 	if err != nil {
@@ -95,7 +100,9 @@ func (s *served) tokenAfter(ctx context.Context, q objects.ListQuery, rev int64,
 }
 
 // convertEvent converts an event to what a watch with these selectors sees; ok is false for nothing.
-func (s *served) convertEvent(ctx context.Context, own fields.Selector, ev objects.Event) (out objects.Event, ok bool, err error) {
+func (s *served) convertEvent(
+	ctx context.Context, own fields.Selector, ev objects.Event,
+) (out objects.Event, ok bool, err error) {
 	if ev.Type == watch.Error {
 		return ev, true, nil
 	}
@@ -116,7 +123,8 @@ func (s *served) convertEvent(ctx context.Context, own fields.Selector, ev objec
 	}
 	switch before := s.selects(own, prev); {
 	case before && !after:
-		out.Type, out.Entry = watch.Deleted, prev.Deleted(ev.Entry.Revision)
+		out.Type = watch.Deleted
+		out.Entry = prev.Deleted(ev.Entry.Revision)
 	case after && !before:
 		out.Type = watch.Added
 	case !after:

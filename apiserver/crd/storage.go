@@ -15,7 +15,8 @@ import (
 	"keelson/apiserver/objects"
 )
 
-// served is the storage of a definition's objects in one version. Its callers see that version, whatever the stored one is.
+// served is the storage of a definition's objects in one version. Its callers see that version, whatever the stored one
+// is.
 type served struct {
 	base     objects.Storage
 	versions *versions
@@ -48,7 +49,8 @@ func (s *served) entries(ctx context.Context, in []*objects.Entry) ([]*objects.E
 			out[i] = objects.NewEntry("", withAPIVersion(u, s.version), e.Revision, nil)
 		default:
 			if out[i] = s.cache.get(e); out[i] == nil {
-				todo, objs = append(todo, i), append(objs, u)
+				todo = append(todo, i)
+				objs = append(objs, u)
 			}
 		}
 	}
@@ -71,7 +73,7 @@ func conversionError(err error) error { return apierrors.NewInternalError(err) }
 
 func (s *served) entry(ctx context.Context, e *objects.Entry) (*objects.Entry, error) {
 	if e == nil {
-		return nil, nil //nolint:nilnil // nil stays nil
+		return nil, nil // nil stays nil
 	}
 	out, err := s.entries(ctx, []*objects.Entry{e})
 	if err != nil {
@@ -147,7 +149,9 @@ func (s *served) Create(ctx context.Context, obj kind.Object) (*objects.Entry, o
 func (s *served) Update(
 	ctx context.Context, namespace, name string, createMissing bool, f objects.UpdateFunc,
 ) (*objects.Entry, bool, objects.Receipt, error) {
-	e, created, r, err := s.base.Update(ctx, namespace, name, createMissing, func(ctx context.Context, current kind.Object) (kind.Object, error) {
+	e, created, r, err := s.base.Update(ctx, namespace, name, createMissing, func(
+		ctx context.Context, current kind.Object,
+	) (kind.Object, error) {
 		var before kind.Object
 		if current != nil {
 			var err error
@@ -171,7 +175,10 @@ func (s *served) Update(
 	return e, created, r, err
 }
 
-func (s *served) Delete(ctx context.Context, namespace, name string, check func(kind.Object) error) (*objects.Entry, objects.Receipt, error) {
+func (s *served) Delete(ctx context.Context, namespace, name string, check func(
+	kind.Object,
+) error,
+) (*objects.Entry, objects.Receipt, error) {
 	e, r, err := s.base.Delete(ctx, namespace, name, func(current kind.Object) error {
 		if check == nil {
 			return nil
@@ -287,7 +294,8 @@ func (m *conversionCache) put(e, out *objects.Entry) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.new == nil || len(m.new) >= cacheGenerationSize {
-		m.old, m.new = m.new, map[*objects.Entry]*objects.Entry{}
+		m.old = m.new
+		m.new = map[*objects.Entry]*objects.Entry{}
 	}
 	m.new[e] = out
 }

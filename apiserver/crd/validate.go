@@ -48,11 +48,13 @@ func (v *version) validateUpdate(obj, old kind.Object) field.ErrorList {
 	if err != nil {
 		return v.internalError(err)
 	}
-	now, before := content(obj), content(old)
+	now := content(obj)
+	before := content(old)
 	pair := v.correlate(now, before)
 	errs := v.validateType(obj)
 	if len(errs) == 0 {
-		errs = append(errs, schemavalidation.ValidateCustomResourceUpdate(nil, now, before, compiled.object, schemavalidation.WithRatcheting(pair))...)
+		errs = append(errs, schemavalidation.ValidateCustomResourceUpdate(nil, now, before, compiled.object,
+			schemavalidation.WithRatcheting(pair))...)
 		errs = append(errs, v.validateScale(now, true)...)
 	}
 	errs = append(errs, objectmeta.Validate(context.Background(), nil, now, v.structure, false)...)
@@ -65,7 +67,8 @@ func (v *version) validateStatus(obj, old kind.Object) field.ErrorList {
 	if err != nil {
 		return v.internalError(err)
 	}
-	now, before := content(obj), content(old)
+	now := content(obj)
+	before := content(old)
 	pair := v.correlate(now, before)
 	errs := v.validateType(obj)
 	if len(errs) == 0 {
@@ -74,7 +77,8 @@ func (v *version) validateStatus(obj, old kind.Object) field.ErrorList {
 			if v.structure != nil {
 				opts = append(opts, schemavalidation.WithRatcheting(pair.Key("status")))
 			}
-			errs = append(errs, schemavalidation.ValidateCustomResourceUpdate(field.NewPath("status"), status, before["status"], compiled.status, opts...)...)
+			errs = append(errs, schemavalidation.ValidateCustomResourceUpdate(field.NewPath("status"), status,
+				before["status"], compiled.status, opts...)...)
 		}
 		errs = append(errs, v.validateScale(now, false)...)
 	}
@@ -95,14 +99,17 @@ func (v *version) validateLists(now, before map[string]any) field.ErrorList {
 }
 
 // validateRules evaluates the schema's CEL rules, unless found says that the object does not match its schema.
-func (v *version) validateRules(ctx context.Context, _ string, obj, oldObj kind.Object, found field.ErrorList) field.ErrorList {
+func (v *version) validateRules(
+	ctx context.Context, _ string, obj, oldObj kind.Object, found field.ErrorList,
+) field.ErrorList {
 	compiled, err := v.validators()
 	if err != nil || compiled.rules == nil {
 		return nil // found has the error
 	}
 	skipsRules := func(e *field.Error) bool {
 		switch e.Type {
-		case field.ErrorTypeNotSupported, field.ErrorTypeRequired, field.ErrorTypeTooLong, field.ErrorTypeTooMany, field.ErrorTypeTypeInvalid:
+		case field.ErrorTypeNotSupported, field.ErrorTypeRequired, field.ErrorTypeTooLong, field.ErrorTypeTooMany,
+			field.ErrorTypeTypeInvalid:
 			return true
 		default:
 			return false
@@ -110,21 +117,25 @@ func (v *version) validateRules(ctx context.Context, _ string, obj, oldObj kind.
 	}
 	if slices.ContainsFunc(found, skipsRules) {
 		return field.ErrorList{field.Invalid(nil, nil,
-			"some validation rules were not checked because the object was invalid; correct the existing errors to complete validation")}
+			"some validation rules were not checked because the object was invalid; correct the existing errors to "+
+				"complete validation")}
 	}
 	now := content(obj)
 	var old any
 	var opts []cel.Option
 	if oldObj != nil {
 		before := content(oldObj)
-		old, opts = before, []cel.Option{cel.WithRatcheting(v.correlate(now, before))}
+		old = before
+		opts = []cel.Option{cel.WithRatcheting(v.correlate(now, before))}
 	}
 	violations, _ := compiled.rules.Validate(ctx, nil, v.structure, now, old, celconfig.RuntimeCELCostBudget, opts...)
 	return violations
 }
 
 // rulesAndCheck evaluates the schema's CEL rules, then runs check on an object without errors.
-func (v *version) rulesAndCheck(check Check) func(context.Context, string, kind.Object, kind.Object, field.ErrorList) field.ErrorList {
+func (v *version) rulesAndCheck(
+	check Check,
+) func(context.Context, string, kind.Object, kind.Object, field.ErrorList) field.ErrorList {
 	return func(ctx context.Context, sub string, obj, old kind.Object, found field.ErrorList) field.ErrorList {
 		violations := v.validateRules(ctx, sub, obj, old, found)
 		current, ok := obj.(*unstructured.Unstructured)
@@ -143,7 +154,8 @@ func (v *version) validateType(obj kind.Object) field.ErrorList {
 		errs = append(errs, field.Invalid(field.NewPath("kind"), got.Kind, "must be "+v.gvk.Kind))
 	}
 	if want := v.gvk.GroupVersion(); got.GroupVersion() != want {
-		errs = append(errs, field.Invalid(field.NewPath("apiVersion"), got.GroupVersion().String(), "must be "+want.String()))
+		errs = append(errs, field.Invalid(field.NewPath("apiVersion"), got.GroupVersion().String(),
+			"must be "+want.String()))
 	}
 	return errs
 }
@@ -182,7 +194,9 @@ func errNoReplicasField(path string) error {
 }
 
 // standardFinalizers need no domain.
-var standardFinalizers = []string{metav1.FinalizerOrphanDependents, metav1.FinalizerDeleteDependents, string(corev1.FinalizerKubernetes)}
+var standardFinalizers = []string{
+	metav1.FinalizerOrphanDependents, metav1.FinalizerDeleteDependents, string(corev1.FinalizerKubernetes),
+}
 
 // warnings returns warnings about new finalizers.
 func warnings(obj, old kind.Object) []string {
@@ -205,7 +219,8 @@ func warnings(obj, old kind.Object) []string {
 		if strings.Contains(f, ".") {
 			advice += " including a path (/)"
 		}
-		out = append(out, fmt.Sprintf("%s: %q: %s to avoid accidental conflicts with other finalizer writers", at, f, advice))
+		out = append(out, fmt.Sprintf("%s: %q: %s to avoid accidental conflicts with other finalizer writers", at, f,
+			advice))
 	}
 	return out
 }

@@ -44,11 +44,15 @@ type validators struct {
 // newVersion compiles v, which must not be modified any more.
 func newVersion(crd *v1.CustomResourceDefinition, v *v1.CustomResourceDefinitionVersion) (*version, error) {
 	out := &version{
-		spec: v, names: crd.Status.AcceptedNames, scoped: crd.Spec.Scope == v1.NamespaceScoped, preserve: crd.Spec.PreserveUnknownFields,
-		gvk: schema.GroupVersionKind{Group: crd.Spec.Group, Version: v.Name, Kind: crd.Status.AcceptedNames.Kind},
+		spec:     v,
+		names:    crd.Status.AcceptedNames,
+		scoped:   crd.Spec.Scope == v1.NamespaceScoped,
+		preserve: crd.Spec.PreserveUnknownFields,
+		gvk:      schema.GroupVersionKind{Group: crd.Spec.Group, Version: v.Name, Kind: crd.Status.AcceptedNames.Kind},
 	}
 	if v.Subresources != nil {
-		out.status, out.scale = v.Subresources.Status != nil, v.Subresources.Scale
+		out.status = v.Subresources.Status != nil
+		out.scale = v.Subresources.Scale
 	}
 	if v.Schema != nil && v.Schema.OpenAPIV3Schema != nil {
 		if err := out.readSchema(v.Schema); err != nil {
@@ -69,7 +73,8 @@ func newVersion(crd *v1.CustomResourceDefinition, v *v1.CustomResourceDefinition
 
 func (v *version) readSchema(s *v1.CustomResourceValidation) error {
 	in := &internal.CustomResourceValidation{}
-	if err := v1.Convert_v1_CustomResourceValidation_To_apiextensions_CustomResourceValidation(s.DeepCopy(), in, nil); err != nil {
+	if err := v1.Convert_v1_CustomResourceValidation_To_apiextensions_CustomResourceValidation(s.DeepCopy(), in,
+		nil); err != nil {
 		return fmt.Errorf("read schema of %s: %w", v.gvk, err)
 	}
 	v.props = in.OpenAPIV3Schema

@@ -65,7 +65,9 @@ func newWebhook(crd *v1.CustomResourceDefinition, hooks *Hooks) (*webhook, error
 		return nil, fmt.Errorf("definition %s: conversion webhook without a client configuration", crd.Name)
 	}
 	w := &webhook{name: crd.Name, metrics: hooks.Metrics}
-	if i := slices.IndexFunc(c.ConversionReviewVersions, func(v string) bool { return v == "v1" || v == "v1beta1" }); i >= 0 {
+	if i := slices.IndexFunc(c.ConversionReviewVersions, func(v string) bool {
+		return v == "v1" || v == "v1beta1"
+	}); i >= 0 {
 		w.version = c.ConversionReviewVersions[i]
 	} else {
 		return nil, errors.New("no supported conversion review versions")
@@ -92,7 +94,8 @@ func newWebhook(crd *v1.CustomResourceDefinition, hooks *Hooks) (*webhook, error
 		return nil, fmt.Errorf("definition %s: conversion webhook has neither service nor url", crd.Name)
 	}
 	w.client = &http.Client{
-		Transport: hooks.Outbound.Observe("conversion webhook", hooks.Outbound.Transport(to)), Timeout: webhookTimeout,
+		Transport:     hooks.Outbound.Observe("conversion webhook", hooks.Outbound.Transport(to)),
+		Timeout:       webhookTimeout,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // no redirects
 	}
 	return w, nil
@@ -107,7 +110,10 @@ func servicePort(s *v1.ServiceReference) int32 {
 
 // serviceURL names the Service as its certificate does; the dialer resolves it.
 func serviceURL(s *v1.ServiceReference) string {
-	u := url.URL{Scheme: "https", Host: net.JoinHostPort(s.Name+"."+s.Namespace+".svc", strconv.Itoa(int(servicePort(s))))}
+	u := url.URL{
+		Scheme: "https",
+		Host:   net.JoinHostPort(s.Name+"."+s.Namespace+".svc", strconv.Itoa(int(servicePort(s)))),
+	}
 	if s.Path != nil {
 		u.Path = "/" + strings.TrimPrefix(*s.Path, "/")
 	}
@@ -115,7 +121,9 @@ func serviceURL(s *v1.ServiceReference) string {
 }
 
 // convert calls the webhook once for all objects.
-func (w *webhook) convert(ctx context.Context, objs []*unstructured.Unstructured, to string) ([]*unstructured.Unstructured, error) {
+func (w *webhook) convert(
+	ctx context.Context, objs []*unstructured.Unstructured, to string,
+) ([]*unstructured.Unstructured, error) {
 	begin := time.Now()
 	out, err := w.sendReview(ctx, objs, to)
 	w.metrics.observe(err, time.Since(begin))
@@ -125,9 +133,14 @@ func (w *webhook) convert(ctx context.Context, objs []*unstructured.Unstructured
 	return out, nil
 }
 
-func (w *webhook) sendReview(ctx context.Context, objs []*unstructured.Unstructured, to string) ([]*unstructured.Unstructured, error) {
-	review := v1.ConversionReview{Request: &v1.ConversionRequest{UID: types.UID(uuid.NewString()), DesiredAPIVersion: to}}
-	review.APIVersion, review.Kind = "apiextensions.k8s.io/"+w.version, "ConversionReview"
+func (w *webhook) sendReview(
+	ctx context.Context, objs []*unstructured.Unstructured, to string,
+) ([]*unstructured.Unstructured, error) {
+	review := v1.ConversionReview{
+		Request: &v1.ConversionRequest{UID: types.UID(uuid.NewString()), DesiredAPIVersion: to},
+	}
+	review.APIVersion = "apiextensions.k8s.io/" + w.version
+	review.Kind = "ConversionReview"
 	for _, u := range objs {
 		review.Request.Objects = append(review.Request.Objects, runtime.RawExtension{Object: u})
 	}
@@ -182,7 +195,8 @@ func (w *webhook) post(ctx context.Context, review *v1.ConversionReview) (*v1.Co
 		return nil, err
 	}
 	if resp.StatusCode < 200 || resp.StatusCode > 299 {
-		return nil, fmt.Errorf("the server answered %s: %s", resp.Status, strings.TrimSpace(string(b[:min(len(b), 512)])))
+		return nil, fmt.Errorf("the server answered %s: %s", resp.Status,
+			strings.TrimSpace(string(b[:min(len(b), 512)])))
 	}
 	reply := &v1.ConversionReview{}
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(b, reply); err != nil {
@@ -222,7 +236,9 @@ func decodeConverted(from *unstructured.Unstructured, raw []byte, to string) (*u
 		return nil, fmt.Errorf("invalid groupVersion (expected %s, received %s)", to, got)
 	}
 	for _, c := range []struct{ what, want, got string }{
-		{"kind", from.GetKind(), u.GetKind()}, {"name", from.GetName(), u.GetName()}, {"namespace", from.GetNamespace(), u.GetNamespace()},
+		{"kind", from.GetKind(), u.GetKind()},
+		{"name", from.GetName(), u.GetName()},
+		{"namespace", from.GetNamespace(), u.GetNamespace()},
 		{"UID", string(from.GetUID()), string(u.GetUID())},
 	} {
 		if c.want != c.got {

@@ -15,7 +15,10 @@ import (
 func sent(t testing.TB) *unstructured.Unstructured {
 	t.Helper()
 	u := &unstructured.Unstructured{}
-	if err := kjson.UnmarshalCaseSensitivePreserveInts([]byte(`{"apiVersion":"example.com/v1","kind":"Ship","metadata":{"name":"a","uid":"u","generation":2,"labels":{"-":"x"}}}`), &u.Object); err != nil {
+	if err := kjson.UnmarshalCaseSensitivePreserveInts(
+		[]byte(
+			`{"apiVersion":"example.com/v1","kind":"Ship","metadata":{"name":"a","uid":"u","generation":2,"labels":{"-":"x"}}}`),
+		&u.Object); err != nil {
 		t.Fatal(err)
 	}
 	return u
@@ -33,7 +36,8 @@ func TestRestore(t *testing.T) {
 		`"metadata":{"name":"a","uid":"u","annotations":{"/":"y"}}`:                              `metadata.annotation: Invalid value: "/": prefix part must`,
 		`"metadata":{"name":"b"}`:                                                                "must have the same name: a != b",
 	} {
-		u, err := decodeConverted(sent(t), []byte(`{"apiVersion":"example.com/v2","kind":"Ship",`+metadata+`}`), "example.com/v2")
+		u, err := decodeConverted(sent(t), []byte(`{"apiVersion":"example.com/v2","kind":"Ship",`+metadata+`}`),
+			"example.com/v2")
 		if err == nil {
 			err = restoreMetadata(sent(t), u)
 		}
@@ -46,7 +50,8 @@ func TestRestore(t *testing.T) {
 	}
 }
 
-// FuzzConverted: a webhook returns what it likes; what is taken has the version asked for and the identity that was sent.
+// FuzzConverted: a webhook returns what it likes; what is taken has the version asked for and the identity that was
+// sent.
 func FuzzConverted(f *testing.F) {
 	const head = `{"apiVersion":"example.com/v2","kind":"Ship","metadata":{"name":"a","uid":"u"`
 	f.Add([]byte(head + `,"labels":{"b":"c"},"annotations":{}},"spec":{"a":[1,null]}}`))
@@ -59,7 +64,8 @@ func FuzzConverted(f *testing.F) {
 		if err == nil {
 			err = restoreMetadata(from, u)
 		}
-		if err == nil && (u.GetAPIVersion() != "example.com/v2" || u.GetKind() != "Ship" || u.GetUID() != "u" || u.GetGeneration() != 2) {
+		if err == nil && (u.GetAPIVersion() != "example.com/v2" || u.GetKind() != "Ship" || u.GetUID() != "u" ||
+			u.GetGeneration() != 2) {
 			t.Errorf("%q became %v", raw, u.Object)
 		}
 		if d := cmp.Diff(before, from); d != "" {

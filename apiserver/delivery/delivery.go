@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package delivery records which watcher received which watch event, and when, so that a pod's story shows the way of a change from the
-// store to its consumers. The watches over HTTP and inside the process call it after each delivered event. It records only events of pods
-// and of objects that lead to pods, and only watches of the cluster's components, never a person's watch; the number per change is limited,
-// so that the cost does not grow with the number of watchers.
+// Package delivery records which watcher received which watch event, and when, so that a pod's story shows the way of a
+// change from the store to its consumers. The watches over HTTP and inside the process call it after each delivered
+// event. It records only events of pods and of objects that lead to pods, and only watches of the cluster's components,
+// never a person's watch; the number per change is limited, so that the cost does not grow with the number of watchers.
 package delivery
 
 import (
@@ -50,12 +50,19 @@ func New(marks *mark.Recorder, u *auth.User, gr schema.GroupResource, q *objects
 	if !ok || marks == nil || u == nil || !strings.HasPrefix(u.Name, "system:") || u.Name == auth.Anonymous {
 		return nil
 	}
-	return &Recorder{marks: marks, resource: gr.Resource, status: status, to: watcherName(u), watches: describeWatch(gr.Resource, q)}
+	return &Recorder{
+		marks:    marks,
+		resource: gr.Resource,
+		status:   status,
+		to:       watcherName(u),
+		watches:  describeWatch(gr.Resource, q),
+	}
 }
 
 // watcherName is the user name; for a role whose token is bound to a node, a space and the node's name follow.
 func watcherName(u *auth.User) string {
-	if node := u.Extra["authentication.kubernetes.io/node-name"]; len(node) == 1 && strings.HasPrefix(u.Name, "system:serviceaccount:kube-system:") {
+	if node := u.Extra["authentication.kubernetes.io/node-name"]; len(node) == 1 &&
+		strings.HasPrefix(u.Name, "system:serviceaccount:kube-system:") {
 		return u.Name + " " + node[0]
 	}
 	return u.Name
@@ -85,15 +92,29 @@ func (t *Recorder) Delivered(ev *objects.Event) {
 		return
 	}
 	obj := ev.Entry.Object
-	if !t.status && ev.Type == watch.Modified && ev.Prev != nil && ev.Prev.Object.GetGeneration() == obj.GetGeneration() {
+	if !t.status && ev.Type == watch.Modified && ev.Prev != nil &&
+		ev.Prev.Object.GetGeneration() == obj.GetGeneration() {
 		return
 	}
 	if ev.Marked.Add(1) > maxWatchers {
 		return
 	}
 	t.marks.Emit(mark.Mark{
-		Step: mark.StepDelivery, Component: "apiserver", At: ev.At, Took: max(time.Since(ev.At), 0),
-		Subject: mark.Subject{Resource: t.resource, Namespace: obj.GetNamespace(), Name: obj.GetName(), UID: string(obj.GetUID())},
-		Detail:  &mark.Delivery{Event: string(ev.Type), Revision: ev.Entry.Revision, To: t.to, Watches: t.watches},
+		Step:      mark.StepDelivery,
+		Component: "apiserver",
+		At:        ev.At,
+		Took:      max(time.Since(ev.At), 0),
+		Subject: mark.Subject{
+			Resource:  t.resource,
+			Namespace: obj.GetNamespace(),
+			Name:      obj.GetName(),
+			UID:       string(obj.GetUID()),
+		},
+		Detail: &mark.Delivery{
+			Event:    string(ev.Type),
+			Revision: ev.Entry.Revision,
+			To:       t.to,
+			Watches:  t.watches,
+		},
 	})
 }

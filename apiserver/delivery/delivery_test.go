@@ -41,14 +41,37 @@ func TestWhoIsTold(t *testing.T) {
 		ev   objects.Event
 		want int
 	}{
-		"the scheduler":          {"system:kube-scheduler", pods, objects.Event{Type: watch.Added, Entry: pod, Marked: change()}, 1},
-		"a person":               {"alice", pods, objects.Event{Type: watch.Added, Entry: pod, Marked: change()}, 0},
-		"nobody knows whom":      {"system:anonymous", pods, objects.Event{Type: watch.Added, Entry: pod, Marked: change()}, 0},
-		"what was there before":  {"system:kube-scheduler", pods, objects.Event{Type: watch.Added, Entry: pod}, 0},
-		"another kind":           {"system:kube-scheduler", schema.GroupResource{Resource: "nodes"}, objects.Event{Type: watch.Added, Entry: pod, Marked: change()}, 0},
-		"a pod's status":         {"system:node:n", pods, objects.Event{Type: watch.Modified, Entry: pod, Prev: pod, Marked: change()}, 1},
-		"a replica set's status": {"system:kube-controller-manager", sets, objects.Event{Type: watch.Modified, Entry: set(2), Prev: set(2), Marked: change()}, 0},
-		"a scaled replica set":   {"system:kube-controller-manager", sets, objects.Event{Type: watch.Modified, Entry: set(3), Prev: set(2), Marked: change()}, 1},
+		"the scheduler": {
+			"system:kube-scheduler", pods, objects.Event{Type: watch.Added, Entry: pod, Marked: change()}, 1,
+		},
+		"a person": {"alice", pods, objects.Event{Type: watch.Added, Entry: pod, Marked: change()}, 0},
+		"nobody knows whom": {
+			"system:anonymous", pods, objects.Event{Type: watch.Added, Entry: pod, Marked: change()}, 0,
+		},
+		"what was there before": {"system:kube-scheduler", pods, objects.Event{Type: watch.Added, Entry: pod}, 0},
+		"another kind": {"system:kube-scheduler", schema.GroupResource{Resource: "nodes"}, objects.Event{
+			Type:   watch.Added,
+			Entry:  pod,
+			Marked: change(),
+		}, 0},
+		"a pod's status": {"system:node:n", pods, objects.Event{
+			Type:   watch.Modified,
+			Entry:  pod,
+			Prev:   pod,
+			Marked: change(),
+		}, 1},
+		"a replica set's status": {"system:kube-controller-manager", sets, objects.Event{
+			Type:   watch.Modified,
+			Entry:  set(2),
+			Prev:   set(2),
+			Marked: change(),
+		}, 0},
+		"a scaled replica set": {"system:kube-controller-manager", sets, objects.Event{
+			Type:   watch.Modified,
+			Entry:  set(3),
+			Prev:   set(2),
+			Marked: change(),
+		}, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var got []mark.Mark
@@ -66,9 +89,15 @@ func TestWhoIsTold(t *testing.T) {
 func TestWhichNodes(t *testing.T) {
 	bound := map[string][]string{"authentication.kubernetes.io/node-name": {"n2"}}
 	for want, u := range map[string]*auth.User{
-		"system:serviceaccount:kube-system:keelson-proxy n2": {Name: "system:serviceaccount:kube-system:keelson-proxy", Extra: bound},
-		"system:serviceaccount:kube-system:keelson-proxy":    {Name: "system:serviceaccount:kube-system:keelson-proxy"},
-		"system:serviceaccount:shop:operator":                {Name: "system:serviceaccount:shop:operator", Extra: bound},
+		"system:serviceaccount:kube-system:keelson-proxy n2": {
+			Name:  "system:serviceaccount:kube-system:keelson-proxy",
+			Extra: bound,
+		},
+		"system:serviceaccount:kube-system:keelson-proxy": {Name: "system:serviceaccount:kube-system:keelson-proxy"},
+		"system:serviceaccount:shop:operator": {
+			Name:  "system:serviceaccount:shop:operator",
+			Extra: bound,
+		},
 	} {
 		got := ""
 		r := mark.NewRecorder(func(m mark.Mark) {
@@ -76,7 +105,12 @@ func TestWhichNodes(t *testing.T) {
 				got = d.To
 			}
 		})
-		ev := objects.Event{Type: watch.Added, Entry: entry(&corev1.Pod{}), At: time.Now(), Marked: new(atomic.Int32)}
+		ev := objects.Event{
+			Type:   watch.Added,
+			Entry:  entry(&corev1.Pod{}),
+			At:     time.Now(),
+			Marked: new(atomic.Int32),
+		}
 		delivery.New(r, u, pods, &objects.ListQuery{}).Delivered(&ev)
 		if got != want {
 			t.Errorf("got %q, want %q", got, want)
@@ -84,17 +118,27 @@ func TestWhichNodes(t *testing.T) {
 	}
 }
 
-// TestFewWatchersOfAChange: a change that thousands watch costs no more marks than one that a few do, and their words are short.
+// TestFewWatchersOfAChange: a change that thousands watch costs no more marks than one that a few do, and their words
+// are short.
 func TestFewWatchersOfAChange(t *testing.T) {
 	marks := 0
 	r := mark.NewRecorder(func(m mark.Mark) {
 		marks++
-		if d, ok := m.Detail.(*mark.Delivery); !ok || len(d.Watches) > 200 || !strings.HasPrefix(d.Watches, "pods of a, spec.nodeName=") {
+		if d, ok := m.Detail.(*mark.Delivery); !ok || len(d.Watches) > 200 ||
+			!strings.HasPrefix(d.Watches, "pods of a, spec.nodeName=") {
 			t.Errorf("got %+v", m.Detail)
 		}
 	})
-	ev := objects.Event{Type: watch.Added, Entry: entry(&corev1.Pod{}), At: time.Now(), Marked: new(atomic.Int32)}
-	q := &objects.ListQuery{Namespace: "a", Fields: fields.OneTermEqualSelector("spec.nodeName", strings.Repeat("n", 500))}
+	ev := objects.Event{
+		Type:   watch.Added,
+		Entry:  entry(&corev1.Pod{}),
+		At:     time.Now(),
+		Marked: new(atomic.Int32),
+	}
+	q := &objects.ListQuery{
+		Namespace: "a",
+		Fields:    fields.OneTermEqualSelector("spec.nodeName", strings.Repeat("n", 500)),
+	}
 	for range 1000 {
 		delivery.New(r, &auth.User{Name: "system:serviceaccount:a:b"}, pods, q).Delivered(&ev)
 	}
@@ -104,11 +148,17 @@ func TestFewWatchersOfAChange(t *testing.T) {
 }
 
 func BenchmarkDelivered(b *testing.B) {
-	t := delivery.New(mark.NewRecorder(func(mark.Mark) {}), &auth.User{Name: "system:kube-scheduler"}, pods, &objects.ListQuery{})
+	t := delivery.New(mark.NewRecorder(func(mark.Mark) {}), &auth.User{Name: "system:kube-scheduler"}, pods,
+		&objects.ListQuery{})
 	e := entry(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "p", UID: "u"}})
 	b.ReportAllocs()
 	for b.Loop() {
 		var marked atomic.Int32
-		t.Delivered(&objects.Event{Type: watch.Added, Entry: e, At: time.Now(), Marked: &marked})
+		t.Delivered(&objects.Event{
+			Type:   watch.Added,
+			Entry:  e,
+			At:     time.Now(),
+			Marked: &marked,
+		})
 	}
 }

@@ -47,12 +47,17 @@ func newRoot(path string, parts []gvResources, address string) (*root, error) {
 		for _, p := range parts {
 			versions.Versions = append(versions.Versions, p.gv.Version)
 		}
-		r.plain, r.plainKind = versions, schema.GroupVersionKind{Kind: "APIVersions"} // APIVersions has no group version
+		r.plain = versions
+		r.plainKind = schema.GroupVersionKind{Kind: "APIVersions"} // APIVersions has no group version
 	} else {
 		r.plain = &metav1.APIGroupList{Groups: groups(parts)}
 	}
 	list := aggregate(parts)
-	list.SetGroupVersionKind(schema.GroupVersionKind{Group: aggregatedGroup, Version: aggregatedVersion, Kind: aggregatedKind})
+	list.SetGroupVersionKind(schema.GroupVersionKind{
+		Group:   aggregatedGroup,
+		Version: aggregatedVersion,
+		Kind:    aggregatedKind,
+	})
 	b, err := json.Marshal(list)
 	if err != nil {
 		return nil, fmt.Errorf("encode %s: %w", path, err)
@@ -73,7 +78,8 @@ func (d *root) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	want, err := wire.Negotiate(r, func(w wire.MediaTypeOptions) bool {
-		return w.Group == aggregatedGroup && w.As == aggregatedKind && w.Version == aggregatedVersion && w.Media != wire.YAML
+		return w.Group == aggregatedGroup && w.As == aggregatedKind && w.Version == aggregatedVersion &&
+			w.Media != wire.YAML
 	})
 	if err != nil {
 		wire.WriteError(w, r, err)
@@ -92,14 +98,19 @@ func (d *root) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusNotModified)
 		return
 	}
-	wire.WriteParts(w, r, http.StatusOK, contentType, len(doc.bytes), func(yield func([]byte) bool) { yield(doc.bytes) })
+	wire.WriteParts(w, r, http.StatusOK, contentType, len(doc.bytes), func(yield func([]byte) bool) {
+		yield(doc.bytes)
+	})
 }
 
 // aggregate builds the aggregated discovery document.
 func aggregate(parts []gvResources) *apidiscoveryv2.APIGroupDiscoveryList {
 	list := &apidiscoveryv2.APIGroupDiscoveryList{Items: []apidiscoveryv2.APIGroupDiscovery{}}
 	for _, p := range parts {
-		v := apidiscoveryv2.APIVersionDiscovery{Version: p.gv.Version, Freshness: apidiscoveryv2.DiscoveryFreshnessCurrent}
+		v := apidiscoveryv2.APIVersionDiscovery{
+			Version:   p.gv.Version,
+			Freshness: apidiscoveryv2.DiscoveryFreshnessCurrent,
+		}
 		switch {
 		case p.remote != nil && p.remote.Resources != nil:
 			v = *p.remote.Resources
@@ -122,14 +133,23 @@ func aggregate(parts []gvResources) *apidiscoveryv2.APIGroupDiscoveryList {
 
 func aggregateResource(r *registry.Resource) apidiscoveryv2.APIResourceDiscovery {
 	d := apidiscoveryv2.APIResourceDiscovery{
-		Resource: r.Resource, ResponseKind: kindOf(r.GVK(), r.GVR().GroupVersion()), Scope: apidiscoveryv2.ScopeCluster, SingularResource: r.Singular,
-		Verbs: r.Verbs(), ShortNames: r.ShortNames, Categories: r.Categories,
+		Resource:         r.Resource,
+		ResponseKind:     kindOf(r.GVK(), r.GVR().GroupVersion()),
+		Scope:            apidiscoveryv2.ScopeCluster,
+		SingularResource: r.Singular,
+		Verbs:            r.Verbs(),
+		ShortNames:       r.ShortNames,
+		Categories:       r.Categories,
 	}
 	if r.Namespaced {
 		d.Scope = apidiscoveryv2.ScopeNamespace
 	}
 	for _, s := range r.AllSubresources() {
-		d.Subresources = append(d.Subresources, apidiscoveryv2.APISubresourceDiscovery{Subresource: s.Name, ResponseKind: kindOf(s.GVK, r.GVR().GroupVersion()), Verbs: s.Verbs})
+		d.Subresources = append(d.Subresources, apidiscoveryv2.APISubresourceDiscovery{
+			Subresource:  s.Name,
+			ResponseKind: kindOf(s.GVK, r.GVR().GroupVersion()),
+			Verbs:        s.Verbs,
+		})
 	}
 	return d
 }
@@ -137,7 +157,8 @@ func aggregateResource(r *registry.Resource) apidiscoveryv2.APIResourceDiscovery
 // kindOf is gvk in aggregated discovery: group and version are empty if equal to those of the parent.
 func kindOf(gvk schema.GroupVersionKind, under schema.GroupVersion) *metav1.GroupVersionKind {
 	if gvk.GroupVersion() == under {
-		gvk.Group, gvk.Version = "", ""
+		gvk.Group = ""
+		gvk.Version = ""
 	}
 	return &metav1.GroupVersionKind{Group: gvk.Group, Version: gvk.Version, Kind: gvk.Kind}
 }

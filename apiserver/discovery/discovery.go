@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package discovery serves the discovery documents: groups, versions and resources (/api, /apis and below), plain and aggregated. The API
-// server mounts it and calls Set when the served resources change; the first request then builds the documents. It never touches storage.
+// Package discovery serves the discovery documents: groups, versions and resources (/api, /apis and below), plain and
+// aggregated. The API server mounts it and calls Set when the served resources change; the first request then builds
+// the documents. It never touches storage.
 package discovery
 
 import (
@@ -26,21 +27,42 @@ import (
 	"keelson/apiserver/wire"
 )
 
-// groupPriority orders the groups for clients; it also decides which group an ambiguous short name means. Groups of equal priority are
-// ordered by name.
+// groupPriority orders the groups for clients; it also decides which group an ambiguous short name means. Groups of
+// equal priority are ordered by name.
 var groupPriority = map[string]int32{
-	"": 18000, "apiregistration.k8s.io": 17900, "apps": 17800, "events.k8s.io": 17750, "authentication.k8s.io": 17700,
-	"authorization.k8s.io": 17600, "autoscaling": 17500, "batch": 17400, "certificates.k8s.io": 17300, "networking.k8s.io": 17200,
-	"policy": 17100, "rbac.authorization.k8s.io": 17000, "storage.k8s.io": 16800, "admissionregistration.k8s.io": 16700,
-	"apiextensions.k8s.io": 16700, "scheduling.k8s.io": 16600, "coordination.k8s.io": 16500, "node.k8s.io": 16300, "discovery.k8s.io": 16200,
-	"resource.k8s.io": 16200, "flowcontrol.apiserver.k8s.io": 16100, "storagemigration.k8s.io": 15800, "metrics.k8s.io": 100,
-	"decisions.keelson.io": 90,
+	"":                             18000,
+	"apiregistration.k8s.io":       17900,
+	"apps":                         17800,
+	"events.k8s.io":                17750,
+	"authentication.k8s.io":        17700,
+	"authorization.k8s.io":         17600,
+	"autoscaling":                  17500,
+	"batch":                        17400,
+	"certificates.k8s.io":          17300,
+	"networking.k8s.io":            17200,
+	"policy":                       17100,
+	"rbac.authorization.k8s.io":    17000,
+	"storage.k8s.io":               16800,
+	"admissionregistration.k8s.io": 16700,
+	"apiextensions.k8s.io":         16700,
+	"scheduling.k8s.io":            16600,
+	"coordination.k8s.io":          16500,
+	"node.k8s.io":                  16300,
+	"discovery.k8s.io":             16200,
+	"resource.k8s.io":              16200,
+	"flowcontrol.apiserver.k8s.io": 16100,
+	"storagemigration.k8s.io":      15800,
+	"metrics.k8s.io":               100,
+	"decisions.keelson.io":         90,
 }
 
 // versionPriority is the priority of versions in their groups, where it is not the default.
 var versionPriority = map[schema.GroupVersion]int32{
-	{Version: "v1"}: 1, {Group: "autoscaling", Version: "v2"}: 30, {Group: "flowcontrol.apiserver.k8s.io", Version: "v1"}: 21,
-	{Group: "resource.k8s.io", Version: "v1"}: 21, {Group: "metrics.k8s.io", Version: "v1beta1"}: 100,
+	{Version: "v1"}:                                        1,
+	{Group: "autoscaling", Version: "v2"}:                  30,
+	{Group: "flowcontrol.apiserver.k8s.io", Version: "v1"}: 21,
+	{Group: "resource.k8s.io", Version: "v1"}:              21,
+	{Group: "metrics.k8s.io", Version: "v1beta1"}:          100,
 }
 
 // Remote is a group version that another server serves.
@@ -66,7 +88,8 @@ const (
 
 // Priority is the priority of a group version that this server serves: of the group, and of the version in its group.
 func Priority(gv schema.GroupVersion) (group, version int32) {
-	group, version = customPriority, defaultVersionPriority
+	group = customPriority
+	version = defaultVersionPriority
 	if p, ok := groupPriority[gv.Group]; ok {
 		group = p
 	}
@@ -83,7 +106,8 @@ type Documents struct {
 	built   atomic.Pointer[func() (map[string]http.Handler, error)]
 }
 
-// New returns empty documents. missing handles unknown paths below /apis. address is the server's host and port; it may be empty.
+// New returns empty documents. missing handles unknown paths below /apis. address is the server's host and port; it may
+// be empty.
 func New(missing http.Handler, address string) *Documents {
 	d := &Documents{missing: missing, address: address}
 	d.Set(nil, nil)
@@ -92,7 +116,9 @@ func New(missing http.Handler, address string) *Documents {
 
 // Set replaces the served resources. The documents are built when they are first requested.
 func (d *Documents) Set(resources []*registry.Resource, remotes []Remote) {
-	build := sync.OnceValues(func() (map[string]http.Handler, error) { return documents(resources, remotes, d.address) })
+	build := sync.OnceValues(func() (map[string]http.Handler, error) {
+		return documents(resources, remotes, d.address)
+	})
 	d.built.Store(&build)
 }
 
@@ -139,7 +165,8 @@ func documents(resources []*registry.Resource, remotes []Remote, address string)
 		out[path] = doc
 	}
 	for _, g := range core {
-		out["/api/"+g.gv.Version] = document(resourceList(g), schema.GroupVersionKind{Kind: "APIResourceList"}) // as in /api
+		// as in /api
+		out["/api/"+g.gv.Version] = document(resourceList(g), schema.GroupVersionKind{Kind: "APIResourceList"})
 	}
 	for _, g := range named {
 		if g.remote != nil {
@@ -214,7 +241,11 @@ func groups(parts []gvResources) []metav1.APIGroup {
 			out[n-1].Versions = append(out[n-1].Versions, v)
 			continue
 		}
-		out = append(out, metav1.APIGroup{Name: p.gv.Group, Versions: []metav1.GroupVersionForDiscovery{v}, PreferredVersion: v})
+		out = append(out, metav1.APIGroup{
+			Name:             p.gv.Group,
+			Versions:         []metav1.GroupVersionForDiscovery{v},
+			PreferredVersion: v,
+		})
 	}
 	return out
 }
@@ -223,17 +254,28 @@ func resourceList(g gvResources) *metav1.APIResourceList {
 	list := &metav1.APIResourceList{GroupVersion: g.gv.String(), APIResources: []metav1.APIResource{}}
 	for _, r := range g.resources {
 		main := metav1.APIResource{
-			Name: r.Resource, SingularName: r.Singular, Namespaced: r.Namespaced, Kind: r.GVK().Kind,
-			Verbs: r.Verbs(), ShortNames: r.ShortNames, Categories: r.Categories,
+			Name:         r.Resource,
+			SingularName: r.Singular,
+			Namespaced:   r.Namespaced,
+			Kind:         r.GVK().Kind,
+			Verbs:        r.Verbs(),
+			ShortNames:   r.ShortNames,
+			Categories:   r.Categories,
 		}
 		if r.Storage != nil && !r.Computed {
 			main.StorageVersionHash = storageHash(r)
 		}
 		list.APIResources = append(list.APIResources, main)
 		for _, s := range r.AllSubresources() {
-			sub := metav1.APIResource{Name: r.Resource + "/" + s.Name, Namespaced: r.Namespaced, Kind: s.GVK.Kind, Verbs: s.Verbs}
+			sub := metav1.APIResource{
+				Name:       r.Resource + "/" + s.Name,
+				Namespaced: r.Namespaced,
+				Kind:       s.GVK.Kind,
+				Verbs:      s.Verbs,
+			}
 			if s.GVK.GroupVersion() != g.gv {
-				sub.Group, sub.Version = s.GVK.Group, s.GVK.Version
+				sub.Group = s.GVK.Group
+				sub.Version = s.GVK.Version
 			}
 			list.APIResources = append(list.APIResources, sub)
 		}

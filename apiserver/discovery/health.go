@@ -21,8 +21,8 @@ type Check struct {
 	Run  func(*http.Request) error
 }
 
-// Health serves path (livez, readyz, healthz) and path/<check> on mux: "ok", or 500 with the failed checks. ?verbose lists every check,
-// ?exclude= leaves one out. probes counts the results.
+// Health serves path (livez, readyz, healthz) and path/<check> on mux: "ok", or 500 with the failed checks. ?verbose
+// lists every check, ?exclude= leaves one out. probes counts the results.
 func Health(mux *http.ServeMux, path string, checks []Check, probes *Probes) {
 	mux.HandleFunc("/"+path, func(w http.ResponseWriter, r *http.Request) { health(w, r, path, checks, probes) })
 	for _, c := range checks {
@@ -55,7 +55,8 @@ func health(w http.ResponseWriter, r *http.Request, path string, checks []Check,
 		fmt.Fprintf(&lines, "[+]%s ok\n", c.Name)
 	}
 	if unknown := unknownChecks(excluded, checks); len(unknown) > 0 {
-		fmt.Fprintf(&lines, "warn: some health checks cannot be excluded: no matches for %s\n", strings.Join(unknown, ","))
+		fmt.Fprintf(&lines, "warn: some health checks cannot be excluded: no matches for %s\n",
+			strings.Join(unknown, ","))
 	}
 	switch _, verbose := r.URL.Query()["verbose"]; {
 	case failed:
@@ -107,7 +108,8 @@ func Version(mux *http.ServeMux, info apiversion.Info) error {
 	return nil
 }
 
-// Missing handles unknown paths: with a Status where stored reports that the path may be a resource, else with plain text.
+// Missing handles unknown paths: with a Status where stored reports that the path may be a resource, else with plain
+// text.
 func Missing(stored func(path string) bool) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if stored(r.URL.Path) {

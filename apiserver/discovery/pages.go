@@ -53,13 +53,20 @@ func Statusz(mux *http.ServeMux, info apiversion.Info, begin time.Time, paths []
 	version := info.Major + "." + info.Minor
 	text := func() string {
 		up := time.Since(begin)
-		return fmt.Sprintf("\nStarted: %s\nUp: %d hr %02d min %02d sec\nGo version: %s\nBinary version: %s\nEmulation version: %[6]s\nPaths: %[7]s\n",
-			begin.UTC().Format(time.UnixDate), int(up.Hours()), int(up.Minutes())%60, int(up.Seconds())%60, info.GoVersion, version, strings.Join(paths, " "))
+		return fmt.Sprintf("\nStarted: %s\nUp: %d hr %02d min %02d sec\nGo version: %s\nBinary version: "+
+			"%s\nEmulation version: %[6]s\nPaths: %[7]s\n",
+			begin.UTC().Format(time.UnixDate), int(up.Hours()), int(up.Minutes())%60, int(up.Seconds())%60,
+			info.GoVersion, version, strings.Join(paths, " "))
 	}
 	mux.Handle("/statusz", servePage("Statusz", text, func(p page) any {
 		return statusz{
-			page: p, StartTime: begin.UTC().Format(time.RFC3339), UptimeSeconds: int64(time.Since(begin).Seconds()),
-			GoVersion: info.GoVersion, BinaryVersion: version, EmulationVersion: version, Paths: paths,
+			page:             p,
+			StartTime:        begin.UTC().Format(time.RFC3339),
+			UptimeSeconds:    int64(time.Since(begin).Seconds()),
+			GoVersion:        info.GoVersion,
+			BinaryVersion:    version,
+			EmulationVersion: version,
+			Paths:            paths,
 		}
 	}))
 }
@@ -89,9 +96,12 @@ func servePage(kind string, text func() string, object func(page) any) http.Hand
 			return
 		}
 		if plainText {
-			b := fmt.Sprintf("\n%s %s\nWarning: This endpoint is not meant to be machine parseable, has no formatting compatibility guarantees "+
+			b := fmt.Sprintf("\n%s %s\nWarning: This endpoint is not meant to be machine parseable, has no "+
+				"formatting compatibility guarantees "+
 				"and is for debugging purposes only.\n%s", component, name, text())
-			wire.WriteParts(w, r, http.StatusOK, "text/plain; charset=utf-8", len(b), func(yield func([]byte) bool) { yield([]byte(b)) })
+			wire.WriteParts(w, r, http.StatusOK, "text/plain; charset=utf-8", len(b), func(yield func([]byte) bool) {
+				yield([]byte(b))
+			})
 			return
 		}
 		b, err := encodePage(object(page{kind, pagesGroup + "/" + want.Version, nameOnly{component}}), want)
@@ -100,7 +110,8 @@ func servePage(kind string, text func() string, object func(page) any) http.Hand
 			return
 		}
 		if want.Version == "v1alpha1" {
-			w.Header().Set("Warning", `299 - "This version of the `+name+` endpoint is deprecated. Please use a newer version."`)
+			w.Header().Set("Warning",
+				`299 - "This version of the `+name+` endpoint is deprecated. Please use a newer version."`)
 		}
 		contentType := fmt.Sprintf("%s;g=%s;v=%s;as=%s", want.Media, pagesGroup, want.Version, kind)
 		wire.WriteParts(w, r, http.StatusOK, contentType, len(b), func(yield func([]byte) bool) { yield(b) })

@@ -21,10 +21,12 @@ type Probes struct {
 func NewProbes() *Probes {
 	p := &Probes{
 		last: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "kubernetes_healthcheck", Help: "[STABLE] This metric records the result of a single healthcheck.",
+			Name: "kubernetes_healthcheck",
+			Help: "[STABLE] This metric records the result of a single healthcheck.",
 		}, []string{"name", "type"}),
 		total: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "kubernetes_healthchecks_total", Help: "[STABLE] This metric records the results of all healthcheck.",
+			Name: "kubernetes_healthchecks_total",
+			Help: "[STABLE] This metric records the results of all healthcheck.",
 		}, []string{"name", "status", "type"}),
 	}
 	all := prometheus.NewRegistry()
@@ -35,9 +37,11 @@ func NewProbes() *Probes {
 
 // observe counts a result of a check on the path typ (livez, readyz, healthz).
 func (p *Probes) observe(typ, name string, healthy bool) {
-	value, status := 0.0, "error"
+	value := 0.0
+	status := "error"
 	if healthy {
-		value, status = 1, "success"
+		value = 1
+		status = "success"
 	}
 	p.last.WithLabelValues(name, typ).Set(value)
 	p.total.WithLabelValues(name, status, typ).Inc()

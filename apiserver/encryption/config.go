@@ -70,7 +70,8 @@ func Parse(b []byte) (*Config, error) {
 		return nil, fmt.Errorf("it is not of the form of an EncryptionConfiguration%s", sanitizeError(err))
 	}
 	if f.Kind != "EncryptionConfiguration" || f.APIVersion != "apiserver.config.k8s.io/v1" {
-		return nil, fmt.Errorf("it is a %s of %s, not an EncryptionConfiguration of apiserver.config.k8s.io/v1", f.Kind, f.APIVersion)
+		return nil, fmt.Errorf("it is a %s of %s, not an EncryptionConfiguration of apiserver.config.k8s.io/v1",
+			f.Kind, f.APIVersion)
 	}
 	if len(f.Resources) == 0 {
 		return nil, errors.New("resources: at least one is needed")
@@ -96,11 +97,14 @@ func readEntry(r fileResources) (entry, error) {
 	}
 	for i, name := range r.Resources {
 		gr := schema.ParseGroupResource(name)
-		if name == "" || gr.Resource == "" || gr.Group == "*" && gr.Resource != "*" || strings.Contains(name, "/") || strings.ToLower(name) != name {
-			return e, fmt.Errorf(".resources[%d]: %q is no resource: RESOURCE, RESOURCE.GROUP, *.GROUP, *. or *.* are", i, name)
+		if name == "" || gr.Resource == "" || gr.Group == "*" && gr.Resource != "*" || strings.Contains(name, "/") ||
+			strings.ToLower(name) != name {
+			return e, fmt.Errorf(".resources[%d]: %q is no resource: RESOURCE, RESOURCE.GROUP, *.GROUP, *. or *.* are",
+				i, name)
 		}
 		if name == "*" {
-			return e, fmt.Errorf(".resources[%d]: use '*.' to encrypt all the resources from core API group or *.* to encrypt all resources", i)
+			return e, fmt.Errorf(".resources[%d]: use '*.' to encrypt all the resources from core API group or *.* "+
+				"to encrypt all resources", i)
 		}
 		e.resources = append(e.resources, gr)
 	}
@@ -124,7 +128,9 @@ func readProvider(p fileProvider) (provider, error) {
 		sizes  []int
 		make   func([]byte) (box, error)
 	}{
-		{"aesgcm", p.AESGCM, []int{16, 24, 32}, newGCM}, {"aescbc", p.AESCBC, []int{16, 24, 32}, newCBC}, {"secretbox", p.Secretbox, []int{32}, newNaCl},
+		{"aesgcm", p.AESGCM, []int{16, 24, 32}, newGCM},
+		{"aescbc", p.AESCBC, []int{16, 24, 32}, newCBC},
+		{"secretbox", p.Secretbox, []int{32}, newNaCl},
 	} {
 		if c.keys == nil {
 			continue

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package encryption encrypts the values of chosen resources in the store: it wraps a store.Store, encrypts writes and decrypts reads, as
-// an EncryptionConfiguration says, in Kubernetes' format ("k8s:enc:secretbox:v1:key:..."). cluster wraps the store if there is such a file.
-// It knows nothing of objects.
+// Package encryption encrypts the values of chosen resources in the store: it wraps a store.Store, encrypts writes and
+// decrypts reads, as an EncryptionConfiguration says, in Kubernetes' format ("k8s:enc:secretbox:v1:key:..."). cluster
+// wraps the store if there is such a file. It knows nothing of objects.
 //
 // Invariants:
-//  1. A readable value was encrypted by a provider of the file for its resource, or is plain if "identity" is among them.
-//  2. What is written is encrypted by the first provider's first key. A value of another key is KV.Stale: a write of the same
-//     object stores it anew, so that keys can be rotated.
+//  1. A readable value was encrypted by a provider of the file for its resource, or is plain if "identity" is among
+//     them.
+//  2. What is written is encrypted by the first provider's first key. A value of another key is KV.Stale: a write of
+//     the same object stores it anew, so that keys can be rotated.
 //  3. Keys never reach a log or an error.
 package encryption
 
@@ -98,7 +99,8 @@ func (s *Store) decrypt(key string, value []byte) (plain []byte, stale bool, err
 
 func (s *Store) decryptKV(kv store.KV) (store.KV, error) {
 	value, stale, err := s.decrypt(kv.Key, kv.Value)
-	kv.Value, kv.Stale = value, stale
+	kv.Value = value
+	kv.Stale = stale
 	return kv, err
 }
 
@@ -112,8 +114,8 @@ func (s *Store) Get(ctx context.Context, key string, rev int64) (store.KV, int64
 	return kv, at, err
 }
 
-// List implements store.Reader. A value that cannot be decrypted is returned as stored: its decoder reports the error, and the other values
-// stay readable.
+// List implements store.Reader. A value that cannot be decrypted is returned as stored: its decoder reports the error,
+// and the other values stay readable.
 func (s *Store) List(ctx context.Context, r store.Range) (store.Page, error) {
 	page, err := s.Store.List(ctx, r)
 	if err != nil {

@@ -21,7 +21,8 @@ func secret(c byte, n int) string {
 
 func configOf(t testing.TB, providers string) *Config {
 	t.Helper()
-	c, err := Parse([]byte("apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\nresources:\n- resources: [secrets, '*.apps']\n  providers:\n" + providers))
+	c, err := Parse([]byte("apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\nresources:\n- " +
+		"resources: [secrets, '*.apps']\n  providers:\n" + providers))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,7 +52,8 @@ func inner(t testing.TB) store.Store {
 
 // TestStore: an encrypted store is a store.
 func TestStore(t *testing.T) {
-	all, err := Parse([]byte("apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\nresources:\n- resources: ['*.*']\n  providers:\n  - secretbox: {keys: [{name: a, secret: " + secret('a', 32) + "}]}\n"))
+	all, err := Parse([]byte("apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\nresources:\n- " +
+		"resources: ['*.*']\n  providers:\n  - secretbox: {keys: [{name: a, secret: " + secret('a', 32) + "}]}\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,11 +61,18 @@ func TestStore(t *testing.T) {
 }
 
 func TestProviders(t *testing.T) {
-	a, b := secret('a', 32), secret('b', 32)
+	a := secret('a', 32)
+	b := secret('b', 32)
 	for _, c := range []struct{ name, providers, begins string }{
-		{"secretbox", "  - secretbox: {keys: [{name: k1, secret: " + a + "}]}\n  - identity: {}\n", "k8s:enc:secretbox:v1:k1:"},
+		{
+			"secretbox", "  - secretbox: {keys: [{name: k1, secret: " + a + "}]}\n  - identity: {}\n",
+			"k8s:enc:secretbox:v1:k1:",
+		},
 		{"aesgcm", "  - aesgcm: {keys: [{name: k1, secret: " + a + "}]}\n  - identity: {}\n", "k8s:enc:aesgcm:v1:k1:"},
-		{"aesgcm-16", "  - aesgcm: {keys: [{name: k1, secret: " + secret('a', 16) + "}]}\n  - identity: {}\n", "k8s:enc:aesgcm:v1:k1:"},
+		{
+			"aesgcm-16", "  - aesgcm: {keys: [{name: k1, secret: " + secret('a', 16) + "}]}\n  - identity: {}\n",
+			"k8s:enc:aesgcm:v1:k1:",
+		},
 		{"aescbc", "  - aescbc: {keys: [{name: k1, secret: " + a + "}]}\n  - identity: {}\n", "k8s:enc:aescbc:v1:k1:"},
 		{"identity", "  - identity: {}\n  - secretbox: {keys: [{name: k1, secret: " + a + "}]}\n", "plain"},
 	} {
@@ -77,7 +86,8 @@ func TestProviders(t *testing.T) {
 					t.Fatal(err)
 				}
 				stored, _, err := raw.Get(ctx, key, 0)
-				if err != nil || !strings.HasPrefix(string(stored.Value), c.begins) || c.begins != "plain" && strings.Contains(string(stored.Value), "plain") {
+				if err != nil || !strings.HasPrefix(string(stored.Value), c.begins) ||
+					c.begins != "plain" && strings.Contains(string(stored.Value), "plain") {
 					t.Errorf("stored %.60q, %v", stored.Value, err)
 				}
 				got, _, err := s.Get(ctx, key, 0)
@@ -97,19 +107,23 @@ func TestProviders(t *testing.T) {
 			if _, err := s.Create(ctx, "/registry/pods/default/p", []byte("pod")); err != nil {
 				t.Fatal(err)
 			}
-			if stored, _, err := raw.Get(ctx, "/registry/pods/default/p", 0); err != nil || string(stored.Value) != "pod" {
+			if stored, _, err := raw.Get(ctx, "/registry/pods/default/p", 0); err != nil ||
+				string(stored.Value) != "pod" {
 				t.Errorf("a pod is stored as %q, %v", stored.Value, err)
 			}
 		})
 	}
 	t.Run("rotation", func(t *testing.T) {
-		raw, ctx := inner(t), t.Context()
+		raw := inner(t)
+		ctx := t.Context()
 		before := New(raw, configOf(t, "  - secretbox: {keys: [{name: k1, secret: "+a+"}]}\n"), resourceOf)
 		w, err := before.Create(ctx, "/registry/deployments/default/s", []byte("v"))
 		if err != nil {
 			t.Fatal(err)
 		}
-		both := New(raw, configOf(t, "  - aesgcm: {keys: [{name: k2, secret: "+b+"}]}\n  - secretbox: {keys: [{name: k1, secret: "+a+"}]}\n"), resourceOf)
+		both := New(raw,
+			configOf(t, "  - aesgcm: {keys: [{name: k2, secret: "+b+"}]}\n  - secretbox: {keys: [{name: k1, secret: "+a+
+				"}]}\n"), resourceOf)
 		kv, _, err := both.Get(ctx, "/registry/deployments/default/s", 0)
 		if err != nil || string(kv.Value) != "v" || !kv.Stale {
 			t.Fatalf("with both keys: %q, stale %v, %v", kv.Value, kv.Stale, err)
@@ -121,7 +135,8 @@ func TestProviders(t *testing.T) {
 		if kv, _, err := after.Get(ctx, kv.Key, 0); err != nil || string(kv.Value) != "v" || kv.Stale {
 			t.Errorf("with the new key alone: %q, stale %v, %v", kv.Value, kv.Stale, err)
 		}
-		if _, _, err := before.Get(ctx, kv.Key, 0); err == nil || !strings.Contains(err.Error(), "no matching prefix found") {
+		if _, _, err := before.Get(ctx, kv.Key, 0); err == nil ||
+			!strings.Contains(err.Error(), "no matching prefix found") {
 			t.Errorf("with the old key alone: %v", err)
 		}
 		plain := New(raw, configOf(t, "  - identity: {}\n"), resourceOf)
@@ -150,15 +165,24 @@ func TestParse(t *testing.T) {
 		"kind: Pod":         "it is a Pod",
 		head:                "resources: at least one is needed",
 		head + "extra: 1\n": `not of the form of an EncryptionConfiguration: unknown field "extra"`,
-		head + "resources: [{resources: [], providers: [{identity: {}}]}]":                                                   "resources[0].resources: at least one",
-		head + "resources: [{resources: [secrets], providers: []}]":                                                          "resources[0].providers: at least one",
-		head + "resources: [{resources: ['*'], providers: [{identity: {}}]}]":                                                "use '*.'",
-		head + "resources: [{resources: ['*.*'], providers: [{}]}]":                                                          "exactly one of",
-		head + "resources: [{resources: [secrets], providers: [{identity: {}, aesgcm: {keys: [{name: a, secret: YQ==}]}}]}]": "aesgcm.keys[0].secret: it has 1 bytes, must have one of [16 24 32]",
-		head + "resources: [{resources: [secrets], providers: [{secretbox: {keys: [{name: a, secret: '!'}]}}]}]":             "it is not base64",
-		head + "resources: [{resources: [secrets], providers: [{secretbox: {keys: [{name: 'a:b', secret: YQ==}]}}]}]":        "has a ':' in it",
-		head + "resources: [{resources: [secrets], providers: [{secretbox: {keys: []}}]}]":                                   "secretbox.keys: at least one",
-		head + "resources: [{resources: [secrets], providers: [{kms: {name: x}}]}]":                                          "kms is not supported",
+		head +
+			"resources: [{resources: [], providers: [{identity: {}}]}]": "resources[0].resources: at least one",
+		head +
+			"resources: [{resources: [secrets], providers: []}]": "resources[0].providers: at least one",
+		head +
+			"resources: [{resources: ['*'], providers: [{identity: {}}]}]": "use '*.'",
+		head +
+			"resources: [{resources: ['*.*'], providers: [{}]}]": "exactly one of",
+		head + "resources: [{resources: [secrets], providers: [{identity: {}, aesgcm: {keys: [{name: a, secret: " +
+			"YQ==}]}}]}]": "aesgcm.keys[0].secret: it has 1 bytes, must have one of [16 24 32]",
+		head +
+			"resources: [{resources: [secrets], providers: [{secretbox: {keys: [{name: a, secret: '!'}]}}]}]": "it is not base64",
+		head +
+			"resources: [{resources: [secrets], providers: [{secretbox: {keys: [{name: 'a:b', secret: YQ==}]}}]}]": "has a ':' in it",
+		head +
+			"resources: [{resources: [secrets], providers: [{secretbox: {keys: []}}]}]": "secretbox.keys: at least one",
+		head +
+			"resources: [{resources: [secrets], providers: [{kms: {name: x}}]}]": "kms is not supported",
 	} {
 		if _, err := Parse([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %s", text, err, want)
@@ -167,7 +191,8 @@ func TestParse(t *testing.T) {
 }
 
 func FuzzOpen(f *testing.F) {
-	c := configOf(f, "  - secretbox: {keys: [{name: k, secret: "+secret('a', 32)+"}]}\n  - aescbc: {keys: [{name: k, secret: "+secret('a', 32)+"}]}\n  - aesgcm: {keys: [{name: k, secret: "+secret('a', 32)+"}]}\n")
+	c := configOf(f, "  - secretbox: {keys: [{name: k, secret: "+secret('a', 32)+"}]}\n  - aescbc: {keys: [{name: k, "+
+		"secret: "+secret('a', 32)+"}]}\n  - aesgcm: {keys: [{name: k, secret: "+secret('a', 32)+"}]}\n")
 	s := New(nil, c, resourceOf)
 	for _, p := range c.entries[0].providers {
 		sealed, err := p.seal("/registry/secrets/a/b", []byte("hello"))
@@ -184,11 +209,14 @@ func FuzzOpen(f *testing.F) {
 // FuzzParse: a configuration is read or refused, and never both.
 func FuzzParse(f *testing.F) {
 	key := secret('a', 32)
-	f.Add("- resources: [secrets, '*.apps']\n  providers: [{secretbox: {keys: [{name: k, secret: " + key + "}]}}, {identity: {}}]\n")
-	f.Add("- resources: ['*.']\n  providers: [{aesgcm: {keys: [{name: k, secret: " + key + "}, {name: k, secret: " + key + "}]}}]\n")
+	f.Add("- resources: [secrets, '*.apps']\n  providers: [{secretbox: {keys: [{name: k, secret: " + key +
+		"}]}}, {identity: {}}]\n")
+	f.Add("- resources: ['*.']\n  providers: [{aesgcm: {keys: [{name: k, secret: " + key + "}, {name: k, secret: " +
+		key + "}]}}]\n")
 	f.Add("- resources: [a/b]\n  providers: [{aescbc: {keys: [{name: '', secret: " + key + "x}]}, kms: {}}]\n")
 	f.Fuzz(func(t *testing.T, text string) {
-		c, err := Parse([]byte("apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\nresources:\n" + text))
+		c, err := Parse(
+			[]byte("apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\nresources:\n" + text))
 		if (c == nil) == (err == nil) {
 			t.Fatalf("%q: got %v and %v", text, c, err)
 		}

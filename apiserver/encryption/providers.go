@@ -82,8 +82,8 @@ func (k *keyedProvider) open(key string, stored []byte) ([]byte, bool, error) {
 	return nil, false, failed
 }
 
-// gcm is AES-GCM: nonce, then ciphertext and tag. Random nonces of 12 bytes are safe for about 200,000 writes per key, so keys must be
-// rotated.
+// gcm is AES-GCM: nonce, then ciphertext and tag. Random nonces of 12 bytes are safe for about 200,000 writes per key,
+// so keys must be rotated.
 type gcm struct{ aead cipher.AEAD }
 
 func newGCM(key []byte) (box, error) {
@@ -114,8 +114,8 @@ func (g gcm) open(extra, sealed []byte) ([]byte, error) {
 	return g.aead.Open(nil, sealed[:n], sealed[n:], extra)
 }
 
-// cbc is AES-CBC with PKCS#7 padding: initialization vector, then ciphertext. It does not detect modification; it exists for data that was
-// written with it.
+// cbc is AES-CBC with PKCS#7 padding: initialization vector, then ciphertext. It does not detect modification; it
+// exists for data that was written with it.
 type cbc struct{ block cipher.Block }
 
 func newCBC(key []byte) (box, error) {

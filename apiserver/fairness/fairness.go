@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package fairness implements API priority and fairness (Kubernetes documentation, "API Priority and Fairness"): it decides which request
-// is served next when there are too many. A FlowSchema assigns a request to a priority level. A level has seats, and queues for requests
-// that find no free seat. Inside a level, fair queuing keeps one client's many requests from delaying those of other clients.
+// Package fairness implements API priority and fairness (Kubernetes documentation, "API Priority and Fairness"): it
+// decides which request is served next when there are too many. A FlowSchema assigns a request to a priority level. A
+// level has seats, and queues for requests that find no free seat. Inside a level, fair queuing keeps one client's many
+// requests from delaying those of other clients.
 //
 // The API server's pipeline calls Enter for every request that is not long-running. The server passes FlowSchemas and
-// PriorityLevelConfigurations to Set and Remove. The package never parses HTTP, never calls the API, and does not compute a request's
-// cost: the caller does.
+// PriorityLevelConfigurations to Set and Remove. The package never parses HTTP, never calls the API, and does not
+// compute a request's cost: the caller does.
 //
 // Invariants:
 //  1. A level always gets its guaranteed seats; it may use more while others leave theirs idle.
@@ -71,9 +72,17 @@ type Controller struct {
 	schemaStats map[schemaStatKey]*SchemaStat
 }
 
-// New returns a controller with this total number of seats. maxWait is the maximum time that a request waits in a queue.
+// New returns a controller with this total number of seats. maxWait is the maximum time that a request waits in a
+// queue.
 func New(seats int, maxWait time.Duration) *Controller {
-	return &Controller{totalSeats: seats, maxWait: maxWait, seed: maphash.MakeSeed(), levels: map[string]*level{}, objects: map[string]runtime.Object{}, schemaStats: map[schemaStatKey]*SchemaStat{}}
+	return &Controller{
+		totalSeats:  seats,
+		maxWait:     maxWait,
+		seed:        maphash.MakeSeed(),
+		levels:      map[string]*level{},
+		objects:     map[string]runtime.Object{},
+		schemaStats: map[schemaStatKey]*SchemaStat{},
+	}
 }
 
 // Set adds or updates a FlowSchema or PriorityLevelConfiguration; other kinds are ignored.
@@ -132,13 +141,15 @@ func (c *Controller) configureLocked() {
 		}
 	}
 	slices.SortFunc(schemas, func(a, b *schema) int {
-		return cmp.Or(cmp.Compare(a.spec.Spec.MatchingPrecedence, b.spec.Spec.MatchingPrecedence), strings.Compare(a.spec.Name, b.spec.Name))
+		return cmp.Or(cmp.Compare(a.spec.Spec.MatchingPrecedence, b.spec.Spec.MatchingPrecedence),
+			strings.Compare(a.spec.Name, b.spec.Name))
 	})
 	c.schemas = schemas
 	c.dispatchLocked()
 }
 
-// classifyLocked returns the first schema that matches a request, and its level; nil: there is none, and the request is exempt.
+// classifyLocked returns the first schema that matches a request, and its level; nil: there is none, and the request is
+// exempt.
 func (c *Controller) classifyLocked(r *Request) (*schema, *level) {
 	for _, s := range c.schemas {
 		if !s.matches(r) {
@@ -151,7 +162,8 @@ func (c *Controller) classifyLocked(r *Request) (*schema, *level) {
 	return nil, nil
 }
 
-// Enter waits for the request's seats. The caller must call release when the request is done; release is nil with an error.
+// Enter waits for the request's seats. The caller must call release when the request is done; release is nil with an
+// error.
 func (c *Controller) Enter(ctx context.Context, r *Request) (release func(), class Classification, err error) {
 	c.mu.Lock()
 	s, l := c.classifyLocked(r)
@@ -159,8 +171,14 @@ func (c *Controller) Enter(ctx context.Context, r *Request) (release func(), cla
 		c.mu.Unlock()
 		return func() {}, class, nil
 	}
-	class = Classification{Schema: s.spec.Name, SchemaUID: string(s.spec.UID), Level: l.name, LevelUID: l.uid}
-	cost, f := min(max(r.Cost, 1), max(l.nominal, 1)), c.schemaStatLocked(class)
+	class = Classification{
+		Schema:    s.spec.Name,
+		SchemaUID: string(s.spec.UID),
+		Level:     l.name,
+		LevelUID:  l.uid,
+	}
+	cost := min(max(r.Cost, 1), max(l.nominal, 1))
+	f := c.schemaStatLocked(class)
 	if l.exempt || l.waiting == 0 && c.fitsLocked(l, cost) {
 		c.occupyLocked(l, f, cost)
 		c.mu.Unlock()
@@ -178,7 +196,9 @@ func (c *Controller) Enter(ctx context.Context, r *Request) (release func(), cla
 	return c.wait(ctx, l, w, class)
 }
 
-func (c *Controller) wait(ctx context.Context, l *level, w *waiter, class Classification) (func(), Classification, error) {
+func (c *Controller) wait(
+	ctx context.Context, l *level, w *waiter, class Classification,
+) (func(), Classification, error) {
 	limit := time.NewTimer(c.maxWait)
 	defer limit.Stop()
 	var err error

@@ -18,18 +18,28 @@ import (
 	"keelson/api/flowcontrol"
 )
 
-func limited(name string, shares int32, lend *int32, queue *flowcontrolv1.QueuingConfiguration) *flowcontrolv1.PriorityLevelConfiguration {
+func limited(
+	name string, shares int32, lend *int32, queue *flowcontrolv1.QueuingConfiguration,
+) *flowcontrolv1.PriorityLevelConfiguration {
 	p := &flowcontrolv1.PriorityLevelConfiguration{ObjectMeta: metav1.ObjectMeta{Name: name, UID: "l-" + "x"}}
 	p.Spec.Type = flowcontrolv1.PriorityLevelEnablementLimited
-	p.Spec.Limited = &flowcontrolv1.LimitedPriorityLevelConfiguration{NominalConcurrencyShares: &shares, LendablePercent: lend}
+	p.Spec.Limited = &flowcontrolv1.LimitedPriorityLevelConfiguration{
+		NominalConcurrencyShares: &shares,
+		LendablePercent:          lend,
+	}
 	p.Spec.Limited.LimitResponse.Type = flowcontrolv1.LimitResponseTypeReject
 	if queue != nil {
-		p.Spec.Limited.LimitResponse = flowcontrolv1.LimitResponse{Type: flowcontrolv1.LimitResponseTypeQueue, Queuing: queue}
+		p.Spec.Limited.LimitResponse = flowcontrolv1.LimitResponse{
+			Type:    flowcontrolv1.LimitResponseTypeQueue,
+			Queuing: queue,
+		}
 	}
 	return p
 }
 
-func flows(name, level string, precedence int32, group string, by flowcontrolv1.FlowDistinguisherMethodType) *flowcontrolv1.FlowSchema {
+func flows(
+	name, level string, precedence int32, group string, by flowcontrolv1.FlowDistinguisherMethodType,
+) *flowcontrolv1.FlowSchema {
 	s := &flowcontrolv1.FlowSchema{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	s.Spec.MatchingPrecedence = precedence
 	s.Spec.PriorityLevelConfiguration.Name = level
@@ -37,14 +47,30 @@ func flows(name, level string, precedence int32, group string, by flowcontrolv1.
 		s.Spec.DistinguisherMethod = &flowcontrolv1.FlowDistinguisherMethod{Type: by}
 	}
 	s.Spec.Rules = []flowcontrolv1.PolicyRulesWithSubjects{{
-		Subjects:      []flowcontrolv1.Subject{{Kind: flowcontrolv1.SubjectKindGroup, Group: &flowcontrolv1.GroupSubject{Name: group}}},
-		ResourceRules: []flowcontrolv1.ResourcePolicyRule{{Verbs: []string{"*"}, APIGroups: []string{"*"}, Resources: []string{"*"}, ClusterScope: true, Namespaces: []string{"*"}}},
+		Subjects: []flowcontrolv1.Subject{
+			{Kind: flowcontrolv1.SubjectKindGroup, Group: &flowcontrolv1.GroupSubject{Name: group}},
+		},
+		ResourceRules: []flowcontrolv1.ResourcePolicyRule{{
+			Verbs:        []string{"*"},
+			APIGroups:    []string{"*"},
+			Resources:    []string{"*"},
+			ClusterScope: true,
+			Namespaces:   []string{"*"},
+		}},
 	}}
 	return s
 }
 
 func ask(user, group string) *Request {
-	return &Request{User: user, Groups: []string{group}, Verb: "get", IsResource: true, Resource: "pods", Namespace: "default", Cost: 1}
+	return &Request{
+		User:       user,
+		Groups:     []string{group},
+		Verb:       "get",
+		IsResource: true,
+		Resource:   "pods",
+		Namespace:  "default",
+		Cost:       1,
+	}
 }
 
 // TestBootstrap: the requests of a new cluster get the schemas and levels of Kubernetes' default configuration.
@@ -58,18 +84,73 @@ func TestBootstrap(t *testing.T) {
 		r     Request
 		level string
 	}{
-		{Request{User: "admin", Groups: []string{"system:masters", all}, Verb: "list", IsResource: true, Resource: "pods"}, "exempt"},
-		{Request{User: "system:anonymous", Groups: []string{"system:unauthenticated"}, Verb: "get", Path: "/readyz"}, "exempt"},
-		{Request{User: "system:node:n", Groups: []string{"system:nodes", all}, Verb: "update", IsResource: true, Group: "coordination.k8s.io", Resource: "leases", Namespace: "kube-node-lease"}, "node-high"},
-		{Request{User: "system:node:n", Groups: []string{"system:nodes", all}, Verb: "get", IsResource: true, Resource: "pods", Namespace: "x"}, "system"},
-		{Request{User: "system:kube-scheduler", Groups: []string{all}, Verb: "create", IsResource: true, Resource: "pods", Subresource: "binding", Namespace: "x"}, "workload-high"},
-		{Request{User: "system:serviceaccount:kube-system:replicaset-controller", Groups: []string{"system:serviceaccounts", "system:serviceaccounts:kube-system", all}, Verb: "create", IsResource: true, Resource: "pods", Namespace: "x"}, "workload-high"},
-		{Request{User: "system:serviceaccount:x:y", Groups: []string{"system:serviceaccounts", all}, Verb: "list", IsResource: true, Resource: "pods", Namespace: "x"}, "workload-low"},
-		{Request{User: "jane", Groups: []string{all}, Verb: "list", IsResource: true, Resource: "pods"}, "global-default"},
+		{Request{
+			User:       "admin",
+			Groups:     []string{"system:masters", all},
+			Verb:       "list",
+			IsResource: true,
+			Resource:   "pods",
+		}, "exempt"},
+		{Request{
+			User:   "system:anonymous",
+			Groups: []string{"system:unauthenticated"},
+			Verb:   "get",
+			Path:   "/readyz",
+		}, "exempt"},
+		{Request{
+			User:       "system:node:n",
+			Groups:     []string{"system:nodes", all},
+			Verb:       "update",
+			IsResource: true,
+			Group:      "coordination.k8s.io",
+			Resource:   "leases",
+			Namespace:  "kube-node-lease",
+		}, "node-high"},
+		{Request{
+			User:       "system:node:n",
+			Groups:     []string{"system:nodes", all},
+			Verb:       "get",
+			IsResource: true,
+			Resource:   "pods",
+			Namespace:  "x",
+		}, "system"},
+		{Request{
+			User:        "system:kube-scheduler",
+			Groups:      []string{all},
+			Verb:        "create",
+			IsResource:  true,
+			Resource:    "pods",
+			Subresource: "binding",
+			Namespace:   "x",
+		}, "workload-high"},
+		{Request{
+			User:       "system:serviceaccount:kube-system:replicaset-controller",
+			Groups:     []string{"system:serviceaccounts", "system:serviceaccounts:kube-system", all},
+			Verb:       "create",
+			IsResource: true,
+			Resource:   "pods",
+			Namespace:  "x",
+		}, "workload-high"},
+		{Request{
+			User:       "system:serviceaccount:x:y",
+			Groups:     []string{"system:serviceaccounts", all},
+			Verb:       "list",
+			IsResource: true,
+			Resource:   "pods",
+			Namespace:  "x",
+		}, "workload-low"},
+		{Request{
+			User:       "jane",
+			Groups:     []string{all},
+			Verb:       "list",
+			IsResource: true,
+			Resource:   "pods",
+		}, "global-default"},
 	} {
 		release, at, err := c.Enter(t.Context(), &w.r)
 		if err != nil || at.Level != w.level {
-			t.Errorf("%s %s %s: level %q (%s), %v; want %s", w.r.User, w.r.Verb, w.r.Resource+w.r.Path, at.Level, at.Schema, err, w.level)
+			t.Errorf("%s %s %s: level %q (%s), %v; want %s", w.r.User, w.r.Verb, w.r.Resource+w.r.Path, at.Level,
+				at.Schema, err, w.level)
 		}
 		if err == nil {
 			release()
@@ -117,7 +198,19 @@ func TestSeats(t *testing.T) {
 	if err := enter("highs"); !errors.Is(err, ErrNoSeats) {
 		t.Errorf("a sixth seat of high: %v", err)
 	}
-	want := []SchemaStat{{Schema: "high", Level: "high", Executing: 5, Seats: 5, Dispatched: 5}, {Schema: "low", Level: "low", Executing: 8, Seats: 8, Dispatched: 8}}
+	want := []SchemaStat{{
+		Schema:     "high",
+		Level:      "high",
+		Executing:  5,
+		Seats:      5,
+		Dispatched: 5,
+	}, {
+		Schema:     "low",
+		Level:      "low",
+		Executing:  8,
+		Seats:      8,
+		Dispatched: 8,
+	}}
 	if got := c.SchemaStats(); !slices.Equal(got, want) {
 		t.Errorf("flows: got %+v, want %+v", got, want)
 	}
@@ -215,7 +308,8 @@ func TestRefusals(t *testing.T) {
 			}()
 		}
 		synctest.Wait()
-		if _, at, err := c.Enter(t.Context(), ask("a", "g")); !errors.Is(err, ErrQueueFull) || at.Level != "l" || at.Schema != "s" {
+		if _, at, err := c.Enter(t.Context(), ask("a", "g")); !errors.Is(err, ErrQueueFull) || at.Level != "l" ||
+			at.Schema != "s" {
 			t.Errorf("a third waiter: %v %v", at, err)
 		}
 		cancel()

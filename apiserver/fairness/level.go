@@ -13,8 +13,8 @@ type level struct {
 	name, uid string
 	exempt    bool
 	queuing   bool // else requests without a free seat are rejected
-	// nominal is the number of its own seats, and lowerLimit the number of those that it does not lend. upperLimit is the maximum that it
-	// may use.
+	// nominal is the number of its own seats, and lowerLimit the number of those that it does not lend. upperLimit is
+	// the maximum that it may use.
 	nominal, lowerLimit, upperLimit int
 	executing                       int
 	waiting                         int
@@ -27,8 +27,8 @@ type level struct {
 	virtualTime float64
 }
 
-// queue is a FIFO of requests. virtualTime is the number of seats that its requests have received so far; the queue with the least
-// is served next.
+// queue is a FIFO of requests. virtualTime is the number of seats that its requests have received so far; the queue
+// with the least is served next.
 type queue struct {
 	waiters     []*waiter
 	virtualTime float64
@@ -56,7 +56,8 @@ func (l *level) configure(p *flowcontrolv1.PriorityLevelConfiguration, total, sh
 	if own := sharesOf(p); own > 0 && shares > 0 {
 		l.nominal = int(math.Ceil(float64(total) * float64(own) / float64(shares)))
 	}
-	l.upperLimit, l.queuing = noBorrowingLimit, false
+	l.upperLimit = noBorrowingLimit
+	l.queuing = false
 	if l.exempt {
 		lend := 0
 		if p.Spec.Exempt != nil {
@@ -77,11 +78,17 @@ func (l *level) configure(p *flowcontrolv1.PriorityLevelConfiguration, total, sh
 	if lim.LimitResponse.Type != flowcontrolv1.LimitResponseTypeQueue {
 		return
 	}
-	queues, hand, lengthLimit := defaultQueues, defaultHandSize, defaultQueueLengthLimit
+	queues := defaultQueues
+	hand := defaultHandSize
+	lengthLimit := defaultQueueLengthLimit
 	if q := lim.LimitResponse.Queuing; q != nil {
-		queues, hand, lengthLimit = orDefault(q.Queues, queues), orDefault(q.HandSize, hand), orDefault(q.QueueLengthLimit, lengthLimit)
+		queues = orDefault(q.Queues, queues)
+		hand = orDefault(q.HandSize, hand)
+		lengthLimit = orDefault(q.QueueLengthLimit, lengthLimit)
 	}
-	l.queuing, l.handSize, l.queueLengthLimit = true, min(hand, queues), lengthLimit
+	l.queuing = true
+	l.handSize = min(hand, queues)
+	l.queueLengthLimit = lengthLimit
 	if len(l.queues) != queues && l.waiting == 0 {
 		l.queues = make([]queue, queues)
 	}
@@ -113,14 +120,15 @@ func (l *level) enqueue(flow uint64, cost int) (*waiter, error) {
 	return w, nil
 }
 
-// deal computes a flow's hand, which is a set of handSize queues, and returns the shortest one. With shuffle sharding two flows rarely have
-// the same hand.
+// deal computes a flow's hand, which is a set of handSize queues, and returns the shortest one. With shuffle sharding
+// two flows rarely have the same hand.
 func (l *level) deal(flow uint64) int {
 	n := len(l.queues)
-	best, drawn := -1, make([]int, 0, l.handSize)
+	best := -1
+	drawn := make([]int, 0, l.handSize)
 	for i := range l.handSize {
-		card := int(flow % uint64(n-i)) //nolint:gosec // n is small
-		flow /= uint64(n - i)           //nolint:gosec // n is small
+		card := int(flow % uint64(n-i)) // n is small
+		flow /= uint64(n - i)           // n is small
 		for _, d := range drawn {       // sorted: skip the cards already drawn
 			if card >= d {
 				card++
@@ -140,7 +148,8 @@ func (l *level) deal(flow uint64) int {
 	return best
 }
 
-// next returns the next request, which is the first in the queue with the least service; nil: none waits. Equal queues are served in turn.
+// next returns the next request, which is the first in the queue with the least service; nil: none waits. Equal queues
+// are served in turn.
 func (l *level) next() *waiter {
 	if l.waiting == 0 {
 		return nil

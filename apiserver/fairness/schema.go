@@ -53,7 +53,8 @@ func (r *Request) matchesResourceRule(rule flowcontrolv1.ResourcePolicyRule) boo
 	if r.Subresource != "" {
 		full += "/" + r.Subresource
 	}
-	if !containsOrWildcard(rule.Verbs, r.Verb) || !containsOrWildcard(rule.APIGroups, r.Group) || !containsOrWildcard(rule.Resources, full) {
+	if !containsOrWildcard(rule.Verbs, r.Verb) || !containsOrWildcard(rule.APIGroups, r.Group) ||
+		!containsOrWildcard(rule.Resources, full) {
 		return false
 	}
 	if r.Namespace == "" {

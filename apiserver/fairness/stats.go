@@ -9,7 +9,8 @@ import (
 	"strings"
 )
 
-// Stat holds the seats of a level. LowerLimit is the number that it does not lend, and UpperLimit the number including those that it may borrow.
+// Stat holds the seats of a level. LowerLimit is the number that it does not lend, and UpperLimit the number including
+// those that it may borrow.
 type Stat struct {
 	Level                           string
 	Nominal, LowerLimit, UpperLimit int
@@ -26,13 +27,21 @@ func (c *Controller) Stats() []Stat {
 		if upper == math.MaxInt32 || upper > c.totalSeats {
 			upper = c.totalSeats
 		}
-		out = append(out, Stat{Level: l.name, Nominal: l.nominal, LowerLimit: l.lowerLimit, UpperLimit: upper, Executing: l.executing, Waiting: l.waiting})
+		out = append(out, Stat{
+			Level:      l.name,
+			Nominal:    l.nominal,
+			LowerLimit: l.lowerLimit,
+			UpperLimit: upper,
+			Executing:  l.executing,
+			Waiting:    l.waiting,
+		})
 	}
 	slices.SortFunc(out, func(a, b Stat) int { return strings.Compare(a.Level, b.Level) })
 	return out
 }
 
-// SchemaStat holds the counters of one schema at a level: running requests, their seats, waiting requests, and the total dispatched.
+// SchemaStat holds the counters of one schema at a level: running requests, their seats, waiting requests, and the
+// total dispatched.
 type SchemaStat struct {
 	Schema, Level             string
 	Executing, Seats, Waiting int

@@ -24,11 +24,23 @@ import (
 )
 
 func (h *Handler) admissionRequest(
-	rq *pipeline.Request, res *registry.Resource, op admission.Operation, obj, old kind.Object, opts runtime.Object, dry bool,
+	rq *pipeline.Request, res *registry.Resource, op admission.Operation, obj, old kind.Object, opts runtime.Object,
+	dry bool,
 ) *admission.Request {
 	ar := &admission.Request{
-		Operation: op, Resource: res.GVR(), Kind: res.GVK(), Subresource: rq.Subresource, Namespace: rq.Namespace, Name: rq.Name,
-		Options: opts, User: rq.User, DryRun: dry, Warn: rq.Warn, Annotate: rq.Annotator(), AuditBodies: rq.Audits(audit.LevelRequest), Spec: res.Kind,
+		Operation:   op,
+		Resource:    res.GVR(),
+		Kind:        res.GVK(),
+		Subresource: rq.Subresource,
+		Namespace:   rq.Namespace,
+		Name:        rq.Name,
+		Options:     opts,
+		User:        rq.User,
+		DryRun:      dry,
+		Warn:        rq.Warn,
+		Annotate:    rq.Annotator(),
+		AuditBodies: rq.Audits(audit.LevelRequest),
+		Spec:        res.Kind,
 	}
 	if obj != nil { // a nil kind.Object would become a non-nil interface
 		ar.Object = obj
@@ -46,12 +58,15 @@ func (h *Handler) admissionRequest(
 }
 
 // mutate runs the mutating plugins, then defaults what they added.
-func (h *Handler) mutate(ctx context.Context, rq *pipeline.Request, ar *admission.Request, res *registry.Resource, obj kind.Object) error {
+func (h *Handler) mutate(
+	ctx context.Context, rq *pipeline.Request, ar *admission.Request, res *registry.Resource, obj kind.Object,
+) error {
 	if len(h.admission.Plugins()) == 0 {
 		return nil
 	}
 	begin := time.Now()
-	rq.Mark.AdmissionAccepted, rq.Mark.AdmissionChanged = 0, nil
+	rq.Mark.AdmissionAccepted = 0
+	rq.Mark.AdmissionChanged = nil
 	owned, _ := ar.Object.(metav1.Object)
 	var fields []metav1.ManagedFieldsEntry
 	if owned != nil {
@@ -86,7 +101,8 @@ func restoreManagedFields(obj metav1.Object, before []metav1.ManagedFieldsEntry,
 	}
 	if err := managedfields.ValidateManagedFields(after); err != nil {
 		obj.SetManagedFields(before)
-		warn(fmt.Sprintf(".metadata.managedFields was in an invalid state after admission; this could be caused by an outdated mutating admission controller; please fix your requests: %v", err))
+		warn(fmt.Sprintf(".metadata.managedFields was in an invalid state after admission; this could be caused by "+
+			"an outdated mutating admission controller; please fix your requests: %v", err))
 	}
 }
 
@@ -114,7 +130,9 @@ func dedupOwners(obj metav1.Object, when string, warn func(string)) {
 	kept := make([]metav1.OwnerReference, 0, len(refs))
 	for _, ref := range refs {
 		if id := string(ref.UID); seen[id] && hasEqual(kept, ref) {
-			warn(fmt.Sprintf(".metadata.ownerReferences contains duplicate entries%s; API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: %v", when, id))
+			warn(fmt.Sprintf(".metadata.ownerReferences contains duplicate entries%s; API server dedups owner "+
+				"references in 1.20+, and may reject such requests as early as 1.24; please fix your requests; "+
+				"duplicate UID(s) observed: %v", when, id))
 			continue
 		}
 		seen[string(ref.UID)] = true
@@ -136,7 +154,12 @@ func hasEqual(refs []metav1.OwnerReference, ref metav1.OwnerReference) bool {
 
 // recordSubject records the object in the request's mark.
 func recordSubject(rq *pipeline.Request, res *registry.Resource, obj kind.Object) {
-	rq.Subject = mark.Subject{Resource: res.Resource, Namespace: obj.GetNamespace(), Name: obj.GetName(), UID: string(obj.GetUID())}
+	rq.Subject = mark.Subject{
+		Resource:  res.Resource,
+		Namespace: obj.GetNamespace(),
+		Name:      obj.GetName(),
+		UID:       string(obj.GetUID()),
+	}
 	if owner := metav1.GetControllerOfNoCopy(obj); owner != nil {
 		rq.Mark.OwnerUID = string(owner.UID)
 	}
@@ -146,5 +169,8 @@ func recordSubject(rq *pipeline.Request, res *registry.Resource, obj kind.Object
 }
 
 func recordReceipt(rq *pipeline.Request, r objects.Receipt) {
-	rq.Mark.Key, rq.Mark.Revision, rq.Mark.Store, rq.Mark.Sync = r.Key, r.Revision, r.Took, r.Sync
+	rq.Mark.Key = r.Key
+	rq.Mark.Revision = r.Revision
+	rq.Mark.Store = r.Took
+	rq.Mark.Sync = r.Sync
 }

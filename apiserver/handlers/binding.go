@@ -63,10 +63,14 @@ func (h *Handler) bind(w http.ResponseWriter, r *http.Request, rq *pipeline.Requ
 	return writeSuccess(w, r, http.StatusCreated)
 }
 
-func (h *Handler) bindPod(ctx context.Context, rq *pipeline.Request, b *corev1.Binding, opts *metav1.CreateOptions) error {
+func (h *Handler) bindPod(
+	ctx context.Context, rq *pipeline.Request, b *corev1.Binding, opts *metav1.CreateOptions,
+) error {
 	pods := h.resources[podsGVR]
 	ar := h.admissionRequest(rq, pods, admission.Create, b, nil, opts, isDryRun(opts.DryRun))
-	ar.Kind, ar.Resource, ar.Spec = bindingGVK, rq.GVR(), nil
+	ar.Kind = bindingGVK
+	ar.Resource = rq.GVR()
+	ar.Spec = nil
 	if err := h.mutate(ctx, rq, ar, pods, nil); err != nil {
 		return err
 	}
@@ -111,5 +115,5 @@ func (h *Handler) bindPod(ctx context.Context, rq *pipeline.Request, b *corev1.B
 }
 
 func writeSuccess(w http.ResponseWriter, r *http.Request, code int) error {
-	return writeStatus(w, r, code, &metav1.Status{Status: metav1.StatusSuccess, Code: int32(code)}) //nolint:gosec // an HTTP code
+	return writeStatus(w, r, code, &metav1.Status{Status: metav1.StatusSuccess, Code: int32(code)}) // an HTTP code
 }

@@ -62,7 +62,9 @@ func bodyReadError(err error) error {
 }
 
 // decode decodes the body as an object of the resource's kind, with defaults.
-func decode(r *http.Request, rq *pipeline.Request, res *registry.Resource, fieldValidation string) (kind.Object, error) {
+func decode(
+	r *http.Request, rq *pipeline.Request, res *registry.Resource, fieldValidation string,
+) (kind.Object, error) {
 	begin := time.Now()
 	var o kind.Object
 	if res.Read != nil {
@@ -88,7 +90,9 @@ func decode(r *http.Request, rq *pipeline.Request, res *registry.Resource, field
 }
 
 // decodeAs decodes the body as an object of kind gvk.
-func decodeAs(r *http.Request, rq *pipeline.Request, gvk schema.GroupVersionKind, into runtime.Object, fieldValidation string) (runtime.Object, error) {
+func decodeAs(
+	r *http.Request, rq *pipeline.Request, gvk schema.GroupVersionKind, into runtime.Object, fieldValidation string,
+) (runtime.Object, error) {
 	media, ok := wire.BodyMedia(r.Header.Get("Content-Type"))
 	if !ok {
 		return nil, wire.UnsupportedMedia(nil)
@@ -107,7 +111,9 @@ func decodeAs(r *http.Request, rq *pipeline.Request, gvk schema.GroupVersionKind
 }
 
 // decodeCustom decodes the body as a custom resource.
-func decodeCustom(r *http.Request, rq *pipeline.Request, res *registry.Resource, fieldValidation string) (kind.Object, error) {
+func decodeCustom(
+	r *http.Request, rq *pipeline.Request, res *registry.Resource, fieldValidation string,
+) (kind.Object, error) {
 	media, ok := wire.BodyMedia(r.Header.Get("Content-Type"))
 	if !ok {
 		media = wire.Proto // rejected like protobuf

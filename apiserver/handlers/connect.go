@@ -38,14 +38,19 @@ type connector struct {
 	pods       *http.Transport
 }
 
-func newConnector(h *Handler, authorizer auth.Authorizer, kubelet *tls.Config, egress *outbound.Egress, tunnel outbound.TunnelDialer) *connector {
+func newConnector(
+	h *Handler, authorizer auth.Authorizer, kubelet *tls.Config, egress *outbound.Egress, tunnel outbound.TunnelDialer,
+) *connector {
 	if egress == nil {
 		egress = outbound.New(outbound.Config{})
 	}
 	// Certificates of pods and Services cannot be verified here; Kubernetes' proxy does not verify them either.
-	unchecked := &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12} //nolint:gosec // see above
+	unchecked := &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12} // see above
 	return &connector{
-		h: h, authorizer: authorizer, kubelets: egress.NodeTransport(kubelet, h.nodeAddress, tunnel), pods: egress.Transport(outbound.Options{Target: outbound.Backend, TLS: unchecked}),
+		h:          h,
+		authorizer: authorizer,
+		kubelets:   egress.NodeTransport(kubelet, h.nodeAddress, tunnel),
+		pods:       egress.Transport(outbound.Options{Target: outbound.Backend, TLS: unchecked}),
 	}
 }
 
@@ -62,9 +67,12 @@ func (c *connector) subresources() map[string]SubresourceHandler {
 }
 
 // admit runs admission for a connection.
-func (c *connector) admit(ctx context.Context, rq *pipeline.Request, res *registry.Resource, opts runtime.Object) error {
+func (c *connector) admit(
+	ctx context.Context, rq *pipeline.Request, res *registry.Resource, opts runtime.Object,
+) error {
 	ar := c.h.admissionRequest(rq, res, admission.Connect, nil, nil, opts, false)
-	ar.Object, ar.Spec = opts, nil
+	ar.Object = opts
+	ar.Spec = nil
 	if gvks, _, err := scheme.Scheme.ObjectKinds(opts); err == nil {
 		ar.Kind = gvks[0]
 	}
@@ -116,7 +124,8 @@ func containerOf(pod *corev1.Pod, name string) (string, error) {
 	case len(all) == 0:
 		return "", apierrors.NewBadRequest(fmt.Sprintf("a container name must be specified for pod %s", pod.Name))
 	}
-	text := fmt.Sprintf("a container name must be specified for pod %s, choose one of: [%s]", pod.Name, strings.Join(all, " "))
+	text := fmt.Sprintf("a container name must be specified for pod %s, choose one of: [%s]", pod.Name,
+		strings.Join(all, " "))
 	if len(inits) > 0 {
 		text += fmt.Sprintf(" or one of the init containers: [%s]", strings.Join(inits, " "))
 	}
@@ -147,9 +156,22 @@ func (c *connector) stream(verb string, fresh func() runtime.Object) Subresource
 		var wants streams.Options
 		switch o := opts.(type) {
 		case *corev1.PodExecOptions:
-			name, command, wants = o.Container, o.Command, streams.Options{Stdin: o.Stdin, Stdout: o.Stdout, Stderr: o.Stderr, TTY: o.TTY}
+			name = o.Container
+			command = o.Command
+			wants = streams.Options{
+				Stdin:  o.Stdin,
+				Stdout: o.Stdout,
+				Stderr: o.Stderr,
+				TTY:    o.TTY,
+			}
 		case *corev1.PodAttachOptions:
-			name, wants = o.Container, streams.Options{Stdin: o.Stdin, Stdout: o.Stdout, Stderr: o.Stderr, TTY: o.TTY}
+			name = o.Container
+			wants = streams.Options{
+				Stdin:  o.Stdin,
+				Stdout: o.Stdout,
+				Stderr: o.Stderr,
+				TTY:    o.TTY,
+			}
 		}
 		pod, err := c.pod(r.Context(), rq)
 		if err != nil {
@@ -162,7 +184,8 @@ func (c *connector) stream(verb string, fresh func() runtime.Object) Subresource
 			return apierrors.NewBadRequest(fmt.Sprintf("pod %s does not have a host assigned", pod.Name))
 		}
 		if podkind.Terminal(pod) {
-			return apierrors.NewBadRequest(fmt.Sprintf("cannot exec into a container in a completed pod; current phase is %s", pod.Status.Phase))
+			return apierrors.NewBadRequest(
+				fmt.Sprintf("cannot exec into a container in a completed pod; current phase is %s", pod.Status.Phase))
 		}
 		if verb == "exec" && len(command) == 0 {
 			return apierrors.NewBadRequest("you must specify at least 1 command for the container")
@@ -170,7 +193,8 @@ func (c *connector) stream(verb string, fresh func() runtime.Object) Subresource
 		if !wants.Stdin && !wants.Stdout && !wants.Stderr {
 			return apierrors.NewBadRequest("you must specify at least 1 of stdin, stdout, stderr")
 		}
-		target, err := c.kubelet(r.Context(), pod.Spec.NodeName, []string{verb, pod.Namespace, pod.Name, name}, streamQuery(wants, command))
+		target, err := c.kubelet(r.Context(), pod.Spec.NodeName, []string{verb, pod.Namespace, pod.Name, name},
+			streamQuery(wants, command))
 		switch {
 		case err != nil:
 			return err
@@ -187,7 +211,8 @@ func (c *connector) stream(verb string, fresh func() runtime.Object) Subresource
 // opensStream reports whether a request's verb opens a stream.
 func opensStream(rq *pipeline.Request) bool { return rq.Verb == "get" || rq.Verb == "create" }
 
-// mayCreate requires the verb create for a GET that opens a stream (a websocket handshake): the right to read must not open a shell.
+// mayCreate requires the verb create for a GET that opens a stream (a websocket handshake): the right to read must not
+// open a shell.
 func (c *connector) mayCreate(r *http.Request, rq *pipeline.Request) error {
 	if rq.Verb == "create" || c.authorizer == nil {
 		return nil
@@ -207,7 +232,12 @@ func (c *connector) mayCreate(r *http.Request, rq *pipeline.Request) error {
 // streamQuery are the kubelet's query parameters for the requested streams and the command of an exec.
 func streamQuery(s streams.Options, command []string) url.Values {
 	q := url.Values{}
-	for name, on := range map[string]bool{"input": s.Stdin, "output": s.Stdout, "error": s.Stderr, "tty": s.TTY} {
+	for name, on := range map[string]bool{
+		"input":  s.Stdin,
+		"output": s.Stdout,
+		"error":  s.Stderr,
+		"tty":    s.TTY,
+	} {
 		if on {
 			q.Set(name, "1")
 		}
@@ -218,7 +248,9 @@ func streamQuery(s streams.Options, command []string) url.Values {
 	return q
 }
 
-func (c *connector) portForward(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *registry.Resource) error {
+func (c *connector) portForward(
+	w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *registry.Resource,
+) error {
 	if !opensStream(rq) {
 		return wire.MethodNotAllowed()
 	}
@@ -343,7 +375,8 @@ func (c *connector) proxy(target *url.URL, via http.RoundTripper) *httputil.Reve
 		Transport:     via,
 		FlushInterval: -1, // followed logs are sent line by line
 		Rewrite: func(p *httputil.ProxyRequest) {
-			p.Out.URL, p.Out.Host = target, target.Host
+			p.Out.URL = target
+			p.Out.Host = target.Host
 			p.SetXForwarded()
 			for name := range p.Out.Header {
 				if strings.HasPrefix(name, "Impersonate-") || name == "Authorization" {
@@ -370,8 +403,12 @@ func proxyError(err error, target *url.URL) error {
 		return &apierrors.StatusError{ErrStatus: s.Status()}
 	}
 	return &apierrors.StatusError{ErrStatus: metav1.Status{
-		Status: metav1.StatusFailure, Code: http.StatusInternalServerError, Reason: metav1.StatusReasonInternalError,
+		Status:  metav1.StatusFailure,
+		Code:    http.StatusInternalServerError,
+		Reason:  metav1.StatusReasonInternalError,
 		Message: fmt.Sprintf("error dialing backend: %v", err),
-		Details: &metav1.StatusDetails{Causes: []metav1.StatusCause{{Message: fmt.Sprintf("error dialing backend %s: %v", target.Host, err)}}},
+		Details: &metav1.StatusDetails{
+			Causes: []metav1.StatusCause{{Message: fmt.Sprintf("error dialing backend %s: %v", target.Host, err)}},
+		},
 	}}
 }

@@ -28,9 +28,9 @@ const (
 // simulatedBy is the annotation of fake nodes.
 const simulatedBy = "keelson.dev/simulated-by"
 
-// probe serves `keelson trace`: it makes the pod's node open one connection from inside the pod. It is unrelated to container probes.
-// Authorization and admission treat it like an exec: the caller needs the right to create pods/exec, and admission gets the command
-// keelson-probe.
+// probe serves `keelson trace`: it makes the pod's node open one connection from inside the pod. It is unrelated to
+// container probes. Authorization and admission treat it like an exec: the caller needs the right to create pods/exec,
+// and admission gets the command keelson-probe.
 func (c *connector) probe(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *registry.Resource) error {
 	if r.Method != http.MethodPost {
 		return wire.MethodNotAllowed() // a web page could trigger a GET
@@ -39,7 +39,8 @@ func (c *connector) probe(w http.ResponseWriter, r *http.Request, rq *pipeline.R
 	if err != nil {
 		return apierrors.NewBadRequest(reach.Param + ": " + err.Error())
 	}
-	if err := c.admit(r.Context(), rq, res, &corev1.PodExecOptions{Command: requested.Command(), Stdout: true}); err != nil {
+	if err := c.admit(r.Context(), rq, res,
+		&corev1.PodExecOptions{Command: requested.Command(), Stdout: true}); err != nil {
 		return err
 	}
 	pod, err := c.pod(r.Context(), rq)
@@ -56,9 +57,11 @@ func (c *connector) probe(w http.ResponseWriter, r *http.Request, rq *pipeline.R
 		return err
 	}
 	if node.Annotations[simulatedBy] != "" {
-		return apierrors.NewBadRequest(fmt.Sprintf("node %s of pod %s is simulated: there is no packet to send", node.Name, pod.Name))
+		return apierrors.NewBadRequest(fmt.Sprintf("node %s of pod %s is simulated: there is no packet to send",
+			node.Name, pod.Name))
 	}
-	target, err := c.kubelet(r.Context(), node.Name, []string{"keelson", "probe", pod.Namespace, pod.Name}, requested.Values())
+	target, err := c.kubelet(r.Context(), node.Name, []string{"keelson", "probe", pod.Namespace, pod.Name},
+		requested.Values())
 	if err != nil {
 		return err
 	}
@@ -74,7 +77,8 @@ func (c *connector) probe(w http.ResponseWriter, r *http.Request, rq *pipeline.R
 	}
 	defer func() { _ = resp.Body.Close() }()
 	if resp.StatusCode == http.StatusNotFound {
-		return apierrors.NewBadRequest(fmt.Sprintf("the kubelet of node %s makes no probes, or has no such pod (yet)", node.Name))
+		return apierrors.NewBadRequest(fmt.Sprintf("the kubelet of node %s makes no probes, or has no such pod (yet)",
+			node.Name))
 	}
 	if resp.StatusCode != http.StatusOK {
 		return kubeletError(resp, rq)

@@ -59,17 +59,19 @@ func matchNamespace(obj metav1.Object, ns string) error {
 		obj.SetNamespace(ns)
 	default:
 		if ns != "" {
-			return apierrors.NewBadRequest("the namespace of the provided object does not match the namespace sent on the request")
+			return apierrors.NewBadRequest(
+				"the namespace of the provided object does not match the namespace sent on the request")
 		}
 		obj.SetNamespace("") // cluster-scoped
 	}
 	return nil
 }
 
-// createObject runs every step of a create after decoding. obj is decoded and defaulted, and belongs to this call. The store rejects an
-// object with a resourceVersion, after all other checks; a dry run accepts it.
+// createObject runs every step of a create after decoding. obj is decoded and defaulted, and belongs to this call. The
+// store rejects an object with a resourceVersion, after all other checks; a dry run accepts it.
 func (h *Handler) createObject(
-	ctx context.Context, rq *pipeline.Request, res *registry.Resource, obj kind.Object, manager string, opts runtime.Object, dry bool,
+	ctx context.Context, rq *pipeline.Request, res *registry.Resource, obj kind.Object, manager string,
+	opts runtime.Object, dry bool,
 ) (*objects.Entry, error) {
 	wipeSystemFields(obj)
 	if err := inTurn(ctx, rq, func() error { return res.FieldManagers[""].Update(nil, obj, manager) }); err != nil {
@@ -95,7 +97,8 @@ func (h *Handler) createObject(
 	return e, nil
 }
 
-// outcomeOf is the admission outcome for an error of the store, or nil. Only a rejection is certain to have changed nothing.
+// outcomeOf is the admission outcome for an error of the store, or nil. Only a rejection is certain to have changed
+// nothing.
 func outcomeOf(err error) admission.Outcome {
 	if err == nil {
 		return admission.Stored
@@ -109,8 +112,8 @@ func outcomeOf(err error) admission.Outcome {
 	return admission.Unknown
 }
 
-// wipeSystemFields clears the metadata that only the server sets on a new object. These fields then have no manager in managedFields, and admission
-// does not see the client's values.
+// wipeSystemFields clears the metadata that only the server sets on a new object. These fields then have no manager in
+// managedFields, and admission does not see the client's values.
 func wipeSystemFields(obj kind.Object) {
 	obj.SetDeletionTimestamp(nil)
 	obj.SetDeletionGracePeriodSeconds(nil)
@@ -119,7 +122,8 @@ func wipeSystemFields(obj kind.Object) {
 	obj.SetUID("")
 }
 
-// prepareCreate runs the steps between managed fields and the store. The caller must settle the returned admission request.
+// prepareCreate runs the steps between managed fields and the store. The caller must settle the returned admission
+// request.
 func (h *Handler) prepareCreate(
 	ctx context.Context, rq *pipeline.Request, res *registry.Resource, obj kind.Object, opts runtime.Object, dry bool,
 ) (*admission.Request, error) {
@@ -170,17 +174,19 @@ func (h *Handler) prepareNew(ctx context.Context, rq *pipeline.Request, res *reg
 	return nil
 }
 
-// dropEmptyFields removes the difference between empty and absent fields, which encoding does not keep, so that obj equals what a later read
-// returns.
+// dropEmptyFields removes the difference between empty and absent fields, which encoding does not keep, so that obj
+// equals what a later read returns.
 func dropEmptyFields(res *registry.Resource, obj kind.Object) {
 	if !res.KeepsEmptyFields {
 		empty.NormalizeEmpty(obj)
 	}
 }
 
-// beginAllocation calls the resource's Begin, which allocates cluster IPs, node ports and so on for obj. When ar is settled, Begin's callback is
-// called with the result of the write, and releases the allocation if obj was not stored.
-func beginAllocation(ctx context.Context, res *registry.Resource, ar *admission.Request, obj, old kind.Object, dry bool) error {
+// beginAllocation calls the resource's Begin, which allocates cluster IPs, node ports and so on for obj. When ar is
+// settled, Begin's callback is called with the result of the write, and releases the allocation if obj was not stored.
+func beginAllocation(
+	ctx context.Context, res *registry.Resource, ar *admission.Request, obj, old kind.Object, dry bool,
+) error {
 	if res.Begin == nil {
 		return nil
 	}
@@ -237,9 +243,11 @@ func nameGenerated(obj metav1.Object) {
 	}
 }
 
-// storeNew stores obj. If a generated name exists already, it generates another. An object above the store's limit (etcd's 1.5 MiB) is
-// tried without managedFields, which can be half of its size.
-func (h *Handler) storeNew(ctx context.Context, rq *pipeline.Request, res *registry.Resource, obj kind.Object, generated bool) (*objects.Entry, error) {
+// storeNew stores obj. If a generated name exists already, it generates another. An object above the store's limit
+// (etcd's 1.5 MiB) is tried without managedFields, which can be half of its size.
+func (h *Handler) storeNew(
+	ctx context.Context, rq *pipeline.Request, res *registry.Resource, obj kind.Object, generated bool,
+) (*objects.Entry, error) {
 	for try := 1; ; try++ {
 		e, receipt, err := res.Storage.Create(ctx, obj)
 		if err == nil {

@@ -47,26 +47,36 @@ func (h *Handler) delete(w http.ResponseWriter, r *http.Request, rq *pipeline.Re
 		return err
 	}
 	code := http.StatusOK
-	if !removed && opts.OrphanDependents != nil && !*opts.OrphanDependents { //nolint:staticcheck // deprecated, but still sent by old clients
+	if !removed && opts.OrphanDependents != nil &&
+		!*opts.OrphanDependents { //nolint:staticcheck // deprecated, but still sent by old clients
 		code = http.StatusAccepted
 	}
 	if !removed || res.ReturnsDeleted {
 		return shape.writeOne(w, r, code, e)
 	}
 	return writeStatus(w, r, code, &metav1.Status{
-		Status:  metav1.StatusSuccess,
-		Details: &metav1.StatusDetails{Name: e.Object.GetName(), Group: res.Group, Kind: res.Resource, UID: e.Object.GetUID()},
+		Status: metav1.StatusSuccess,
+		Details: &metav1.StatusDetails{
+			Name:  e.Object.GetName(),
+			Group: res.Group,
+			Kind:  res.Resource,
+			UID:   e.Object.GetUID(),
+		},
 	})
 }
 
-// deleteCorrupt removes an object whose stored value cannot be decoded, if the user may do that. A readable object is a conflict.
-func (h *Handler) deleteCorrupt(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *registry.Resource, opts *metav1.DeleteOptions) error {
+// deleteCorrupt removes an object whose stored value cannot be decoded, if the user may do that. A readable object is a
+// conflict.
+func (h *Handler) deleteCorrupt(
+	w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *registry.Resource, opts *metav1.DeleteOptions,
+) error {
 	const verb = "unsafe-delete-ignore-read-errors"
 	if h.authorizer != nil {
 		a := pipeline.Attributes(rq)
 		a.Verb = verb
 		if d, err := h.authorizer.Authorize(r.Context(), a); err != nil || d.Verdict != auth.Allow {
-			return apierrors.NewForbidden(res.GroupResource(), rq.Name, fmt.Errorf("not permitted to do %q, reason: %s", verb, d.Reason))
+			return apierrors.NewForbidden(res.GroupResource(), rq.Name,
+				fmt.Errorf("not permitted to do %q, reason: %s", verb, d.Reason))
 		}
 	}
 	receipt, err := res.Storage.DeleteCorrupt(r.Context(), namespace(rq, res), rq.Name, isDryRun(opts.DryRun))
@@ -75,13 +85,15 @@ func (h *Handler) deleteCorrupt(w http.ResponseWriter, r *http.Request, rq *pipe
 	}
 	recordReceipt(rq, receipt)
 	return writeStatus(w, r, http.StatusOK, &metav1.Status{
-		Status: metav1.StatusSuccess, Details: &metav1.StatusDetails{Name: rq.Name, Group: res.Group, Kind: res.Resource},
+		Status:  metav1.StatusSuccess,
+		Details: &metav1.StatusDetails{Name: rq.Name, Group: res.Group, Kind: res.Resource},
 	})
 }
 
 // warnOfOrphans warns a client without a propagation policy if the dependents of this kind stay (the pods of a Job).
 func warnOfOrphans(rq *pipeline.Request, res *registry.Resource, opts *metav1.DeleteOptions) {
-	if opts.PropagationPolicy == nil && opts.OrphanDependents == nil && res.OrphanWarning != "" { //nolint:staticcheck // deprecated, but still sent by old clients
+	if opts.PropagationPolicy == nil && opts.OrphanDependents == nil &&
+		res.OrphanWarning != "" { //nolint:staticcheck // deprecated, but still sent by old clients
 		rq.Warn(res.OrphanWarning)
 	}
 }
@@ -140,13 +152,16 @@ func (h *Handler) remove(
 
 // removeChecked is remove with another check in place of admission.
 func (h *Handler) removeChecked(
-	ctx context.Context, rq *pipeline.Request, res *registry.Resource, name string, opts *metav1.DeleteOptions, check deletionCheck,
+	ctx context.Context, rq *pipeline.Request, res *registry.Resource, name string, opts *metav1.DeleteOptions,
+	check deletionCheck,
 ) (e *objects.Entry, removed bool, err error) {
-	ns, dry := namespace(rq, res), isDryRun(opts.DryRun)
+	ns := namespace(rq, res)
+	dry := isDryRun(opts.DryRun)
 	for {
 		var last, marked kind.Object // marked: the object as returned
 		step := func(ctx context.Context, current kind.Object) (kind.Object, error) {
-			last, marked = current, nil
+			last = current
+			marked = nil
 			next, err := deletionStep(ctx, res, name, current, opts, check)
 			if errors.Is(err, errRemoveNow) {
 				marked = next
@@ -195,7 +210,8 @@ func afterDelete(ctx context.Context, res *registry.Resource, obj kind.Object) {
 	}
 }
 
-// withDeletionTimestamp is the response for an object that was removed at once although its kind has a grace period: it has a deletion timestamp.
+// withDeletionTimestamp is the response for an object that was removed at once although its kind has a grace period: it
+// has a deletion timestamp.
 func withDeletionTimestamp(e *objects.Entry, marked kind.Object) *objects.Entry {
 	if marked == nil {
 		return e
@@ -204,7 +220,9 @@ func withDeletionTimestamp(e *objects.Entry, marked kind.Object) *objects.Entry 
 	return &objects.Entry{Object: marked}
 }
 
-func (h *Handler) dryRemove(ctx context.Context, res *registry.Resource, ns, name string, step objects.UpdateFunc) (*objects.Entry, error) {
+func (h *Handler) dryRemove(
+	ctx context.Context, res *registry.Resource, ns, name string, step objects.UpdateFunc,
+) (*objects.Entry, error) {
 	current, err := res.Storage.Get(ctx, ns, name, "")
 	if err != nil {
 		return nil, err
@@ -232,7 +250,8 @@ func (h *Handler) admitDeletion(rq *pipeline.Request, res *registry.Resource, dr
 
 // deletionStep handles one state of the object: preconditions, admission, then the outcome.
 func deletionStep(
-	ctx context.Context, res *registry.Resource, name string, current kind.Object, opts *metav1.DeleteOptions, check deletionCheck,
+	ctx context.Context, res *registry.Resource, name string, current kind.Object, opts *metav1.DeleteOptions,
+	check deletionCheck,
 ) (kind.Object, error) {
 	if err := preconditions(res, name, current, opts.Preconditions); err != nil {
 		return nil, err
@@ -253,9 +272,11 @@ func deletionStep(
 	return next, nil
 }
 
-// deletion decides the outcome of a delete for one state of an object. It returns the object to store for setDeletionTimestamp; for removeNow the
-// object in the response, nil: the current one.
-func deletion(res *registry.Resource, current kind.Object, opts *metav1.DeleteOptions, now time.Time) (kind.Object, outcome) {
+// deletion decides the outcome of a delete for one state of an object. It returns the object to store for
+// setDeletionTimestamp; for removeNow the object in the response, nil: the current one.
+func deletion(
+	res *registry.Resource, current kind.Object, opts *metav1.DeleteOptions, now time.Time,
+) (kind.Object, outcome) {
 	next, _ := current.DeepCopyObject().(kind.Object)
 	seconds, graceful, waits := gracePeriod(res, next, opts, now)
 	if waits {
@@ -283,9 +304,11 @@ func deletion(res *registry.Resource, current kind.Object, opts *metav1.DeleteOp
 	return next, setDeletionTimestamp
 }
 
-// gracePeriod sets the fields of a graceful deletion in next. graceful is false for kinds without a grace period; waits means that the
-// object is marked already and opts do not shorten its time.
-func gracePeriod(res *registry.Resource, next kind.Object, opts *metav1.DeleteOptions, now time.Time) (seconds int64, graceful, waits bool) {
+// gracePeriod sets the fields of a graceful deletion in next. graceful is false for kinds without a grace period; waits
+// means that the object is marked already and opts do not shorten its time.
+func gracePeriod(
+	res *registry.Resource, next kind.Object, opts *metav1.DeleteOptions, now time.Time,
+) (seconds int64, graceful, waits bool) {
 	before := next.GetDeletionGracePeriodSeconds()
 	if next.GetDeletionTimestamp() != nil {
 		if before == nil || *before == 0 {
@@ -297,7 +320,8 @@ func gracePeriod(res *registry.Resource, next kind.Object, opts *metav1.DeleteOp
 		seconds = max(*opts.GracePeriodSeconds, 0)
 		at := metav1.NewTime(next.GetDeletionTimestamp().Add(time.Duration(seconds-*before) * time.Second))
 		if at.Time.Before(now) { // its time is over already: give its agent a moment
-			at, seconds = metav1.NewTime(now).Rfc3339Copy(), min(seconds, 1)
+			at = metav1.NewTime(now).Rfc3339Copy()
+			seconds = min(seconds, 1)
 		}
 		next.SetDeletionTimestamp(&at)
 		next.SetDeletionGracePeriodSeconds(&seconds)
@@ -330,13 +354,16 @@ func markDeleting(next kind.Object, now time.Time, period bool) {
 	}
 }
 
-// collectorFinalizers are the finalizers after adding or removing the garbage collector's, as the propagation policy requires.
+// collectorFinalizers are the finalizers after adding or removing the garbage collector's, as the propagation policy
+// requires.
 func collectorFinalizers(res *registry.Resource, obj kind.Object, opts *metav1.DeleteOptions) []string {
 	old := obj.GetFinalizers()
-	orphan, foreground := slices.Contains(old, metav1.FinalizerOrphanDependents), slices.Contains(old, metav1.FinalizerDeleteDependents)
+	orphan := slices.Contains(old, metav1.FinalizerOrphanDependents)
+	foreground := slices.Contains(old, metav1.FinalizerDeleteDependents)
 	switch {
 	case opts.OrphanDependents != nil: //nolint:staticcheck // deprecated, but still sent by old clients
-		orphan, foreground = *opts.OrphanDependents, false //nolint:staticcheck // the same
+		orphan = *opts.OrphanDependents
+		foreground = false //nolint:staticcheck // the same
 	case opts.PropagationPolicy != nil:
 		orphan = *opts.PropagationPolicy == metav1.DeletePropagationOrphan
 		foreground = *opts.PropagationPolicy == metav1.DeletePropagationForeground

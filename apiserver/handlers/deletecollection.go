@@ -16,7 +16,9 @@ import (
 const deleteWorkers = 16
 
 // deleteCollection deletes the objects that a list with the same options returns, and responds with that list.
-func (h *Handler) deleteCollection(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *registry.Resource) error {
+func (h *Handler) deleteCollection(
+	w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *registry.Resource,
+) error {
 	shape, err := negotiateList(r, res)
 	if err != nil {
 		return err

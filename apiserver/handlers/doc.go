@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package handlers serves requests for API objects. The pipeline calls it with authenticated and authorized requests; it decodes, runs
-// admission, defaults, validates and calls storage (apiserver/objects). The server itself also writes through it (local.go). It opens
-// connections only to kubelets, pods and services, all through outbound.Egress, and keeps no state between requests. It never authenticates;
-// it calls the authorizer only where a request needs a further right (an update that creates, for example).
+// Package handlers serves requests for API objects. The pipeline calls it with authenticated and authorized requests;
+// it decodes, runs admission, defaults, validates and calls storage (apiserver/objects). The server itself also writes
+// through it (local.go). It opens connections only to kubelets, pods and services, all through outbound.Egress, and
+// keeps no state between requests. It never authenticates; it calls the authorizer only where a request needs a further
+// right (an update that creates, for example).
 //
 // A write passes these steps in this order, whatever its verb:
 //

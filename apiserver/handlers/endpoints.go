@@ -12,7 +12,8 @@ import (
 	"keelson/lib/mark"
 )
 
-// recordEndpoints records in the request's mark the pods that an EndpointSlice lists as ready and did not before. old is nil for a new slice.
+// recordEndpoints records in the request's mark the pods that an EndpointSlice lists as ready and did not before. old
+// is nil for a new slice.
 func recordEndpoints(rq *pipeline.Request, obj, old kind.Object) {
 	slice, ok := obj.(*discoveryv1.EndpointSlice)
 	if !ok {
@@ -34,9 +35,14 @@ func recordEndpoints(rq *pipeline.Request, obj, old kind.Object) {
 			continue
 		}
 		rq.ExtraMarks = append(rq.ExtraMarks, mark.Mark{
-			Step:    mark.StepEndpoint,
-			Subject: mark.Subject{Resource: "pods", Namespace: pod.Namespace, Name: pod.Name, UID: string(pod.UID)},
-			Detail:  &mark.Endpoint{Service: slice.Labels[discoveryv1.LabelServiceName], Slice: slice.Name},
+			Step: mark.StepEndpoint,
+			Subject: mark.Subject{
+				Resource:  "pods",
+				Namespace: pod.Namespace,
+				Name:      pod.Name,
+				UID:       string(pod.UID),
+			},
+			Detail: &mark.Endpoint{Service: slice.Labels[discoveryv1.LabelServiceName], Slice: slice.Name},
 		})
 	}
 }
@@ -45,7 +51,8 @@ func recordEndpoints(rq *pipeline.Request, obj, old kind.Object) {
 func readyPod(s *discoveryv1.EndpointSlice, i int) *corev1.ObjectReference {
 	e := &s.Endpoints[i]
 	ref := e.TargetRef
-	if ref == nil || ref.Kind != "Pod" || ref.UID == "" || ref.Namespace != s.Namespace || e.Conditions.Ready != nil && !*e.Conditions.Ready {
+	if ref == nil || ref.Kind != "Pod" || ref.UID == "" || ref.Namespace != s.Namespace ||
+		e.Conditions.Ready != nil && !*e.Conditions.Ready {
 		return nil
 	}
 	return ref

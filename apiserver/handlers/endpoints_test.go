@@ -16,22 +16,36 @@ import (
 	"keelson/lib/mark"
 )
 
-// TestNoteEndpoints: a pod gets one mark when a slice first lists it as ready. Pods in other namespaces than the slice's get none.
+// TestNoteEndpoints: a pod gets one mark when a slice first lists it as ready. Pods in other namespaces than the
+// slice's get none.
 func TestNoteEndpoints(t *testing.T) {
 	slice := func(endpoints ...discoveryv1.Endpoint) *discoveryv1.EndpointSlice {
 		return &discoveryv1.EndpointSlice{
-			ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web-x", Labels: map[string]string{discoveryv1.LabelServiceName: "web"}}, Endpoints: endpoints,
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace: "shop",
+				Name:      "web-x",
+				Labels:    map[string]string{discoveryv1.LabelServiceName: "web"},
+			},
+			Endpoints: endpoints,
 		}
 	}
 	pod := func(name string, ready *bool) discoveryv1.Endpoint {
 		return discoveryv1.Endpoint{
 			Conditions: discoveryv1.EndpointConditions{Ready: ready},
-			TargetRef:  &corev1.ObjectReference{Kind: "Pod", Namespace: "shop", Name: name, UID: types.UID("uid-" + name)},
+			TargetRef: &corev1.ObjectReference{
+				Kind:      "Pod",
+				Namespace: "shop",
+				Name:      name,
+				UID:       types.UID("uid-" + name),
+			},
 		}
 	}
-	yes, no := new(true), new(false)
-	foreign, node := pod("c", yes), pod("n", yes)
-	foreign.TargetRef.Namespace, node.TargetRef.Kind = "bank", "Node"
+	yes := new(true)
+	no := new(false)
+	foreign := pod("c", yes)
+	node := pod("n", yes)
+	foreign.TargetRef.Namespace = "bank"
+	node.TargetRef.Kind = "Node"
 	for name, c := range map[string]struct {
 		now, before kind.Object
 		want        string
@@ -48,7 +62,8 @@ func TestNoteEndpoints(t *testing.T) {
 		var got []string
 		for _, m := range rq.ExtraMarks {
 			d, ok := m.Detail.(*mark.Endpoint)
-			if !ok || d.Service != "web" || d.Slice != "web-x" || m.Subject.UID != "uid-"+m.Subject.Name || m.Subject.Namespace != "shop" {
+			if !ok || d.Service != "web" || d.Slice != "web-x" || m.Subject.UID != "uid-"+m.Subject.Name ||
+				m.Subject.Namespace != "shop" {
 				t.Errorf("%s: mark %+v", name, m)
 			}
 			got = append(got, m.Subject.Name)

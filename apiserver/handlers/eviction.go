@@ -62,7 +62,9 @@ func (h *Handler) evict(w http.ResponseWriter, r *http.Request, rq *pipeline.Req
 		return err
 	}
 	ar := h.admissionRequest(rq, res, admission.Create, ev, nil, opts, isDryRun(opts.DryRun))
-	ar.Kind, ar.Subresource, ar.Spec = evictionGVK, "eviction", nil
+	ar.Kind = evictionGVK
+	ar.Subresource = "eviction"
+	ar.Spec = nil
 	if err := h.mutate(r.Context(), rq, ar, res, nil); err != nil {
 		return err
 	}
@@ -95,7 +97,8 @@ func decodeEviction(r *http.Request, rq *pipeline.Request, fieldValidation strin
 			return nil
 		}
 		warnings = nil
-		obj, older := wire.Decode(b, media, validationOf(fieldValidation), policyv1beta1.SchemeGroupVersion.WithKind("Eviction"), &policyv1beta1.Eviction{}, warn)
+		obj, older := wire.Decode(b, media, validationOf(fieldValidation),
+			policyv1beta1.SchemeGroupVersion.WithKind("Eviction"), &policyv1beta1.Eviction{}, warn)
 		if old, ok := obj.(*policyv1beta1.Eviction); ok && older == nil {
 			ev = &policyv1.Eviction{ObjectMeta: old.ObjectMeta, DeleteOptions: old.DeleteOptions}
 			return nil
@@ -127,13 +130,15 @@ func evictionOptions(ev *policyv1.Eviction, opts *metav1.CreateOptions) (*metav1
 	case len(del.DryRun) == 0:
 		del.DryRun = opts.DryRun
 	case len(opts.DryRun) > 0 && !slices.Equal(del.DryRun, opts.DryRun):
-		return nil, fmt.Errorf("Non-matching dry-run options in request and content: %v and %v", opts.DryRun, del.DryRun) //nolint:staticcheck // Kubernetes' message
+		return nil, fmt.Errorf("Non-matching dry-run options in request and content: %v and %v", opts.DryRun,
+			del.DryRun) //nolint:staticcheck // Kubernetes' message
 	}
 	return del, nil
 }
 
-// evictPod deletes the pod unless its budget forbids it. A pod that is finished, being deleted or pending does not count against the
-// budget; the delete has the precondition that this is still so. failure is an error response that is not an apierrors error.
+// evictPod deletes the pod unless its budget forbids it. A pod that is finished, being deleted or pending does not
+// count against the budget; the delete has the precondition that this is still so. failure is an error response that is
+// not an apierrors error.
 func (h *Handler) evictPod(
 	ctx context.Context, rq *pipeline.Request, res *registry.Resource, opts *metav1.DeleteOptions,
 ) (failure *metav1.Status, err error) {
@@ -149,9 +154,12 @@ func (h *Handler) evictPod(
 			return nil, apierrors.NewInternalError(fmt.Errorf("pod %s is a %T", rq.Name, obj))
 		}
 		ended := !podkind.Active(pod)
-		free, pinned, budget := ended || pod.Status.Phase == corev1.PodPending, !ended, ""
+		free := ended || pod.Status.Phase == corev1.PodPending
+		pinned := !ended
+		budget := ""
 		if !free {
-			if budget, pinned, failure, err = h.checkAndDecrement(ctx, pod, isDryRun(opts.DryRun)); err != nil || failure != nil {
+			if budget, pinned, failure, err = h.checkAndDecrement(ctx, pod, isDryRun(opts.DryRun)); err != nil ||
+				failure != nil {
 				return failure, err
 			}
 		}
@@ -165,7 +173,8 @@ func (h *Handler) evictPod(
 		}
 		err = h.removeEvicted(ctx, rq, res, own)
 		switch {
-		case own == opts || !apierrors.IsConflict(err) || own.Preconditions.UID != nil && *own.Preconditions.UID != pod.UID:
+		case own == opts || !apierrors.IsConflict(err) ||
+			own.Preconditions.UID != nil && *own.Preconditions.UID != pod.UID:
 			return nil, err
 		case !free:
 			return nil, budgetNotObservedError(budget)
@@ -176,9 +185,13 @@ func (h *Handler) evictPod(
 }
 
 // removeEvicted sets the pod's DisruptionTarget condition, and deletes it.
-func (h *Handler) removeEvicted(ctx context.Context, rq *pipeline.Request, res *registry.Resource, opts *metav1.DeleteOptions) error {
+func (h *Handler) removeEvicted(
+	ctx context.Context, rq *pipeline.Request, res *registry.Resource, opts *metav1.DeleteOptions,
+) error {
 	if !isDryRun(opts.DryRun) {
-		e, _, _, err := res.Storage.Update(ctx, rq.Namespace, rq.Name, false, func(_ context.Context, current kind.Object) (kind.Object, error) {
+		e, _, _, err := res.Storage.Update(ctx, rq.Namespace, rq.Name, false, func(
+			_ context.Context, current kind.Object,
+		) (kind.Object, error) {
 			if err := preconditions(res, rq.Name, current, opts.Preconditions); err != nil {
 				return nil, err
 			}
@@ -201,15 +214,22 @@ func (h *Handler) removeEvicted(ctx context.Context, rq *pipeline.Request, res *
 		return err
 	}
 	// Admission has handled the eviction, so it is not called for the deletion.
-	_, _, err := h.removeChecked(ctx, rq, res, rq.Name, opts, func(context.Context, kind.Object, *metav1.DeleteOptions) error { return nil })
+	_, _, err := h.removeChecked(ctx, rq, res, rq.Name, opts,
+		func(context.Context, kind.Object, *metav1.DeleteOptions) error { return nil })
 	return err
 }
 
-// checkAndDecrement takes one disruption from the budget of a running pod. unhealthy means that the pod is unhealthy and may be deleted without budget
-// while it stays so.
-func (h *Handler) checkAndDecrement(ctx context.Context, pod *corev1.Pod, dry bool) (name string, unhealthy bool, failure *metav1.Status, err error) {
+// checkAndDecrement takes one disruption from the budget of a running pod. unhealthy means that the pod is unhealthy
+// and may be deleted without budget while it stays so.
+func (h *Handler) checkAndDecrement(
+	ctx context.Context, pod *corev1.Pod, dry bool,
+) (name string, unhealthy bool, failure *metav1.Status, err error) {
 	budgets := h.resources[budgetsGVR]
-	page, err := budgets.Storage.List(ctx, objects.ListQuery{Namespace: pod.Namespace, Labels: labels.Everything(), Fields: fields.Everything()})
+	page, err := budgets.Storage.List(ctx, objects.ListQuery{
+		Namespace: pod.Namespace,
+		Labels:    labels.Everything(),
+		Fields:    fields.Everything(),
+	})
 	if err != nil {
 		return "", false, nil, err
 	}
@@ -229,14 +249,16 @@ func (h *Handler) checkAndDecrement(ctx context.Context, pod *corev1.Pod, dry bo
 	case 1:
 	default:
 		return "", false, &metav1.Status{
-			Status: metav1.StatusFailure, Code: http.StatusInternalServerError,
+			Status:  metav1.StatusFailure,
+			Code:    http.StatusInternalServerError,
 			Message: "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.",
 		}, nil
 	}
 	b := match[0]
 	if !podkind.Ready(pod) {
 		policy := b.Spec.UnhealthyPodEvictionPolicy
-		if policy != nil && *policy == policyv1.AlwaysAllow || b.Status.DesiredHealthy > 0 && b.Status.CurrentHealthy >= b.Status.DesiredHealthy {
+		if policy != nil && *policy == policyv1.AlwaysAllow ||
+			b.Status.DesiredHealthy > 0 && b.Status.CurrentHealthy >= b.Status.DesiredHealthy {
 			return b.Name, true, nil, nil
 		}
 	}
@@ -263,9 +285,11 @@ func (h *Handler) checkAndDecrement(ctx context.Context, pod *corev1.Pod, dry bo
 func decremented(b *policyv1.PodDisruptionBudget, pod string) (*policyv1.PodDisruptionBudget, error) {
 	s := &b.Status
 	forbidden := func(why, cause string) error {
-		err := apierrors.NewForbidden(schema.GroupResource{Group: policyv1.GroupName, Resource: "poddisruptionbudget"}, b.Name, errors.New(why))
+		err := apierrors.NewForbidden(schema.GroupResource{Group: policyv1.GroupName, Resource: "poddisruptionbudget"},
+			b.Name, errors.New(why))
 		err.ErrStatus.Details.Causes = append(err.ErrStatus.Details.Causes, metav1.StatusCause{
-			Type: policyv1.DisruptionBudgetCause, Message: fmt.Sprintf("The disruption budget %s does not allow evicting pods currently: %s", b.Name, cause),
+			Type:    policyv1.DisruptionBudgetCause,
+			Message: fmt.Sprintf("The disruption budget %s does not allow evicting pods currently: %s", b.Name, cause),
 		})
 		return err
 	}
@@ -284,7 +308,9 @@ func decremented(b *policyv1.PodDisruptionBudget, pod string) (*policyv1.PodDisr
 	next.Status.DisruptionsAllowed--
 	if next.Status.DisruptionsAllowed == 0 {
 		meta.SetStatusCondition(&next.Status.Conditions, metav1.Condition{
-			Type: policyv1.DisruptionAllowedCondition, Status: metav1.ConditionFalse, Reason: policyv1.InsufficientPodsReason,
+			Type:               policyv1.DisruptionAllowedCondition,
+			Status:             metav1.ConditionFalse,
+			Reason:             policyv1.InsufficientPodsReason,
 			ObservedGeneration: next.Status.ObservedGeneration,
 		})
 	}
@@ -301,7 +327,8 @@ const overBudgetText = "Cannot evict pod as it would violate the pod's disruptio
 func budgetNotObservedError(budget string) error {
 	err := apierrors.NewTooManyRequests(overBudgetText, 10)
 	err.ErrStatus.Details.Causes = append(err.ErrStatus.Details.Causes, metav1.StatusCause{
-		Type: policyv1.DisruptionBudgetCause, Message: fmt.Sprintf("The disruption budget %s is still being processed by the server.", budget),
+		Type:    policyv1.DisruptionBudgetCause,
+		Message: fmt.Sprintf("The disruption budget %s is still being processed by the server.", budget),
 	})
 	return err
 }
@@ -315,11 +342,15 @@ func overBudgetError(b *policyv1.PodDisruptionBudget) error {
 	case hasMessage && c.Reason == policyv1.SyncFailedReason: // in this case the numbers are not valid
 		text += " because it failed sync: " + c.Message
 	case b.Status.CurrentHealthy <= b.Status.DesiredHealthy:
-		text = fmt.Sprintf("The disruption budget %s needs %d healthy pods and has %d currently", b.Name, b.Status.DesiredHealthy, b.Status.CurrentHealthy)
+		text = fmt.Sprintf("The disruption budget %s needs %d healthy pods and has %d currently", b.Name,
+			b.Status.DesiredHealthy, b.Status.CurrentHealthy)
 	case hasMessage:
 		text += fmt.Sprintf(" (%s): %s", c.Reason, c.Message)
 	}
 	err := apierrors.NewTooManyRequests(overBudgetText, 0)
-	err.ErrStatus.Details.Causes = append(err.ErrStatus.Details.Causes, metav1.StatusCause{Type: policyv1.DisruptionBudgetCause, Message: text})
+	err.ErrStatus.Details.Causes = append(err.ErrStatus.Details.Causes, metav1.StatusCause{
+		Type:    policyv1.DisruptionBudgetCause,
+		Message: text,
+	})
 	return err
 }

@@ -36,8 +36,8 @@ type Config struct {
 	Tokens     Tokens
 	Authorizer auth.Authorizer
 	Rules      Rules
-	// Kubelet holds the client certificate for kubelets and the CA of their certificates. Outbound connects to kubelets, pods and services;
-	// nil: an Egress that does not know the server's own addresses.
+	// Kubelet holds the client certificate for kubelets and the CA of their certificates. Outbound connects to
+	// kubelets, pods and services; nil: an Egress that does not know the server's own addresses.
 	Kubelet  *tls.Config
 	Outbound *outbound.Egress
 	// TunnelDialer connects to kubelets through tunnels that nodes have opened; nil: there are none.
@@ -73,8 +73,16 @@ type Handler struct {
 // New returns the handler of c's resources.
 func New(c Config) *Handler {
 	h := &Handler{
-		resources: make(map[schema.GroupVersionResource]*registry.Resource, len(c.Resources)), custom: c.Custom,
-		admission: c.Admission, subresources: reviews(c.Tokens, c.Authorizer, c.Rules), authorizer: c.Authorizer, stopping: c.Stopping, metrics: c.Metrics, watchWriteTimeout: c.WatchWriteTimeout, marks: c.Marks, log: c.Log,
+		resources:         make(map[schema.GroupVersionResource]*registry.Resource, len(c.Resources)),
+		custom:            c.Custom,
+		admission:         c.Admission,
+		subresources:      reviews(c.Tokens, c.Authorizer, c.Rules),
+		authorizer:        c.Authorizer,
+		stopping:          c.Stopping,
+		metrics:           c.Metrics,
+		watchWriteTimeout: c.WatchWriteTimeout,
+		marks:             c.Marks,
+		log:               c.Log,
 	}
 	if h.watchWriteTimeout == 0 {
 		h.watchWriteTimeout = defaultWatchWriteTimeout
@@ -85,7 +93,9 @@ func New(c Config) *Handler {
 	if h.log == nil {
 		h.log = slog.New(slog.DiscardHandler)
 	}
-	h.subresources["/bindings"], h.subresources["/pods/binding"], h.subresources["/pods/eviction"] = h.bind, h.bind, h.evict
+	h.subresources["/bindings"] = h.bind
+	h.subresources["/pods/binding"] = h.bind
+	h.subresources["/pods/eviction"] = h.evict
 	if c.Tokens != nil {
 		h.subresources["/serviceaccounts/token"] = h.token(c.Tokens)
 	}
@@ -153,10 +163,12 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, rq *pipeline.Req
 		}
 		return special(w, r, rq, res)
 	}
-	if !slices.Contains(res.Verbs(), rq.Verb) || res.Namespaced && rq.Namespace == "" && (rq.Verb == "create" || rq.Verb == "deletecollection") {
+	if !slices.Contains(res.Verbs(), rq.Verb) || res.Namespaced && rq.Namespace == "" && (rq.Verb == "create" ||
+		rq.Verb == "deletecollection") {
 		return wire.MethodNotAllowed()
 	}
-	if (rq.Name != "") != objectVerbs[rq.Verb] && rq.Verb != "list" && rq.Verb != "watch" { // list and watch may name an object
+	// list and watch may name an object
+	if (rq.Name != "") != objectVerbs[rq.Verb] && rq.Verb != "list" && rq.Verb != "watch" {
 		return wire.MethodNotAllowed()
 	}
 	switch rq.Verb {
@@ -191,7 +203,12 @@ func (h *Handler) builtIn(group string) bool {
 }
 
 // objectVerbs are the verbs on one object.
-var objectVerbs = map[string]bool{"get": true, "update": true, "patch": true, "delete": true}
+var objectVerbs = map[string]bool{
+	"get":    true,
+	"update": true,
+	"patch":  true,
+	"delete": true,
+}
 
 // matchesScope reports whether the path has the kind's scope: a namespaced object needs a namespace.
 func matchesScope(rq *pipeline.Request, res *registry.Resource) bool {

@@ -46,7 +46,8 @@ func (h *Handler) kubeletURL(ctx context.Context, name string) (*url.URL, error)
 	}
 	if metrics.Fake(node) {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf(
-			"node %s is simulated: its pods run in name only, so they have no logs, no processes to exec into or attach to, and no ports to forward", name))
+			"node %s is simulated: its pods run in name only, so they have no logs, no processes to exec into or "+
+				"attach to, and no ports to forward", name))
 	}
 	if _, err := addressOf(node); err != nil {
 		return nil, err
@@ -88,7 +89,8 @@ func addressOf(node *corev1.Node) (string, error) {
 			}
 		}
 	}
-	return "", apierrors.NewInternalError(fmt.Errorf("no preferred addresses found; known addresses: %v", node.Status.Addresses))
+	return "", apierrors.NewInternalError(fmt.Errorf("no preferred addresses found; known addresses: %v",
+		node.Status.Addresses))
 }
 
 // notAllowed is the client's error if the server refused to connect to an address; nil for other errors.

@@ -14,13 +14,14 @@ import (
 // largeWrite is the body size from which the computation of managed fields may take long.
 const largeWrite = 64 << 10
 
-// largeWrites limits concurrent computations of managed fields for large writes to the number of CPUs. It also applies to administrators,
-// who are exempt from priority and fairness.
+// largeWrites limits concurrent computations of managed fields for large writes to the number of CPUs. It also applies
+// to administrators, who are exempt from priority and fairness.
 var largeWrites = newLargeWrites()
 
 func newLargeWrites() *turns.Gate { return turns.New(runtime.GOMAXPROCS(0)) }
 
-// inTurn runs compute, which computes the managed fields of rq. Large writes wait for their turn, within the request's deadline.
+// inTurn runs compute, which computes the managed fields of rq. Large writes wait for their turn, within the request's
+// deadline.
 func inTurn(ctx context.Context, rq *pipeline.Request, compute func() error) error {
 	if rq.Length >= 0 && rq.Length < largeWrite { // -1: unknown length
 		return compute()

@@ -15,8 +15,8 @@ import (
 	"keelson/apiserver/pipeline"
 )
 
-// TestLargeWritesTakeTurns: at most one large write per CPU computes at a time, small writes do not wait, and the wait of a large write
-// ends with its deadline.
+// TestLargeWritesTakeTurns: at most one large write per CPU computes at a time, small writes do not wait, and the wait
+// of a large write ends with its deadline.
 func TestLargeWritesTakeTurns(t *testing.T) {
 	request := func(length int64) *pipeline.Request { return &pipeline.Request{Info: pipeline.Info{Length: length}} }
 	synctest.Test(t, func(t *testing.T) {
@@ -53,7 +53,8 @@ func TestLargeWritesTakeTurns(t *testing.T) {
 		}
 		wg.Wait()
 		if most.Load() != places || late.Load() != 5*places || time.Since(began) > 100*time.Second {
-			t.Errorf("%d at once with %d places, %d were late after %v", most.Load(), places, late.Load(), time.Since(began))
+			t.Errorf("%d at once with %d places, %d were late after %v", most.Load(), places, late.Load(),
+				time.Since(began))
 		}
 	})
 }

@@ -26,11 +26,31 @@ const maxToken = 1 << 20
 
 // linkAttributes are the HTML attributes with one URL, by tag (the attribute indexes of HTML 4.01 and HTML 5).
 var linkAttributes = map[string][]string{
-	"a": {"href"}, "applet": {"codebase"}, "area": {"href"}, "audio": {"src"}, "base": {"href"}, "blockquote": {"cite"},
-	"body": {"background"}, "button": {"formaction"}, "command": {"icon"}, "del": {"cite"}, "embed": {"src"}, "form": {"action"},
-	"frame": {"longdesc", "src"}, "head": {"profile"}, "html": {"manifest"}, "iframe": {"longdesc", "src"},
-	"img": {"longdesc", "src", "usemap"}, "input": {"src", "usemap", "formaction"}, "ins": {"cite"}, "link": {"href"},
-	"object": {"classid", "codebase", "data", "usemap"}, "q": {"cite"}, "script": {"src"}, "source": {"src"}, "video": {"poster", "src"},
+	"a":          {"href"},
+	"applet":     {"codebase"},
+	"area":       {"href"},
+	"audio":      {"src"},
+	"base":       {"href"},
+	"blockquote": {"cite"},
+	"body":       {"background"},
+	"button":     {"formaction"},
+	"command":    {"icon"},
+	"del":        {"cite"},
+	"embed":      {"src"},
+	"form":       {"action"},
+	"frame":      {"longdesc", "src"},
+	"head":       {"profile"},
+	"html":       {"manifest"},
+	"iframe":     {"longdesc", "src"},
+	"img":        {"longdesc", "src", "usemap"},
+	"input":      {"src", "usemap", "formaction"},
+	"ins":        {"cite"},
+	"link":       {"href"},
+	"object":     {"classid", "codebase", "data", "usemap"},
+	"q":          {"cite"},
+	"script":     {"src"},
+	"source":     {"src"},
+	"video":      {"poster", "src"},
 }
 
 // linkRewriter rewrites a backend's paths to paths below the proxy subresource.
@@ -40,16 +60,23 @@ type linkRewriter struct {
 	requestHost string // host and port in the client's request
 }
 
-// proxyWithRewrite proxies to target and rewrites redirects and links of pages, as Kubernetes' proxy does. Relative links need a slash after "proxy",
-// so a request without it is redirected.
-func (c *connector) proxyWithRewrite(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, target *url.URL, via http.RoundTripper) {
-	if rq.Rest == "" && !strings.HasSuffix(r.URL.Path, "/") && r.Header.Get("Upgrade") == "" && (r.Method == http.MethodGet || r.Method == http.MethodHead) {
+// proxyWithRewrite proxies to target and rewrites redirects and links of pages, as Kubernetes' proxy does. Relative
+// links need a slash after "proxy", so a request without it is redirected.
+func (c *connector) proxyWithRewrite(
+	w http.ResponseWriter, r *http.Request, rq *pipeline.Request, target *url.URL, via http.RoundTripper,
+) {
+	if rq.Rest == "" && !strings.HasSuffix(r.URL.Path, "/") && r.Header.Get("Upgrade") == "" &&
+		(r.Method == http.MethodGet || r.Method == http.MethodHead) {
 		to := url.URL{Path: r.URL.Path + "/", RawQuery: r.URL.RawQuery}
 		w.Header().Set("Location", to.String())
 		w.WriteHeader(http.StatusMovedPermanently)
 		return
 	}
-	l := linkRewriter{prefix: strings.TrimSuffix(strings.TrimSuffix(r.URL.Path, rq.Rest), "/"), backend: target.Host, requestHost: r.Host}
+	l := linkRewriter{
+		prefix:      strings.TrimSuffix(strings.TrimSuffix(r.URL.Path, rq.Rest), "/"),
+		backend:     target.Host,
+		requestHost: r.Host,
+	}
 	p := c.proxy(target, via)
 	rewrite := p.Rewrite
 	p.Rewrite = func(pr *httputil.ProxyRequest) {
@@ -66,7 +93,8 @@ func (l linkRewriter) response(resp *http.Response) error {
 		return nil
 	}
 	kind, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type"))
-	if err != nil || kind != "text/html" || resp.Request.Method == http.MethodHead || resp.StatusCode == http.StatusSwitchingProtocols ||
+	if err != nil || kind != "text/html" || resp.Request.Method == http.MethodHead ||
+		resp.StatusCode == http.StatusSwitchingProtocols ||
 		resp.StatusCode == http.StatusPartialContent {
 		return nil //nolint:nilerr // only HTML is rewritten
 	}
@@ -94,13 +122,15 @@ func (l linkRewriter) rewrite(to string) string {
 		return to
 	}
 	if u.Host != l.requestHost {
-		u.Scheme, u.Host = "", ""
+		u.Scheme = ""
+		u.Host = ""
 	}
 	if u.Path == l.prefix || strings.HasPrefix(u.Path, l.prefix+"/") {
 		return u.String()
 	}
 	slash := strings.HasSuffix(u.Path, "/")
-	u.Path, u.RawPath = path.Join(l.prefix, u.Path), ""
+	u.Path = path.Join(l.prefix, u.Path)
+	u.RawPath = ""
 	if slash {
 		u.Path += "/"
 	}
@@ -119,7 +149,12 @@ type htmlRewriter struct {
 }
 
 func newHTMLRewriter(in io.Reader, body io.Closer, link func(string) string) *htmlRewriter {
-	p := &htmlRewriter{in: in, body: body, link: link, tokenizer: html.NewTokenizer(in)}
+	p := &htmlRewriter{
+		in:        in,
+		body:      body,
+		link:      link,
+		tokenizer: html.NewTokenizer(in),
+	}
 	p.tokenizer.SetMaxBuf(maxToken)
 	return p
 }
@@ -151,7 +186,8 @@ func (p *htmlRewriter) nextToken() {
 			p.plain = io.MultiReader(bytes.NewReader(slices.Clone(p.tokenizer.Buffered())), p.in)
 		}
 	case html.StartTagToken, html.SelfClosingTagToken:
-		token, changed := p.tokenizer.Token(), false
+		token := p.tokenizer.Token()
+		changed := false
 		for i, a := range token.Attr {
 			if !slices.Contains(linkAttributes[token.Data], a.Key) {
 				continue

@@ -9,7 +9,11 @@ import (
 	"testing/iotest"
 )
 
-var testLinks = linkRewriter{prefix: "/api/v1/namespaces/a/pods/p/proxy", backend: "10.1.2.3:80", requestHost: "api.example:6443"}
+var testLinks = linkRewriter{
+	prefix:      "/api/v1/namespaces/a/pods/p/proxy",
+	backend:     "10.1.2.3:80",
+	requestHost: "api.example:6443",
+}
 
 func TestLink(t *testing.T) {
 	for to, want := range map[string]string{
@@ -43,9 +47,11 @@ func TestPage(t *testing.T) {
 		`<script>"<a href='/x'>"</script>`:               `<script>"<a href='/x'>"</script>`,
 		`<a href="/x`:                                    `<a href="/x`,
 		"":                                               "",
-		long:                                             long, // a tag that is too long: the rest of the page is not changed
+		// a tag that is too long: the rest of the page is not changed
+		long: long,
 	} {
-		got, err := io.ReadAll(newHTMLRewriter(iotest.HalfReader(strings.NewReader(in)), io.NopCloser(nil), testLinks.rewrite))
+		got, err := io.ReadAll(newHTMLRewriter(iotest.HalfReader(strings.NewReader(in)), io.NopCloser(nil),
+			testLinks.rewrite))
 		if err != nil || string(got) != want {
 			t.Errorf("page %.200q\ngot  %.200q, %v\nwant %.200q", in, got, err, want)
 		}
@@ -54,11 +60,15 @@ func TestPage(t *testing.T) {
 
 // FuzzPage: a page without links to rewrite is not changed.
 func FuzzPage(f *testing.F) {
-	for _, s := range []string{`<a href="/x">`, "<!doctype html><textarea><script><!--<script>", "<a href='", "\x00<\x00a href=\r\n/>"} {
+	for _, s := range []string{
+		`<a href="/x">`, "<!doctype html><textarea><script><!--<script>", "<a href='", "\x00<\x00a href=\r\n/>",
+	} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, in string) {
-		got, err := io.ReadAll(newHTMLRewriter(strings.NewReader(in), io.NopCloser(nil), func(s string) string { return s }))
+		got, err := io.ReadAll(newHTMLRewriter(strings.NewReader(in), io.NopCloser(nil), func(s string) string {
+			return s
+		}))
 		if err != nil || string(got) != in {
 			t.Errorf("%q became %q, %v", in, got, err)
 		}

@@ -45,14 +45,18 @@ func (h *Handler) Update(
 	if res == nil {
 		return wire.NotFoundPath()
 	}
-	c := change{res: res, opts: &metav1.UpdateOptions{}, make: func(_ context.Context, current kind.Object) (kind.Object, error) {
-		obj, _ := current.DeepCopyObject().(kind.Object)
-		if !edit(obj) {
-			return nil, errUnchanged
-		}
-		res.Default(obj)
-		return obj, res.FieldManagers[""].Update(current, obj, localManager)
-	}}
+	c := change{
+		res:  res,
+		opts: &metav1.UpdateOptions{},
+		make: func(_ context.Context, current kind.Object) (kind.Object, error) {
+			obj, _ := current.DeepCopyObject().(kind.Object)
+			if !edit(obj) {
+				return nil, errUnchanged
+			}
+			res.Default(obj)
+			return obj, res.FieldManagers[""].Update(current, obj, localManager)
+		},
+	}
 	_, _, err := h.change(ctx, localRequest(u, res, "update", like), c)
 	if errors.Is(err, errUnchanged) {
 		return nil
@@ -67,16 +71,24 @@ func (h *Handler) Delete(ctx context.Context, u *auth.User, gvr schema.GroupVers
 		return wire.NotFoundPath()
 	}
 	uid := obj.GetUID()
-	_, _, err := h.remove(ctx, localRequest(u, res, "delete", obj), res, obj.GetName(), &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
+	_, _, err := h.remove(ctx, localRequest(u, res, "delete", obj), res, obj.GetName(), &metav1.DeleteOptions{
+		Preconditions: &metav1.Preconditions{UID: &uid},
+	})
 	return err
 }
 
 func localRequest(u *auth.User, res *registry.Resource, verb string, obj kind.Object) *pipeline.Request {
 	return &pipeline.Request{
 		Info: pipeline.Info{
-			IsResource: true, Verb: verb, Group: res.Group, Version: res.Version, Resource: res.Resource,
-			Namespace: obj.GetNamespace(), Name: obj.GetName(),
+			IsResource: true,
+			Verb:       verb,
+			Group:      res.Group,
+			Version:    res.Version,
+			Resource:   res.Resource,
+			Namespace:  obj.GetNamespace(),
+			Name:       obj.GetName(),
 		},
-		User: u, Begin: time.Now(),
+		User:  u,
+		Begin: time.Now(),
 	}
 }

@@ -27,7 +27,11 @@ func logQuery(o *corev1.PodLogOptions) url.Values {
 			q.Set(name, "true")
 		}
 	}
-	for name, n := range map[string]*int64{"sinceSeconds": o.SinceSeconds, "tailLines": o.TailLines, "limitBytes": o.LimitBytes} {
+	for name, n := range map[string]*int64{
+		"sinceSeconds": o.SinceSeconds,
+		"tailLines":    o.TailLines,
+		"limitBytes":   o.LimitBytes,
+	} {
 		if n != nil {
 			q.Set(name, strconv.FormatInt(*n, 10))
 		}
@@ -44,14 +48,16 @@ func logQuery(o *corev1.PodLogOptions) url.Values {
 func validateLog(o *corev1.PodLogOptions) field.ErrorList {
 	var errs field.ErrorList
 	if o.TailLines != nil && *o.TailLines < 0 {
-		errs = append(errs, field.Invalid(field.NewPath("tailLines"), *o.TailLines, "must be greater than or equal to 0"))
+		errs = append(errs, field.Invalid(field.NewPath("tailLines"), *o.TailLines,
+			"must be greater than or equal to 0"))
 	}
 	if o.LimitBytes != nil && *o.LimitBytes < 1 {
 		errs = append(errs, field.Invalid(field.NewPath("limitBytes"), *o.LimitBytes, "must be greater than 0"))
 	}
 	switch {
 	case o.SinceSeconds != nil && o.SinceTime != nil:
-		errs = append(errs, field.Forbidden(field.NewPath(""), "at most one of `sinceTime` or `sinceSeconds` may be specified"))
+		errs = append(errs,
+			field.Forbidden(field.NewPath(""), "at most one of `sinceTime` or `sinceSeconds` may be specified"))
 	case o.SinceSeconds != nil && *o.SinceSeconds < 1:
 		errs = append(errs, field.Invalid(field.NewPath("sinceSeconds"), *o.SinceSeconds, "must be greater than 0"))
 	}

@@ -49,7 +49,8 @@ func negotiateObject(r *http.Request, res *registry.Resource) (*negotiated, erro
 		return nil, err
 	}
 	if want.As == asPartialList {
-		return nil, wire.NotAcceptableAs(fmt.Sprintf("you requested %s, but the requested object is not a list (%s)", want.As, goName(res, "")))
+		return nil, wire.NotAcceptableAs(fmt.Sprintf("you requested %s, but the requested object is not a list (%s)",
+			want.As, goName(res, "")))
 	}
 	return newNegotiated(r, res, want)
 }
@@ -61,7 +62,8 @@ func negotiateList(r *http.Request, res *registry.Resource) (*negotiated, error)
 		return nil, err
 	}
 	if want.As == asPartial {
-		return nil, wire.NotAcceptableAs(fmt.Sprintf("you requested %s, but the requested object is a list (%s)", want.As, goName(res, "List")))
+		return nil, wire.NotAcceptableAs(fmt.Sprintf("you requested %s, but the requested object is a list (%s)",
+			want.As, goName(res, "List")))
 	}
 	return newNegotiated(r, res, want)
 }
@@ -101,12 +103,15 @@ func newNegotiated(r *http.Request, res *registry.Resource, want wire.MediaTypeO
 			return nil, err
 		}
 		if errs := tablevalidation.ValidateTableOptions(opts); len(errs) > 0 {
-			return nil, apierrors.NewBadRequest(fmt.Sprintf("Unable to convert to Table as requested: %v", errs.ToAggregate()))
+			return nil,
+				apierrors.NewBadRequest(fmt.Sprintf("Unable to convert to Table as requested: %v", errs.ToAggregate()))
 		}
 		s.include = opts.IncludeObject
 	case asPartial, asPartialList:
 		s.want.As = asPartial
-		s.encoder = partialEncoder{want.Media, schema.GroupVersionKind{Group: metav1.GroupName, Version: want.Version, Kind: asPartial}}
+		s.encoder = partialEncoder{
+			want.Media, schema.GroupVersionKind{Group: metav1.GroupName, Version: want.Version, Kind: asPartial},
+		}
 	}
 	return s, nil
 }
@@ -165,7 +170,10 @@ func (s *negotiated) encode(e *objects.Entry, header bool) ([]byte, error) {
 	if s.want.As != asTable {
 		return e.Encoded(s.encoder)
 	}
-	t, err := table.Of(s.res.Kind, []kind.Object{e.Object}, metav1.ListMeta{ResourceVersion: e.Object.GetResourceVersion()}, table.Form{Version: s.want.Version, Include: s.include}, header)
+	t, err := table.Of(s.res.Kind, []kind.Object{e.Object},
+		metav1.ListMeta{
+			ResourceVersion: e.Object.GetResourceVersion(),
+		}, table.Form{Version: s.want.Version, Include: s.include}, header)
 	if err != nil {
 		return nil, err
 	}
@@ -173,7 +181,11 @@ func (s *negotiated) encode(e *objects.Entry, header bool) ([]byte, error) {
 }
 
 func (s *negotiated) encodeTable(t *metav1.Table) ([]byte, error) {
-	return wire.NewEncoder(s.want.Media, schema.GroupVersionKind{Group: metav1.GroupName, Version: s.want.Version, Kind: asTable}).Encode(t)
+	return wire.NewEncoder(s.want.Media, schema.GroupVersionKind{
+		Group:   metav1.GroupName,
+		Version: s.want.Version,
+		Kind:    asTable,
+	}).Encode(t)
 }
 
 func (s *negotiated) writeOne(w http.ResponseWriter, r *http.Request, code int, e *objects.Entry) error {
@@ -189,9 +201,11 @@ func (s *negotiated) writeOne(w http.ResponseWriter, r *http.Request, code int, 
 	return nil
 }
 
-// writeObject responds with an object that is no Entry and has no other forms (reviews, tokens). A client that accepts only a Table gets
-// 406.
-func writeObject(w http.ResponseWriter, r *http.Request, code int, obj runtime.Object, gvk schema.GroupVersionKind) error {
+// writeObject responds with an object that is no Entry and has no other forms (reviews, tokens). A client that accepts
+// only a Table gets 406.
+func writeObject(
+	w http.ResponseWriter, r *http.Request, code int, obj runtime.Object, gvk schema.GroupVersionKind,
+) error {
 	want, err := wire.Negotiate(r, nil)
 	if err != nil {
 		return err
@@ -216,9 +230,12 @@ func writeStatus(w http.ResponseWriter, r *http.Request, code int, s *metav1.Sta
 	return nil
 }
 
-// passObject passes the object itself, not encoded, to an in-process client that requested it, if the response is not converted and has no
-// warnings. It reports whether it did.
-func passObject(w http.ResponseWriter, r *http.Request, code int, obj runtime.Object, gvk schema.GroupVersionKind, want wire.MediaTypeOptions) bool {
+// passObject passes the object itself, not encoded, to an in-process client that requested it, if the response is not
+// converted and has no warnings. It reports whether it did.
+func passObject(
+	w http.ResponseWriter, r *http.Request, code int, obj runtime.Object, gvk schema.GroupVersionKind,
+	want wire.MediaTypeOptions,
+) bool {
 	a := handover.Wanted(r.Context())
 	if a == nil || want.Media != wire.Proto || want.As != "" {
 		return false

@@ -120,9 +120,14 @@ func listOptions(r *http.Request) (*metav1.ListOptions, error) {
 		return nil, err
 	}
 	check := metainternal.ListOptions{
-		Watch: opts.Watch, AllowWatchBookmarks: opts.AllowWatchBookmarks, ResourceVersion: opts.ResourceVersion,
-		ResourceVersionMatch: opts.ResourceVersionMatch, TimeoutSeconds: opts.TimeoutSeconds, Limit: opts.Limit,
-		Continue: opts.Continue, SendInitialEvents: opts.SendInitialEvents,
+		Watch:                opts.Watch,
+		AllowWatchBookmarks:  opts.AllowWatchBookmarks,
+		ResourceVersion:      opts.ResourceVersion,
+		ResourceVersionMatch: opts.ResourceVersionMatch,
+		TimeoutSeconds:       opts.TimeoutSeconds,
+		Limit:                opts.Limit,
+		Continue:             opts.Continue,
+		SendInitialEvents:    opts.SendInitialEvents,
 	}
 	const watchList = true // sendInitialEvents is supported
 	metainternal.SetListOptionsDefaults(&check, watchList)
@@ -132,13 +137,20 @@ func listOptions(r *http.Request) (*metav1.ListOptions, error) {
 // query converts list options to a query of storage.
 func query(rq *pipeline.Request, res *registry.Resource, opts *metav1.ListOptions) (objects.ListQuery, error) {
 	q := objects.ListQuery{
-		Namespace: namespace(rq, res), Labels: labels.Everything(), Fields: fields.Everything(),
-		ResourceVersion: opts.ResourceVersion, Match: string(opts.ResourceVersionMatch), Limit: opts.Limit, Continue: opts.Continue,
-		SendInitialEvents: opts.SendInitialEvents, Bookmarks: opts.AllowWatchBookmarks,
+		Namespace:         namespace(rq, res),
+		Labels:            labels.Everything(),
+		Fields:            fields.Everything(),
+		ResourceVersion:   opts.ResourceVersion,
+		Match:             string(opts.ResourceVersionMatch),
+		Limit:             opts.Limit,
+		Continue:          opts.Continue,
+		SendInitialEvents: opts.SendInitialEvents,
+		Bookmarks:         opts.AllowWatchBookmarks,
 	}
 	for what, s := range map[string]string{"label": opts.LabelSelector, "field": opts.FieldSelector} {
 		if len(s) > pipeline.MaxSelector {
-			return q, apierrors.NewBadRequest(fmt.Sprintf("the %s selector is %d bytes long, and may be %d", what, len(s), pipeline.MaxSelector))
+			return q, apierrors.NewBadRequest(fmt.Sprintf("the %s selector is %d bytes long, and may be %d", what,
+				len(s), pipeline.MaxSelector))
 		}
 	}
 	var err error
@@ -157,7 +169,8 @@ func query(rq *pipeline.Request, res *registry.Resource, opts *metav1.ListOption
 	}
 	if rq.Verb == "watch" && rq.Name != "" { // the deprecated paths below /watch/ name one object
 		if name, ok := q.Fields.RequiresExactMatch("metadata.name"); ok && name != rq.Name {
-			return q, apierrors.NewBadRequest(fmt.Sprintf("field selector %q does not match the name %q of the path", opts.FieldSelector, rq.Name))
+			return q, apierrors.NewBadRequest(fmt.Sprintf("field selector %q does not match the name %q of the path",
+				opts.FieldSelector, rq.Name))
 		}
 		q.Fields = fields.AndSelectors(q.Fields, fields.OneTermEqualSelector("metadata.name", rq.Name))
 	}
@@ -166,7 +179,8 @@ func query(rq *pipeline.Request, res *registry.Resource, opts *metav1.ListOption
 
 // checkFieldSelector rejects a selector with a field that the kind does not support.
 func checkFieldSelector(res *registry.Resource, sel fields.Selector) error {
-	known, own := res.Fields(res.New()), res.CustomFieldLabels
+	known := res.Fields(res.New())
+	own := res.CustomFieldLabels
 	for name := range known {
 		own = own || !strings.HasPrefix(name, "metadata.")
 	}
@@ -175,7 +189,8 @@ func checkFieldSelector(res *registry.Resource, sel fields.Selector) error {
 			continue
 		}
 		if !own {
-			return apierrors.NewBadRequest(fmt.Sprintf("%q is not a known field selector: only \"metadata.name\", \"metadata.namespace\"", req.Field))
+			return apierrors.NewBadRequest(fmt.Sprintf(
+				"%q is not a known field selector: only \"metadata.name\", \"metadata.namespace\"", req.Field))
 		}
 		return apierrors.NewBadRequest("field label not supported: " + req.Field)
 	}

@@ -78,9 +78,15 @@ func (h *Handler) patch(w http.ResponseWriter, r *http.Request, rq *pipeline.Req
 		return err
 	}
 	auditPatch(rq, p.body)
-	c := change{res: res, sub: rq.Subresource, opts: p.opts, dry: isDryRun(p.opts.DryRun)}
+	c := change{
+		res:  res,
+		sub:  rq.Subresource,
+		opts: p.opts,
+		dry:  isDryRun(p.opts.DryRun),
+	}
 	if p.kind == patch.Apply {
-		c.createMissing, c.applied = rq.Subresource == "", true
+		c.createMissing = rq.Subresource == ""
+		c.applied = true
 		c.make, err = h.prepareApply(rq, res, p)
 	} else {
 		c.make = func(ctx context.Context, current kind.Object) (kind.Object, error) {
@@ -102,7 +108,9 @@ func (h *Handler) patch(w http.ResponseWriter, r *http.Request, rq *pipeline.Req
 }
 
 // patched returns current with the patch, defaults and new managed fields.
-func patched(ctx context.Context, rq *pipeline.Request, res *registry.Resource, p *patchRequest, current kind.Object) (kind.Object, error) {
+func patched(
+	ctx context.Context, rq *pipeline.Request, res *registry.Resource, p *patchRequest, current kind.Object,
+) (kind.Object, error) {
 	begin := time.Now()
 	obj, err := applyPatch(ctx, rq, res.Kind, p, current)
 	if err != nil {
@@ -112,7 +120,9 @@ func patched(ctx context.Context, rq *pipeline.Request, res *registry.Resource, 
 	begin = time.Now()
 	res.Default(obj)
 	rq.Mark.Default = time.Since(begin)
-	if err := inTurn(ctx, rq, func() error { return res.FieldManagers[rq.Subresource].Update(current, obj, p.owner) }); err != nil {
+	if err := inTurn(ctx, rq, func() error {
+		return res.FieldManagers[rq.Subresource].Update(current, obj, p.owner)
+	}); err != nil {
 		return nil, err
 	}
 	return obj, checkSameObject(rq, res, obj)
@@ -127,7 +137,9 @@ func checkSameObject(rq *pipeline.Request, res *registry.Resource, obj metav1.Ob
 }
 
 // applyPatch applies a patch and handles unknown fields according to fieldValidation.
-func applyPatch(ctx context.Context, rq *pipeline.Request, k *kind.Kind, p *patchRequest, current kind.Object) (kind.Object, error) {
+func applyPatch(
+	ctx context.Context, rq *pipeline.Request, k *kind.Kind, p *patchRequest, current kind.Object,
+) (kind.Object, error) {
 	v := wire.Validation(p.opts.FieldValidation)
 	obj, strict, err := patch.Do(ctx, p.kind, k, current, p.body, v != wire.Ignore)
 	if err != nil {
@@ -145,7 +157,10 @@ func applyPatch(ctx context.Context, rq *pipeline.Request, k *kind.Kind, p *patc
 }
 
 // prepareApply prepares a server-side apply.
-func (h *Handler) prepareApply(rq *pipeline.Request, res *registry.Resource, p *patchRequest) (func(context.Context, kind.Object) (kind.Object, error), error) {
+func (h *Handler) prepareApply(rq *pipeline.Request, res *registry.Resource, p *patchRequest) (func(
+	context.Context, kind.Object,
+) (kind.Object, error), error,
+) {
 	want, err := wire.DecodeApply(p.body, wire.Validation(p.opts.FieldValidation), rq.Warn)
 	if err != nil {
 		return nil, err

@@ -40,7 +40,8 @@ func recordChange(rq *pipeline.Request, sub string, obj, old kind.Object) {
 	rq.Mark.Change = strings.Join(append(descriptions, newWaitingReasons(&pod.Status, &before.Status)...), "; ")
 }
 
-// statusReason returns the reason and message in a pod's status. They are shortened, because clients may write any length.
+// statusReason returns the reason and message in a pod's status. They are shortened, because clients may write any
+// length.
 func statusReason(s *corev1.PodStatus) string {
 	const most = 256
 	why := s.Reason
@@ -53,7 +54,8 @@ func statusReason(s *corev1.PodStatus) string {
 	return why
 }
 
-// newWaitingReasons returns new reasons why a pod waits: the scheduler's message, or the waiting reasons of a few containers.
+// newWaitingReasons returns new reasons why a pod waits: the scheduler's message, or the waiting reasons of a few
+// containers.
 func newWaitingReasons(now, before *corev1.PodStatus) []string {
 	var descriptions []string
 	if c := unschedulableMessage(now); c != "" && c != unschedulableMessage(before) {
@@ -73,7 +75,8 @@ func newWaitingReasons(now, before *corev1.PodStatus) []string {
 
 // readiness describes a change of the pod's readiness; empty if there is none or the phase changed too.
 func readiness(now, before *corev1.Pod) string {
-	is, was := podkind.Condition(now, corev1.PodReady), podkind.Condition(before, corev1.PodReady)
+	is := podkind.Condition(now, corev1.PodReady)
+	was := podkind.Condition(before, corev1.PodReady)
 	switch {
 	case is == nil || was == nil || is.Status == was.Status || now.Status.Phase != before.Status.Phase:
 		return ""
@@ -87,7 +90,8 @@ func readiness(now, before *corev1.Pod) string {
 	return "is not Ready any more: " + is.Reason
 }
 
-// maxReasonLength is the maximum length of a reason from a status in the timeline, because clients may write any length.
+// maxReasonLength is the maximum length of a reason from a status in the timeline, because clients may write any
+// length.
 const maxReasonLength = 64
 
 // disruptionReason is the reason of a pod's disruption; empty: none.

@@ -61,13 +61,15 @@ func preconditionError(c change, ns, name, what string) error {
 	if c.dry {
 		key = strings.TrimPrefix(key, strings.TrimSuffix(objects.Root, "/")) // a dry run does not know the storage path
 	}
-	return apierrors.NewConflict(res.GroupResource(), name, fmt.Errorf("StorageError: invalid object, Code: 4, Key: %s, ResourceVersion: 0, "+
-		"AdditionalErrorMsg: Precondition failed: %s", key, what))
+	return apierrors.NewConflict(res.GroupResource(), name,
+		fmt.Errorf("StorageError: invalid object, Code: 4, Key: %s, ResourceVersion: 0, "+
+			"AdditionalErrorMsg: Precondition failed: %s", key, what))
 }
 
 // meetsPreconditions reports whether an object meets the preconditions.
 func meetsPreconditions(obj kind.Object, p *metav1.Preconditions) bool {
-	return (p.UID == nil || *p.UID == obj.GetUID()) && (p.ResourceVersion == nil || *p.ResourceVersion == obj.GetResourceVersion())
+	return (p.UID == nil || *p.UID == obj.GetUID()) &&
+		(p.ResourceVersion == nil || *p.ResourceVersion == obj.GetResourceVersion())
 }
 
 // checkPreconditions is the error if an object does not meet the preconditions.
@@ -76,7 +78,8 @@ func checkPreconditions(c change, obj kind.Object, p *metav1.Preconditions) erro
 		return uidMismatchError(c, obj.GetNamespace(), obj.GetName(), *p.UID, obj.GetUID())
 	}
 	return preconditionError(c, obj.GetNamespace(), obj.GetName(),
-		fmt.Sprintf("ResourceVersion in precondition: %v, ResourceVersion in object meta: %v", *p.ResourceVersion, obj.GetResourceVersion()))
+		fmt.Sprintf("ResourceVersion in precondition: %v, ResourceVersion in object meta: %v", *p.ResourceVersion,
+			obj.GetResourceVersion()))
 }
 
 // preconditions checks the preconditions of a delete.
@@ -87,12 +90,15 @@ func preconditions(res *registry.Resource, name string, current kind.Object, p *
 	// Unlike other errors this one names the kind, not the resource, as in Kubernetes.
 	what := schema.GroupResource{Group: res.Group, Resource: res.GVK().Kind}
 	if p.UID != nil && *p.UID != current.GetUID() {
-		return apierrors.NewConflict(what, name, fmt.Errorf("the UID in the precondition (%s) does not match the UID in record (%s). "+
-			"The object might have been deleted and then recreated", *p.UID, current.GetUID()))
+		return apierrors.NewConflict(what, name,
+			fmt.Errorf("the UID in the precondition (%s) does not match the UID in record (%s). "+
+				"The object might have been deleted and then recreated", *p.UID, current.GetUID()))
 	}
 	if p.ResourceVersion != nil && *p.ResourceVersion != current.GetResourceVersion() {
-		return apierrors.NewConflict(what, name, fmt.Errorf("the ResourceVersion in the precondition (%s) does not match the ResourceVersion in record (%s). "+
-			"The object might have been modified", *p.ResourceVersion, current.GetResourceVersion()))
+		return apierrors.NewConflict(what, name,
+			fmt.Errorf("the ResourceVersion in the precondition (%s) does not match the ResourceVersion in record "+
+				"(%s). "+
+				"The object might have been modified", *p.ResourceVersion, current.GetResourceVersion()))
 	}
 	return nil
 }

@@ -38,7 +38,9 @@ func splitName(id string) (scheme, name, port string, ok bool) {
 	return "", "", "", false
 }
 
-func (c *connector) proxyPod(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *registry.Resource) error {
+func (c *connector) proxyPod(
+	w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *registry.Resource,
+) error {
 	if err := c.admit(r.Context(), rq, res, &corev1.PodProxyOptions{Path: rq.Rest}); err != nil {
 		return err
 	}
@@ -70,7 +72,9 @@ func (c *connector) proxyPod(w http.ResponseWriter, r *http.Request, rq *pipelin
 }
 
 // proxyBackend proxies the path after /proxy to a pod's address.
-func (c *connector) proxyBackend(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, scheme, ip, port string) error {
+func (c *connector) proxyBackend(
+	w http.ResponseWriter, r *http.Request, rq *pipeline.Request, scheme, ip, port string,
+) error {
 	if scheme == "" {
 		scheme = "http"
 	}
@@ -78,12 +82,19 @@ func (c *connector) proxyBackend(w http.ResponseWriter, r *http.Request, rq *pip
 	if port != "" {
 		host = net.JoinHostPort(ip, port)
 	}
-	target := &url.URL{Scheme: scheme, Host: host, Path: "/" + rq.Rest, RawQuery: r.URL.RawQuery}
+	target := &url.URL{
+		Scheme:   scheme,
+		Host:     host,
+		Path:     "/" + rq.Rest,
+		RawQuery: r.URL.RawQuery,
+	}
 	c.proxyWithRewrite(w, r, rq, target, c.pods)
 	return nil
 }
 
-func (c *connector) proxyNode(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *registry.Resource) error {
+func (c *connector) proxyNode(
+	w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *registry.Resource,
+) error {
 	if err := c.admit(r.Context(), rq, res, &corev1.NodeProxyOptions{Path: rq.Rest}); err != nil {
 		return err
 	}
@@ -95,20 +106,29 @@ func (c *connector) proxyNode(w http.ResponseWriter, r *http.Request, rq *pipeli
 	if err != nil {
 		return err
 	}
-	target := &url.URL{Scheme: base.Scheme, Host: base.Host, Path: "/" + rq.Rest, RawQuery: r.URL.RawQuery}
+	target := &url.URL{
+		Scheme:   base.Scheme,
+		Host:     base.Host,
+		Path:     "/" + rq.Rest,
+		RawQuery: r.URL.RawQuery,
+	}
 	via := c.kubelets
 	if port != "" && port != base.Port() { // another server on the node must not get our client certificate
 		host, err := c.h.nodeAddress(r.Context(), name)
 		if err != nil {
 			return err
 		}
-		target.Scheme, target.Host, via = "http", net.JoinHostPort(host, port), c.pods
+		target.Scheme = "http"
+		target.Host = net.JoinHostPort(host, port)
+		via = c.pods
 	}
 	c.proxyWithRewrite(w, r, rq, target, via)
 	return nil
 }
 
-func (c *connector) proxyService(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *registry.Resource) error {
+func (c *connector) proxyService(
+	w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *registry.Resource,
+) error {
 	if err := c.admit(r.Context(), rq, res, &corev1.ServiceProxyOptions{Path: rq.Rest}); err != nil {
 		return err
 	}
@@ -164,8 +184,10 @@ func (c *connector) endpoint(ctx context.Context, svc *corev1.Service, portName 
 		return "", 0, none
 	}
 	page, err := stored.Storage.List(ctx, objects.ListQuery{
-		Namespace: svc.Namespace, Fields: fields.Everything(), ResourceVersion: "0",
-		Labels: labels.SelectorFromSet(labels.Set{discoveryv1.LabelServiceName: svc.Name}),
+		Namespace:       svc.Namespace,
+		Fields:          fields.Everything(),
+		ResourceVersion: "0",
+		Labels:          labels.SelectorFromSet(labels.Set{discoveryv1.LabelServiceName: svc.Name}),
 	})
 	if err != nil {
 		return "", 0, err
@@ -203,13 +225,15 @@ type backendAddress struct {
 	ref  *corev1.ObjectReference
 }
 
-// belongsToPod reports whether an endpoint's address belongs to the pod in its reference, in the Service's namespace. As in Kubernetes, others
-// are not proxied to: with them, anyone who may write EndpointSlices could reach any address.
+// belongsToPod reports whether an endpoint's address belongs to the pod in its reference, in the Service's namespace.
+// As in Kubernetes, others are not proxied to: with them, anyone who may write EndpointSlices could reach any address.
 func (c *connector) belongsToPod(ctx context.Context, namespace string, b backendAddress) bool {
 	if b.ref == nil || b.ref.Namespace != namespace {
 		return false
 	}
 	obj, err := c.h.object(ctx, "pods", namespace, b.ref.Name)
 	pod, ok := obj.(*corev1.Pod)
-	return err == nil && ok && slices.ContainsFunc(pod.Status.PodIPs, func(ip corev1.PodIP) bool { return ip.IP == b.ip })
+	return err == nil && ok && slices.ContainsFunc(pod.Status.PodIPs, func(ip corev1.PodIP) bool {
+		return ip.IP == b.ip
+	})
 }

@@ -57,40 +57,59 @@ func review[T kind.Object](answer func(context.Context, *pipeline.Request, T) er
 // reviews are the handlers of review kinds. rules may be nil.
 func reviews(tokens Tokens, authorizer auth.Authorizer, rules Rules) map[string]SubresourceHandler {
 	return map[string]SubresourceHandler{
-		"authentication.k8s.io/tokenreviews": review(func(ctx context.Context, _ *pipeline.Request, q *authenticationv1.TokenReview) error {
+		"authentication.k8s.io/tokenreviews": review(func(
+			ctx context.Context, _ *pipeline.Request, q *authenticationv1.TokenReview,
+		) error {
 			return reviewToken(ctx, tokens, q)
 		}),
-		"authentication.k8s.io/selfsubjectreviews": review(func(_ context.Context, rq *pipeline.Request, q *authenticationv1.SelfSubjectReview) error {
+		"authentication.k8s.io/selfsubjectreviews": review(func(
+			_ context.Context, rq *pipeline.Request, q *authenticationv1.SelfSubjectReview,
+		) error {
 			q.CreationTimestamp = metav1.Now().Rfc3339Copy()
 			q.Status.UserInfo = userInfo(rq.User)
 			return nil
 		}),
-		"authorization.k8s.io/subjectaccessreviews": review(func(ctx context.Context, rq *pipeline.Request, q *authorizationv1.SubjectAccessReview) error {
-			if err := invalidReview(append(validateAccess(&q.Spec, true), noMetadata(&q.ObjectMeta, "must be empty")...)); err != nil {
+		"authorization.k8s.io/subjectaccessreviews": review(func(
+			ctx context.Context, rq *pipeline.Request, q *authorizationv1.SubjectAccessReview,
+		) error {
+			if err := invalidReview(
+				append(validateAccess(&q.Spec, true), noMetadata(&q.ObjectMeta, "must be empty")...)); err != nil {
 				return err
 			}
 			return reviewAccess(ctx, reviewAuthorizer{rq.User, authorizer}, &q.Spec, &q.Status)
 		}),
-		"authorization.k8s.io/localsubjectaccessreviews": review(func(ctx context.Context, rq *pipeline.Request, q *authorizationv1.LocalSubjectAccessReview) error {
+		"authorization.k8s.io/localsubjectaccessreviews": review(func(
+			ctx context.Context, rq *pipeline.Request, q *authorizationv1.LocalSubjectAccessReview,
+		) error {
 			if err := invalidReview(validateLocal(q)); err != nil {
 				return err
 			}
 			if q.Namespace != rq.Namespace {
-				return apierrors.NewBadRequest(fmt.Sprintf("spec.resourceAttributes.namespace must match namespace: %v", rq.Namespace))
+				return apierrors.NewBadRequest(
+					fmt.Sprintf("spec.resourceAttributes.namespace must match namespace: %v", rq.Namespace))
 			}
 			return reviewAccess(ctx, authorizer, &q.Spec, &q.Status)
 		}),
-		"authorization.k8s.io/selfsubjectaccessreviews": review(func(ctx context.Context, rq *pipeline.Request, q *authorizationv1.SelfSubjectAccessReview) error {
+		"authorization.k8s.io/selfsubjectaccessreviews": review(func(
+			ctx context.Context, rq *pipeline.Request, q *authorizationv1.SelfSubjectAccessReview,
+		) error {
 			spec := authorizationv1.SubjectAccessReviewSpec{
-				ResourceAttributes: q.Spec.ResourceAttributes, NonResourceAttributes: q.Spec.NonResourceAttributes,
-				User: rq.User.Name, UID: rq.User.UID, Groups: rq.User.Groups, Extra: extraOf(rq.User),
+				ResourceAttributes:    q.Spec.ResourceAttributes,
+				NonResourceAttributes: q.Spec.NonResourceAttributes,
+				User:                  rq.User.Name,
+				UID:                   rq.User.UID,
+				Groups:                rq.User.Groups,
+				Extra:                 extraOf(rq.User),
 			}
-			if err := invalidReview(append(validateAccess(&spec, false), noMetadata(&q.ObjectMeta, "must be empty")...)); err != nil {
+			if err := invalidReview(
+				append(validateAccess(&spec, false), noMetadata(&q.ObjectMeta, "must be empty")...)); err != nil {
 				return err
 			}
 			return reviewAccess(ctx, authorizer, &spec, &q.Status)
 		}),
-		"authorization.k8s.io/selfsubjectrulesreviews": review(func(_ context.Context, rq *pipeline.Request, q *authorizationv1.SelfSubjectRulesReview) error {
+		"authorization.k8s.io/selfsubjectrulesreviews": review(func(
+			_ context.Context, rq *pipeline.Request, q *authorizationv1.SelfSubjectRulesReview,
+		) error {
 			if q.Spec.Namespace == "" {
 				return apierrors.NewBadRequest("no namespace on request")
 			}
@@ -140,7 +159,8 @@ func extraOf(u *auth.User) map[string]authorizationv1.ExtraValue {
 	return out
 }
 
-// reviewAuthorizer is the authorizer for SubjectAccessReviews. In reviews from kubelets it allows the API server's own requests to that kubelet.
+// reviewAuthorizer is the authorizer for SubjectAccessReviews. In reviews from kubelets it allows the API server's own
+// requests to that kubelet.
 type reviewAuthorizer struct {
 	requester *auth.User
 	auth.Authorizer
@@ -156,7 +176,8 @@ func (j reviewAuthorizer) Authorize(ctx context.Context, a *auth.Attributes) (au
 
 // reviewAccess calls the authorizer for another user.
 func reviewAccess(
-	ctx context.Context, authorizer auth.Authorizer, spec *authorizationv1.SubjectAccessReviewSpec, status *authorizationv1.SubjectAccessReviewStatus,
+	ctx context.Context, authorizer auth.Authorizer, spec *authorizationv1.SubjectAccessReviewSpec,
+	status *authorizationv1.SubjectAccessReviewStatus,
 ) error {
 	a := &auth.Attributes{User: &auth.User{Name: spec.User, UID: spec.UID, Groups: spec.Groups}}
 	if len(spec.Extra) > 0 {
@@ -167,14 +188,25 @@ func reviewAccess(
 	}
 	if ra := spec.ResourceAttributes; ra != nil {
 		a.ResourceRequest = true
-		a.Verb, a.Group, a.Version, a.Resource, a.Subresource = ra.Verb, ra.Group, ra.Version, ra.Resource, ra.Subresource
-		a.Namespace, a.Name = ra.Namespace, ra.Name
-		a.FieldSelector, a.LabelSelector = fieldRequirements(ra.FieldSelector), labelRequirements(ra.LabelSelector)
+		a.Verb = ra.Verb
+		a.Group = ra.Group
+		a.Version = ra.Version
+		a.Resource = ra.Resource
+		a.Subresource = ra.Subresource
+		a.Namespace = ra.Namespace
+		a.Name = ra.Name
+		a.FieldSelector = fieldRequirements(ra.FieldSelector)
+		a.LabelSelector = labelRequirements(ra.LabelSelector)
 	} else {
-		a.Verb, a.Path = spec.NonResourceAttributes.Verb, spec.NonResourceAttributes.Path
+		a.Verb = spec.NonResourceAttributes.Verb
+		a.Path = spec.NonResourceAttributes.Path
 	}
 	d, err := authorizer.Authorize(ctx, a)
-	*status = authorizationv1.SubjectAccessReviewStatus{Allowed: d.Verdict == auth.Allow, Denied: d.Verdict == auth.Deny, Reason: d.Reason}
+	*status = authorizationv1.SubjectAccessReviewStatus{
+		Allowed: d.Verdict == auth.Allow,
+		Denied:  d.Verdict == auth.Deny,
+		Reason:  d.Reason,
+	}
 	var wrong []string
 	if ra := spec.ResourceAttributes; ra != nil {
 		wrong = invalidSelectors(ra)
@@ -206,8 +238,8 @@ func invalidSelectors(ra *authorizationv1.ResourceAttributes) (wrong []string) {
 	return wrong
 }
 
-// fieldRequirements are the requirements that authorizers understand. Without the others the review is about a larger set of objects, so it
-// never allows too much.
+// fieldRequirements are the requirements that authorizers understand. Without the others the review is about a larger
+// set of objects, so it never allows too much.
 func fieldRequirements(s *authorizationv1.FieldSelectorAttributes) fields.Requirements {
 	if s == nil {
 		return nil
@@ -250,22 +282,32 @@ func labelRequirements(s *authorizationv1.LabelSelectorAttributes) labels.Requir
 }
 
 func listRules(rules Rules, u *auth.User, namespace string) authorizationv1.SubjectRulesReviewStatus {
-	status := authorizationv1.SubjectRulesReviewStatus{ResourceRules: []authorizationv1.ResourceRule{}, NonResourceRules: []authorizationv1.NonResourceRule{}}
+	status := authorizationv1.SubjectRulesReviewStatus{
+		ResourceRules:    []authorizationv1.ResourceRule{},
+		NonResourceRules: []authorizationv1.NonResourceRule{},
+	}
 	if rules == nil {
 		status.Incomplete = true
 		return status
 	}
 	if r, ok := rules.(interface{ Incomplete() string }); ok && r.Incomplete() != "" {
-		status.Incomplete, status.EvaluationError = true, r.Incomplete()
+		status.Incomplete = true
+		status.EvaluationError = r.Incomplete()
 	}
 	for _, rule := range rules.RulesFor(u, namespace) {
 		if len(rule.Resources) > 0 {
 			status.ResourceRules = append(status.ResourceRules, authorizationv1.ResourceRule{
-				Verbs: rule.Verbs, APIGroups: rule.APIGroups, Resources: rule.Resources, ResourceNames: rule.ResourceNames,
+				Verbs:         rule.Verbs,
+				APIGroups:     rule.APIGroups,
+				Resources:     rule.Resources,
+				ResourceNames: rule.ResourceNames,
 			})
 		}
 		if len(rule.NonResourceURLs) > 0 {
-			status.NonResourceRules = append(status.NonResourceRules, authorizationv1.NonResourceRule{Verbs: rule.Verbs, NonResourceURLs: rule.NonResourceURLs})
+			status.NonResourceRules = append(status.NonResourceRules, authorizationv1.NonResourceRule{
+				Verbs:           rule.Verbs,
+				NonResourceURLs: rule.NonResourceURLs,
+			})
 		}
 	}
 	return status

@@ -38,10 +38,12 @@ func validateLocal(q *authorizationv1.LocalSubjectAccessReview) field.ErrorList 
 	rest.Namespace = ""
 	errs = append(errs, noMetadata(&rest, "must be empty except for namespace")...)
 	if ra := q.Spec.ResourceAttributes; ra != nil && ra.Namespace != q.Namespace {
-		errs = append(errs, field.Invalid(field.NewPath("spec.resourceAttributes.namespace"), ra.Namespace, "must match metadata.namespace"))
+		errs = append(errs, field.Invalid(field.NewPath("spec.resourceAttributes.namespace"), ra.Namespace,
+			"must match metadata.namespace"))
 	}
 	if n := q.Spec.NonResourceAttributes; n != nil {
-		errs = append(errs, field.Invalid(field.NewPath("spec.nonResourceAttributes"), pathAttributes(*n), "disallowed on this kind of request"))
+		errs = append(errs, field.Invalid(field.NewPath("spec.nonResourceAttributes"), pathAttributes(*n),
+			"disallowed on this kind of request"))
 	}
 	return errs
 }
@@ -58,7 +60,8 @@ func validateAccess(spec *authorizationv1.SubjectAccessReviewSpec, subjectRequir
 			"exactly one of nonResourceAttributes or resourceAttributes must be specified"))
 	}
 	if subjectRequired && spec.User == "" && len(spec.Groups) == 0 {
-		errs = append(errs, field.Invalid(path.Child("user"), spec.User, "at least one of user or group must be specified"))
+		errs = append(errs,
+			field.Invalid(path.Child("user"), spec.User, "at least one of user or group must be specified"))
 	}
 	ra := spec.ResourceAttributes
 	if ra == nil {
@@ -70,7 +73,8 @@ func validateAccess(spec *authorizationv1.SubjectAccessReviewSpec, subjectRequir
 		errs = append(errs, validateSelector(at, s.RawSelector, len(s.Requirements))...)
 		for i, req := range s.Requirements {
 			errs = append(errs, metav1validation.ValidateFieldSelectorRequirement(req,
-				metav1validation.FieldSelectorValidationOptions{AllowUnknownOperatorInRequirement: true}, at.Child("requirements").Index(i))...)
+				metav1validation.FieldSelectorValidationOptions{AllowUnknownOperatorInRequirement: true}, at.Child(
+					"requirements").Index(i))...)
 		}
 	}
 	if s := ra.LabelSelector; s != nil {
@@ -78,7 +82,8 @@ func validateAccess(spec *authorizationv1.SubjectAccessReviewSpec, subjectRequir
 		errs = append(errs, validateSelector(at, s.RawSelector, len(s.Requirements))...)
 		for i, req := range s.Requirements {
 			errs = append(errs, metav1validation.ValidateLabelSelectorRequirement(req,
-				metav1validation.LabelSelectorValidationOptions{AllowUnknownOperatorInRequirement: true}, at.Child("requirements").Index(i))...)
+				metav1validation.LabelSelectorValidationOptions{AllowUnknownOperatorInRequirement: true}, at.Child(
+					"requirements").Index(i))...)
 		}
 	}
 	return errs
@@ -87,9 +92,14 @@ func validateAccess(spec *authorizationv1.SubjectAccessReviewSpec, subjectRequir
 func validateSelector(at *field.Path, raw string, requirements int) field.ErrorList {
 	switch {
 	case raw != "" && requirements > 0:
-		return field.ErrorList{field.Invalid(at.Child("rawSelector"), raw, "may not specified at the same time as requirements")}
+		return field.ErrorList{
+			field.Invalid(at.Child("rawSelector"), raw, "may not specified at the same time as requirements"),
+		}
 	case raw == "" && requirements == 0:
-		return field.ErrorList{field.Required(at.Child("requirements"), fmt.Sprintf("when %s is specified, requirements or rawSelector is required", at))}
+		return field.ErrorList{
+			field.Required(at.Child("requirements"),
+				fmt.Sprintf("when %s is specified, requirements or rawSelector is required", at)),
+		}
 	}
 	return nil
 }

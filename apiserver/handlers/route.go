@@ -16,11 +16,12 @@ import (
 	"keelson/apiserver/wire"
 )
 
-// checkRoute rejects a request for which Kubernetes has no route, before the body is read. Routes depend on method, Content-Type and Accept. If
-// the registry row has RoutedByPath, they depend on the path only.
+// checkRoute rejects a request for which Kubernetes has no route, before the body is read. Routes depend on method,
+// Content-Type and Accept. If the registry row has RoutedByPath, they depend on the path only.
 func checkRoute(r *http.Request, rq *pipeline.Request, res *registry.Resource) error {
 	if rq.Name != "" && rq.Subresource == "" {
-		if wrong := path.IsValidPathSegmentName(rq.Name); len(wrong) > 0 { //nolint:staticcheck // clients know its messages
+		if wrong := path.IsValidPathSegmentName(rq.Name); len(
+			wrong) > 0 { //nolint:staticcheck // clients know its messages
 			return apierrors.NewBadRequest(`Name parameter invalid: "` + rq.Name + `": ` + strings.Join(wrong, ";"))
 		}
 	}
@@ -63,5 +64,7 @@ func responseMedia(rq *pipeline.Request, res *registry.Resource) []string {
 
 // isConnect reports whether a request opens a stream or is proxied, whatever its method.
 func isConnect(rq *pipeline.Request, res *registry.Resource) bool {
-	return rq.Subresource != "" && slices.ContainsFunc(res.Subresources, func(s registry.Sub) bool { return s.Name == rq.Subresource && s.Connect })
+	return rq.Subresource != "" && slices.ContainsFunc(res.Subresources, func(s registry.Sub) bool {
+		return s.Name == rq.Subresource && s.Connect
+	})
 }

@@ -29,12 +29,26 @@ var scaleGVK = autoscalingv1.SchemeGroupVersion.WithKind("Scale")
 
 // scaleKind describes Scale for patches and managed fields.
 var scaleKind = kind.Spec[*autoscalingv1.Scale]{
-	Names: kind.Names{Group: scaleGVK.Group, Version: scaleGVK.Version, Kind: scaleGVK.Kind, Resource: "scale", Namespaced: true},
-	New:   func() *autoscalingv1.Scale { return &autoscalingv1.Scale{} },
+	Names: kind.Names{
+		Group:      scaleGVK.Group,
+		Version:    scaleGVK.Version,
+		Kind:       scaleGVK.Kind,
+		Resource:   "scale",
+		Namespaced: true,
+	},
+	New: func() *autoscalingv1.Scale { return &autoscalingv1.Scale{} },
 	Columns: []metav1.TableColumnDefinition{
 		kind.NameColumn,
-		{Name: "Desired", Type: "integer", Description: "replicas is the desired number of instances for the scaled object."},
-		{Name: "Available", Type: "integer", Description: "replicas is the actual number of observed instances of the scaled object."},
+		{
+			Name:        "Desired",
+			Type:        "integer",
+			Description: "replicas is the desired number of instances for the scaled object.",
+		},
+		{
+			Name:        "Available",
+			Type:        "integer",
+			Description: "replicas is the actual number of observed instances of the scaled object.",
+		},
 		kind.AgeColumn,
 	},
 	Row: func(s *autoscalingv1.Scale) []any {
@@ -75,7 +89,10 @@ func scaleOf(res *registry.Resource, obj kind.Object) *autoscalingv1.Scale {
 	spec, status, selector := res.Scale.Get(obj)
 	s := &autoscalingv1.Scale{
 		ObjectMeta: metav1.ObjectMeta{
-			Name: obj.GetName(), Namespace: obj.GetNamespace(), UID: obj.GetUID(), ResourceVersion: obj.GetResourceVersion(),
+			Name:              obj.GetName(),
+			Namespace:         obj.GetNamespace(),
+			UID:               obj.GetUID(),
+			ResourceVersion:   obj.GetResourceVersion(),
 			CreationTimestamp: obj.GetCreationTimestamp(),
 		},
 		Spec:   autoscalingv1.ScaleSpec{Replicas: spec},
@@ -86,7 +103,9 @@ func scaleOf(res *registry.Resource, obj kind.Object) *autoscalingv1.Scale {
 }
 
 // updateScale replaces the replica count.
-func (h *Handler) updateScale(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *registry.Resource) error {
+func (h *Handler) updateScale(
+	w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *registry.Resource,
+) error {
 	opts, err := updateOptions(r)
 	if err != nil {
 		return err
@@ -106,7 +125,12 @@ func (h *Handler) updateScale(w http.ResponseWriter, r *http.Request, rq *pipeli
 		return err
 	}
 	owner := manager(r, opts.FieldManager)
-	c := change{res: res, sub: "scale", opts: opts, dry: isDryRun(opts.DryRun)}
+	c := change{
+		res:  res,
+		sub:  "scale",
+		opts: opts,
+		dry:  isDryRun(opts.DryRun),
+	}
 	c.make = func(_ context.Context, current kind.Object) (kind.Object, error) {
 		return withReplicas(res, current, func(fields *apply.Manager, old *autoscalingv1.Scale) (kind.Object, error) {
 			s := wanted.DeepCopy()
@@ -117,12 +141,20 @@ func (h *Handler) updateScale(w http.ResponseWriter, r *http.Request, rq *pipeli
 }
 
 // patchScale patches the replica count.
-func (h *Handler) patchScale(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *registry.Resource) error {
+func (h *Handler) patchScale(
+	w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *registry.Resource,
+) error {
 	p, err := readPatch(r, res)
 	if err != nil {
 		return err
 	}
-	c := change{res: res, sub: "scale", opts: p.opts, dry: isDryRun(p.opts.DryRun), applied: p.kind == patch.Apply}
+	c := change{
+		res:     res,
+		sub:     "scale",
+		opts:    p.opts,
+		dry:     isDryRun(p.opts.DryRun),
+		applied: p.kind == patch.Apply,
+	}
 	c.make = func(ctx context.Context, current kind.Object) (kind.Object, error) {
 		return withReplicas(res, current, func(fields *apply.Manager, old *autoscalingv1.Scale) (kind.Object, error) {
 			if p.kind == patch.Apply {
@@ -140,8 +172,10 @@ func (h *Handler) patchScale(w http.ResponseWriter, r *http.Request, rq *pipelin
 				return nil, err
 			}
 			if s.GetUID() != old.UID {
-				return nil, apierrors.NewConflict(schema.GroupResource{Group: res.Group, Resource: res.Resource + "/scale"}, rq.Name,
-					fmt.Errorf("Precondition failed: UID in precondition: %v, UID in object meta: %v", s.GetUID(), old.UID)) //nolint:staticcheck // Kubernetes' message
+				return nil, apierrors.NewConflict(
+					schema.GroupResource{Group: res.Group, Resource: res.Resource + "/scale"}, rq.Name,
+					fmt.Errorf("Precondition failed: UID in precondition: %v, UID in object meta: %v", s.GetUID(),
+						old.UID)) //nolint:staticcheck // Kubernetes' message
 			}
 			return s, fields.Update(old, s, p.owner)
 		})
@@ -177,9 +211,11 @@ func withReplicas(
 		return nil, apierrors.NewInternalError(fmt.Errorf("scale is a %T", out))
 	}
 	if wanted.Spec.Replicas < 0 {
-		return nil, apierrors.NewInvalid(schema.GroupKind{Group: scaleGVK.Group, Kind: scaleGVK.Kind}, current.GetName(), field.ErrorList{
-			field.Invalid(field.NewPath("spec", "replicas"), wanted.Spec.Replicas, "must be greater than or equal to 0"),
-		})
+		return nil, apierrors.NewInvalid(schema.GroupKind{Group: scaleGVK.Group, Kind: scaleGVK.Kind},
+			current.GetName(), field.ErrorList{
+				field.Invalid(field.NewPath("spec", "replicas"), wanted.Spec.Replicas,
+					"must be greater than or equal to 0"),
+			})
 	}
 	obj, _ := current.DeepCopyObject().(kind.Object)
 	res.Scale.Set(obj, wanted.Spec.Replicas)
@@ -215,8 +251,10 @@ func scalePaths(res *registry.Resource) managedfields.ResourcePathMappings {
 
 // toScale sets the objects of the admission request to Scales, as the client wrote them.
 func toScale(ar *admission.Request, res *registry.Resource, obj, current kind.Object) {
-	ar.Kind, ar.Spec = scaleGVK, scaleKind
-	ar.Object, ar.OldObject = scaleOf(res, obj), scaleOf(res, current)
+	ar.Kind = scaleGVK
+	ar.Spec = scaleKind
+	ar.Object = scaleOf(res, obj)
+	ar.OldObject = scaleOf(res, current)
 }
 
 // fromScale copies the replica count from the admission request to obj, after the mutating plugins.

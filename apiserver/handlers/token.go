@@ -74,7 +74,8 @@ func (h *Handler) token(tokens Tokens) SubresourceHandler {
 
 // issue sets ask's status.
 func (h *Handler) issue(
-	ctx context.Context, rq *pipeline.Request, tokens Tokens, ask *authenticationv1.TokenRequest, account kind.Object, opts *metav1.CreateOptions,
+	ctx context.Context, rq *pipeline.Request, tokens Tokens, ask *authenticationv1.TokenRequest, account kind.Object,
+	opts *metav1.CreateOptions,
 ) error {
 	kindOf := tokenRequestGVK.GroupKind()
 	metadata := field.NewPath("metadata")
@@ -83,14 +84,19 @@ func (h *Handler) issue(
 		return apierrors.NewInvalid(kindOf, account.GetName(), field.ErrorList{wrong})
 	}
 	if ask.Namespace != "" && ask.Namespace != account.GetNamespace() {
-		wrong := field.Invalid(metadata.Child("namespace"), ask.Namespace, "must match the service account namespace if specified")
+		wrong := field.Invalid(metadata.Child("namespace"), ask.Namespace,
+			"must match the service account namespace if specified")
 		return apierrors.NewInvalid(kindOf, account.GetName(), field.ErrorList{wrong})
 	}
 	if ask.UID != "" && ask.UID != account.GetUID() {
-		return apierrors.NewConflict(schema.GroupResource{Group: kindOf.Group, Resource: kindOf.Kind}, account.GetName(), fmt.Errorf(
-			"the UID in the token request (%s) does not match the UID of the service account (%s)", ask.UID, account.GetUID()))
+		return apierrors.NewConflict(schema.GroupResource{Group: kindOf.Group, Resource: kindOf.Kind},
+			account.GetName(), fmt.Errorf(
+				"the UID in the token request (%s) does not match the UID of the service account (%s)", ask.UID,
+				account.GetUID()))
 	}
-	ask.Name, ask.Namespace, ask.UID = account.GetName(), account.GetNamespace(), account.GetUID()
+	ask.Name = account.GetName()
+	ask.Namespace = account.GetNamespace()
+	ask.UID = account.GetUID()
 	ask.CreationTimestamp = metav1.Now().Rfc3339Copy()
 	ask.Status = authenticationv1.TokenRequestStatus{}
 	if ask.Spec.ExpirationSeconds == nil {
@@ -102,22 +108,31 @@ func (h *Handler) issue(
 	}
 	res := h.resources[rq.GVR()]
 	ar := h.admissionRequest(rq, res, admission.Create, ask, nil, opts, isDryRun(opts.DryRun))
-	ar.Kind, ar.Spec = tokenRequestGVK, nil
+	ar.Kind = tokenRequestGVK
+	ar.Spec = nil
 	if err := h.mutate(ctx, rq, ar, res, nil); err != nil {
 		return err
 	}
 	if err := h.check(ctx, rq, ar); err != nil {
 		return err
 	}
-	if len(ask.Spec.Audiences) == 0 { // not earlier: NodeRestriction compares the audiences with those of the pod's volumes
+	// not earlier: NodeRestriction compares the audiences with those of the pod's volumes
+	if len(ask.Spec.Audiences) == 0 {
 		ask.Spec.Audiences = tokens.Audiences()
 	}
-	bound := authn.Bound{Namespace: ask.Namespace, ServiceAccount: authn.Ref{Name: account.GetName(), UID: string(account.GetUID())}}
+	bound := authn.Bound{
+		Namespace: ask.Namespace,
+		ServiceAccount: authn.Ref{
+			Name: account.GetName(),
+			UID:  string(account.GetUID()),
+		},
+	}
 	if err := h.bindToken(ctx, ask, &bound); err != nil {
 		return err
 	}
 	if longest := int64(tokens.Longest() / time.Second); longest > 0 && *ask.Spec.ExpirationSeconds > longest {
-		rq.Warn(fmt.Sprintf("requested expiration of %d seconds shortened to %d seconds", *ask.Spec.ExpirationSeconds, longest))
+		rq.Warn(fmt.Sprintf("requested expiration of %d seconds shortened to %d seconds", *ask.Spec.ExpirationSeconds,
+			longest))
 		ask.Spec.ExpirationSeconds = &longest
 	}
 	made, err := tokens.Issue(bound, ask.Spec.Audiences, time.Duration(*ask.Spec.ExpirationSeconds)*time.Second)
@@ -133,10 +148,12 @@ func validateTokenRequest(s *authenticationv1.TokenRequestSpec) field.ErrorList 
 	var errs field.ErrorList
 	path := field.NewPath("spec", "expirationSeconds")
 	if *s.ExpirationSeconds < minTokenSeconds {
-		errs = append(errs, field.Invalid(path, *s.ExpirationSeconds, "may not specify a duration less than 10 minutes"))
+		errs = append(errs,
+			field.Invalid(path, *s.ExpirationSeconds, "may not specify a duration less than 10 minutes"))
 	}
 	if *s.ExpirationSeconds > 1<<32 {
-		errs = append(errs, field.Invalid(path, *s.ExpirationSeconds, "may not specify a duration larger than 2^32 seconds"))
+		errs = append(errs,
+			field.Invalid(path, *s.ExpirationSeconds, "may not specify a duration larger than 2^32 seconds"))
 	}
 	return errs
 }
@@ -150,8 +167,10 @@ func (h *Handler) bindToken(ctx context.Context, ask *authenticationv1.TokenRequ
 	gvk := schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind)
 	gr := map[string]string{"Pod": "pods", "Secret": "secrets", "Node": "nodes"}[gvk.Kind]
 	switch {
-	case gvk.GroupVersion() == admissionregistrationv1.SchemeGroupVersion && strings.HasSuffix(gvk.Kind, "atingWebhookConfiguration"):
-		return apierrors.NewBadRequest(fmt.Sprintf("cannot bind token to object of type %s (feature gate APIServerWebhookAuthenticationToken is disabled)", gvk))
+	case gvk.GroupVersion() == admissionregistrationv1.SchemeGroupVersion &&
+		strings.HasSuffix(gvk.Kind, "atingWebhookConfiguration"):
+		return apierrors.NewBadRequest(fmt.Sprintf("cannot bind token to object of type %s (feature gate "+
+			"APIServerWebhookAuthenticationToken is disabled)", gvk))
 	case gr == "" || gvk.Group != "":
 		return apierrors.NewBadRequest(fmt.Sprintf("cannot bind token to object of type %s", gvk))
 	}
@@ -165,7 +184,8 @@ func (h *Handler) bindToken(ctx context.Context, ask *authenticationv1.TokenRequ
 	}
 	if ref.UID != "" && ref.UID != obj.GetUID() {
 		return apierrors.NewConflict(schema.GroupResource{Resource: gvk.Kind}, ref.Name,
-			fmt.Errorf("the UID in the bound object reference (%s) does not match the UID in record. The object might have been deleted and then recreated", ref.UID))
+			fmt.Errorf("the UID in the bound object reference (%s) does not match the UID in record. The object "+
+				"might have been deleted and then recreated", ref.UID))
 	}
 	to := &authn.Ref{Name: obj.GetName(), UID: string(obj.GetUID())}
 	switch gr {
@@ -181,13 +201,16 @@ func (h *Handler) bindToken(ctx context.Context, ask *authenticationv1.TokenRequ
 }
 
 // bindTokenNode adds the node of the pod to which a token is bound. The pod's service account must be the token's.
-func (h *Handler) bindTokenNode(ctx context.Context, ask *authenticationv1.TokenRequest, obj kind.Object, bound *authn.Bound) error {
+func (h *Handler) bindTokenNode(
+	ctx context.Context, ask *authenticationv1.TokenRequest, obj kind.Object, bound *authn.Bound,
+) error {
 	pod, ok := obj.(*corev1.Pod)
 	if !ok {
 		return apierrors.NewInternalError(fmt.Errorf("pod %s is a %T", obj.GetName(), obj))
 	}
 	if pod.Spec.ServiceAccountName != ask.Name {
-		return apierrors.NewBadRequest(fmt.Sprintf("cannot bind token for serviceaccount %q to pod running with different serviceaccount name.", ask.Name))
+		return apierrors.NewBadRequest(fmt.Sprintf(
+			"cannot bind token for serviceaccount %q to pod running with different serviceaccount name.", ask.Name))
 	}
 	if pod.Spec.NodeName == "" {
 		return nil

@@ -45,7 +45,11 @@ func (h *Handler) update(w http.ResponseWriter, r *http.Request, rq *pipeline.Re
 	owner := manager(r, opts.FieldManager)
 	used := false
 	c := change{
-		res: res, sub: rq.Subresource, opts: opts, dry: isDryRun(opts.DryRun), createMissing: res.CreateOnUpdate && rq.Subresource == "",
+		res:           res,
+		sub:           rq.Subresource,
+		opts:          opts,
+		dry:           isDryRun(opts.DryRun),
+		createMissing: res.CreateOnUpdate && rq.Subresource == "",
 		make: func(ctx context.Context, current kind.Object) (kind.Object, error) {
 			o := obj
 			if used { // a retry: the first attempt modified the object
@@ -59,7 +63,9 @@ func (h *Handler) update(w http.ResponseWriter, r *http.Request, rq *pipeline.Re
 			if !used {
 				o, _ = obj.DeepCopyObject().(kind.Object)
 			}
-			return o, inTurn(ctx, rq, func() error { return res.FieldManagers[rq.Subresource].Update(current, o, owner) })
+			return o, inTurn(ctx, rq, func() error {
+				return res.FieldManagers[rq.Subresource].Update(current, o, owner)
+			})
 		},
 	}
 	e, created, err := h.change(r.Context(), rq, c)
@@ -76,11 +82,14 @@ func (h *Handler) update(w http.ResponseWriter, r *http.Request, rq *pipeline.Re
 func matchName(obj metav1.Object, name, ns string) error {
 	switch {
 	case obj.GetName() == "":
-		return apierrors.NewBadRequest(fmt.Sprintf("the name of the object (%s based on URL) was undeterminable: name must be provided", name))
+		return apierrors.NewBadRequest(
+			fmt.Sprintf("the name of the object (%s based on URL) was undeterminable: name must be provided", name))
 	case obj.GetName() != name:
-		return apierrors.NewBadRequest(fmt.Sprintf("the name of the object (%s) does not match the name on the URL (%s)", obj.GetName(), name))
+		return apierrors.NewBadRequest(
+			fmt.Sprintf("the name of the object (%s) does not match the name on the URL (%s)", obj.GetName(), name))
 	case ns != "" && obj.GetNamespace() != "" && obj.GetNamespace() != ns:
-		return apierrors.NewBadRequest(fmt.Sprintf("the namespace of the object (%s) does not match the namespace on the request (%s)", obj.GetNamespace(), ns))
+		return apierrors.NewBadRequest(fmt.Sprintf("the namespace of the object (%s) does not match the namespace on "+
+			"the request (%s)", obj.GetNamespace(), ns))
 	}
 	obj.SetNamespace(ns)
 	return nil
@@ -94,8 +103,8 @@ type change struct {
 	dry           bool
 	createMissing bool
 	applied       bool // server-side apply; it must not drop managed fields when the object is too large
-	// make returns the new object with updated managedFields; it then belongs to change. current is shared, and nil when the object is
-	// created. make may be called again with a newer object.
+	// make returns the new object with updated managedFields; it then belongs to change. current is shared, and nil
+	// when the object is created. make may be called again with a newer object.
 	make func(ctx context.Context, current kind.Object) (kind.Object, error)
 }
 
@@ -105,7 +114,8 @@ func conflict(res *registry.Resource, name string) error {
 	return apierrors.NewConflict(res.GroupResource(), name, errors.New(optimisticLock))
 }
 
-// finalizersRemoved ends an update that removed the last finalizer of an object in deletion. The object must then be removed.
+// finalizersRemoved ends an update that removed the last finalizer of an object in deletion. The object must then be
+// removed.
 type finalizersRemoved struct{ last kind.Object }
 
 func (*finalizersRemoved) Error() string { return "the object's last finalizer is gone" }
@@ -123,7 +133,8 @@ func (h *Handler) change(ctx context.Context, rq *pipeline.Request, c change) (*
 			return nil, err
 		}
 		settle = ar.Settler()
-		base, last = current, obj
+		base = current
+		last = obj
 		return obj, nil
 	}
 	if c.dry {
@@ -132,8 +143,11 @@ func (h *Handler) change(ctx context.Context, rq *pipeline.Request, c change) (*
 	}
 	e, created, receipt, err := c.res.Storage.Update(ctx, ns, rq.Name, c.createMissing, step)
 	if errors.Is(err, store.ErrTooLarge) && !c.applied {
-		e, created, receipt, err = c.res.Storage.Update(ctx, ns, rq.Name, c.createMissing, func(_ context.Context, current kind.Object) (kind.Object, error) {
-			if (current == nil) != (base == nil) || current != nil && current.GetResourceVersion() != base.GetResourceVersion() {
+		e, created, receipt, err = c.res.Storage.Update(ctx, ns, rq.Name, c.createMissing, func(
+			_ context.Context, current kind.Object,
+		) (kind.Object, error) {
+			if (current == nil) != (base == nil) ||
+				current != nil && current.GetResourceVersion() != base.GetResourceVersion() {
 				return nil, conflict(c.res, rq.Name)
 			}
 			last.SetManagedFields(nil)
@@ -152,7 +166,9 @@ func (h *Handler) change(ctx context.Context, rq *pipeline.Request, c change) (*
 	return e, created, nil
 }
 
-func (h *Handler) attempt(ctx context.Context, rq *pipeline.Request, c change, current kind.Object) (kind.Object, *admission.Request, error) {
+func (h *Handler) attempt(
+	ctx context.Context, rq *pipeline.Request, c change, current kind.Object,
+) (kind.Object, *admission.Request, error) {
 	if current == nil {
 		return h.changeMissing(ctx, rq, c)
 	}
@@ -172,7 +188,8 @@ func (h *Handler) dryChange(
 	}
 	obj, err := step(ctx, current)
 	if gone, ok := errors.AsType[*finalizersRemoved](err); ok {
-		obj, err = gone.last, nil
+		obj = gone.last
+		err = nil
 	}
 	if err != nil {
 		return nil, false, err
@@ -180,7 +197,9 @@ func (h *Handler) dryChange(
 	return &objects.Entry{Object: obj}, current == nil, nil
 }
 
-func (h *Handler) changeMissing(ctx context.Context, rq *pipeline.Request, c change) (kind.Object, *admission.Request, error) {
+func (h *Handler) changeMissing(
+	ctx context.Context, rq *pipeline.Request, c change,
+) (kind.Object, *admission.Request, error) {
 	obj, err := c.make(ctx, nil)
 	if err != nil {
 		return nil, nil, err
@@ -227,9 +246,13 @@ func createOptionsOf(opts runtime.Object) runtime.Object {
 	out := &metav1.CreateOptions{TypeMeta: metav1.TypeMeta{Kind: "CreateOptions", APIVersion: "meta.k8s.io/v1"}}
 	switch o := opts.(type) {
 	case *metav1.UpdateOptions:
-		out.DryRun, out.FieldManager, out.FieldValidation = o.DryRun, o.FieldManager, o.FieldValidation
+		out.DryRun = o.DryRun
+		out.FieldManager = o.FieldManager
+		out.FieldValidation = o.FieldValidation
 	case *metav1.PatchOptions:
-		out.DryRun, out.FieldManager, out.FieldValidation = o.DryRun, o.FieldManager, o.FieldValidation
+		out.DryRun = o.DryRun
+		out.FieldManager = o.FieldManager
+		out.FieldValidation = o.FieldValidation
 	default:
 		return opts
 	}
@@ -243,13 +266,17 @@ func updateOptionsOf(opts runtime.Object) runtime.Object {
 		return opts
 	}
 	return &metav1.UpdateOptions{
-		TypeMeta: metav1.TypeMeta{Kind: "UpdateOptions", APIVersion: "meta.k8s.io/v1"},
-		DryRun:   p.DryRun, FieldManager: p.FieldManager, FieldValidation: p.FieldValidation,
+		TypeMeta:        metav1.TypeMeta{Kind: "UpdateOptions", APIVersion: "meta.k8s.io/v1"},
+		DryRun:          p.DryRun,
+		FieldManager:    p.FieldManager,
+		FieldValidation: p.FieldValidation,
 	}
 }
 
 // runUpdate runs an update's steps for one state of the object.
-func (h *Handler) runUpdate(ctx context.Context, rq *pipeline.Request, c change, current kind.Object) (kind.Object, *admission.Request, error) {
+func (h *Handler) runUpdate(
+	ctx context.Context, rq *pipeline.Request, c change, current kind.Object,
+) (kind.Object, *admission.Request, error) {
 	obj, err := c.make(ctx, current)
 	if err != nil {
 		return nil, nil, err
@@ -331,9 +358,11 @@ func prepareAndValidate(ctx context.Context, res *registry.Resource, sub string,
 	return invalidObject(res, obj, errs)
 }
 
-// keepManagedFieldsTime restores timestamps in managedFields if nothing else changed, so that such an update writes nothing.
+// keepManagedFieldsTime restores timestamps in managedFields if nothing else changed, so that such an update writes
+// nothing.
 func keepManagedFieldsTime(gvk schema.GroupVersionKind, obj, old kind.Object) {
-	fields, before := obj.GetManagedFields(), old.GetManagedFields()
+	fields := obj.GetManagedFields()
+	before := old.GetManagedFields()
 	if !apply.SameExceptTimes(fields, before) {
 		return
 	}
@@ -345,7 +374,8 @@ func keepManagedFieldsTime(gvk schema.GroupVersionKind, obj, old kind.Object) {
 
 // canRemoveNow reports whether obj, which is being deleted, can be removed now.
 func canRemoveNow(res *registry.Resource, obj, old kind.Object) bool {
-	if old.GetDeletionTimestamp() == nil || len(obj.GetFinalizers()) > 0 || res.DeletionBlocked != nil && res.DeletionBlocked(obj) {
+	if old.GetDeletionTimestamp() == nil || len(obj.GetFinalizers()) > 0 ||
+		res.DeletionBlocked != nil && res.DeletionBlocked(obj) {
 		return false
 	}
 	grace := old.GetDeletionGracePeriodSeconds()
@@ -353,7 +383,9 @@ func canRemoveNow(res *registry.Resource, obj, old kind.Object) bool {
 }
 
 // deleteFinalized removes an object whose last finalizer was removed by an update. The response is the object as sent.
-func (h *Handler) deleteFinalized(ctx context.Context, rq *pipeline.Request, res *registry.Resource, last kind.Object) (*objects.Entry, bool, error) {
+func (h *Handler) deleteFinalized(
+	ctx context.Context, rq *pipeline.Request, res *registry.Resource, last kind.Object,
+) (*objects.Entry, bool, error) {
 	_, receipt, err := res.Storage.Delete(ctx, last.GetNamespace(), last.GetName(), func(current kind.Object) error {
 		if current.GetUID() != last.GetUID() || current.GetResourceVersion() != last.GetResourceVersion() {
 			return conflict(res, rq.Name)

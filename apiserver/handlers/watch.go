@@ -42,7 +42,7 @@ func (h *Handler) watch(w http.ResponseWriter, r *http.Request, rq *pipeline.Req
 	if err != nil {
 		return err
 	}
-	life := minWatchTimeout + rand.N(minWatchTimeout) //nolint:gosec // load balancing, not security
+	life := minWatchTimeout + rand.N(minWatchTimeout) // load balancing, not security
 	if opts.TimeoutSeconds != nil && *opts.TimeoutSeconds > 0 {
 		life = time.Duration(*opts.TimeoutSeconds) * time.Second
 	}
@@ -59,14 +59,21 @@ func (h *Handler) watch(w http.ResponseWriter, r *http.Request, rq *pipeline.Req
 	out := http.NewResponseController(w)
 	slow, release := slowWatchTimer(out, h.watchWriteTimeout)
 	defer release()
-	s := stream{negotiated: shape, deliveries: delivery.New(h.marks, rq.User, res.GroupResource(), &q), count: func(int) {}, measure: func(int) {}, onIdle: rq.InitialEventsSent, write: func(b []byte) error {
-		slow.Reset(h.watchWriteTimeout)
-		defer slow.Stop()
-		if _, err := w.Write(b); err != nil {
-			return err
-		}
-		return out.Flush()
-	}}
+	s := stream{
+		negotiated: shape,
+		deliveries: delivery.New(h.marks, rq.User, res.GroupResource(), &q),
+		count:      func(int) {},
+		measure:    func(int) {},
+		onIdle:     rq.InitialEventsSent,
+		write: func(b []byte) error {
+			slow.Reset(h.watchWriteTimeout)
+			defer slow.Stop()
+			if _, err := w.Write(b); err != nil {
+				return err
+			}
+			return out.Flush()
+		},
+	}
 	if h.metrics != nil {
 		events, sizes := h.metrics.WatchEvents(res.GVR())
 		s.count = func(n int) { events.Add(float64(n)) }
@@ -77,8 +84,8 @@ func (h *Handler) watch(w http.ResponseWriter, r *http.Request, rq *pipeline.Req
 	return nil
 }
 
-// slowWatchTimer returns a stopped timer that disconnects a client which does not read its events: it would use memory, and can resume. After
-// release the timer does not touch the response any more.
+// slowWatchTimer returns a stopped timer that disconnects a client which does not read its events: it would use memory,
+// and can resume. After release the timer does not touch the response any more.
 func slowWatchTimer(out *http.ResponseController, after time.Duration) (slow *time.Timer, release func()) {
 	var mu sync.Mutex
 	over := false // the response must not be touched any more
@@ -159,8 +166,11 @@ func (s *stream) frames(ev objects.Event, events objects.Watch) bool {
 	return true
 }
 
-// appendReady appends ev and all other ready events to buf, and returns their number. out receives those to be recorded.
-func (s *stream) appendReady(buf *[]byte, out *[]objects.Event, ev objects.Event, events objects.Watch) (n int, err error) {
+// appendReady appends ev and all other ready events to buf, and returns their number. out receives those to be
+// recorded.
+func (s *stream) appendReady(
+	buf *[]byte, out *[]objects.Event, ev objects.Event, events objects.Watch,
+) (n int, err error) {
 	turns.Processors.Enter()
 	defer turns.Processors.Leave()
 	for more := true; more; {
@@ -182,7 +192,8 @@ func (s *stream) appendReady(buf *[]byte, out *[]objects.Event, ev objects.Event
 		select {
 		case next, ok := <-events.Events():
 			// run also sees a closed channel.
-			ev, more = next, ok
+			ev = next
+			more = ok
 		default:
 			more = false
 		}
@@ -191,7 +202,8 @@ func (s *stream) appendReady(buf *[]byte, out *[]objects.Event, ev objects.Event
 }
 
 func (s *stream) errorFrame(err error) []byte {
-	b, eerr := wire.NewEncoder(s.negotiated.want.Media, schema.GroupVersionKind{Version: "v1", Kind: "Status"}).Encode(wire.Status(err))
+	b, eerr := wire.NewEncoder(s.negotiated.want.Media, schema.GroupVersionKind{Version: "v1", Kind: "Status"}).Encode(
+		wire.Status(err))
 	if eerr != nil {
 		return nil
 	}

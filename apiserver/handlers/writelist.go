@@ -20,7 +20,12 @@ import (
 // writeList streams page item by item, so that a list needs only the memory of its largest item.
 func (s *negotiated) writeList(w http.ResponseWriter, r *http.Request, page *objects.List) error {
 	s.auditList(pipeline.From(r.Context()), page)
-	l := &wire.List{Field: "items", Kind: s.res.ListGVK(), Meta: listMeta(page), Len: len(page.Items)}
+	l := &wire.List{
+		Field: "items",
+		Kind:  s.res.ListGVK(),
+		Meta:  listMeta(page),
+		Len:   len(page.Items),
+	}
 	var err error
 	switch s.want.As {
 	case asTable:

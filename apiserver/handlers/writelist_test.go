@@ -40,12 +40,23 @@ func listed(n, size int, memo *objects.Memo) *objects.List {
 	odd := []map[string]string{
 		{"long": strings.Repeat("a long line of words that YAML breaks ", 10)},
 		{"lines": "one\n  two\n\nthree\n", "end": "no newline\nat the end", "lead": "  two spaces\nfirst"},
-		{"html": "<a & b>\u2028", "unicode": "Jörg \U0001F600", "looks": "true", "number": "0x10", "empty": ""},
+		{
+			"html":    "<a & b>\u2028",
+			"unicode": "Jörg \U0001F600",
+			"looks":   "true",
+			"number":  "0x10",
+			"empty":   "",
+		},
 		nil,
 	}
 	p := &objects.List{Revision: 77, Continue: "token"}
 	for i := range n {
-		m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("m-%d", i), Namespace: "default", Labels: map[string]string{"a": "b"}, ResourceVersion: "7"}}
+		m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
+			Name:            fmt.Sprintf("m-%d", i),
+			Namespace:       "default",
+			Labels:          map[string]string{"a": "b"},
+			ResourceVersion: "7",
+		}}
 		if size > 0 {
 			m.Data = map[string]string{"data": strings.Repeat("x", size)}
 		} else {
@@ -66,7 +77,8 @@ func whole(t *testing.T, s *negotiated, page *objects.List) []byte {
 		for _, e := range page.Items {
 			objs = append(objs, e.Object)
 		}
-		tab, err := table.Of(s.res.Kind, objs, listMeta(page), table.Form{Version: s.want.Version, Include: s.include}, true)
+		tab, err := table.Of(s.res.Kind, objs, listMeta(page), table.Form{Version: s.want.Version, Include: s.include},
+			true)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -74,9 +86,17 @@ func whole(t *testing.T, s *negotiated, page *objects.List) []byte {
 		obj = tab
 	case asPartial:
 		list := &metav1.PartialObjectMetadataList{ListMeta: listMeta(page), Items: []metav1.PartialObjectMetadata{}}
-		list.SetGroupVersionKind(schema.GroupVersionKind{Group: metav1.GroupName, Version: "v1", Kind: "PartialObjectMetadataList"})
+		list.SetGroupVersionKind(schema.GroupVersionKind{
+			Group:   metav1.GroupName,
+			Version: "v1",
+			Kind:    "PartialObjectMetadataList",
+		})
 		for _, e := range page.Items {
-			p, err := partial(e.Object, schema.GroupVersionKind{Group: metav1.GroupName, Version: "v1", Kind: "PartialObjectMetadata"})
+			p, err := partial(e.Object, schema.GroupVersionKind{
+				Group:   metav1.GroupName,
+				Version: "v1",
+				Kind:    "PartialObjectMetadata",
+			})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -84,9 +104,16 @@ func whole(t *testing.T, s *negotiated, page *objects.List) []byte {
 		}
 		obj = list
 	default:
-		list := &corev1.ConfigMapList{TypeMeta: metav1.TypeMeta{Kind: "ConfigMapList", APIVersion: "v1"}, ListMeta: listMeta(page), Items: []corev1.ConfigMap{}}
+		list := &corev1.ConfigMapList{
+			TypeMeta: metav1.TypeMeta{
+				Kind:       "ConfigMapList",
+				APIVersion: "v1",
+			},
+			ListMeta: listMeta(page),
+			Items:    []corev1.ConfigMap{},
+		}
 		for _, e := range page.Items {
-			list.Items = append(list.Items, *e.Object.(*corev1.ConfigMap)) //nolint:forcetypeassert // listed makes them
+			list.Items = append(list.Items, *e.Object.(*corev1.ConfigMap)) // listed makes them
 		}
 		obj = list
 	}
@@ -149,8 +176,8 @@ func formed(t testing.TB, res *registry.Resource, accept, query string) (*negoti
 	return s, r
 }
 
-// TestListsItemByItem: a list written item by item equals the same list encoded in one piece, in every form, long or short, compressed or
-// not.
+// TestListsItemByItem: a list written item by item equals the same list encoded in one piece, in every form, long or
+// short, compressed or not.
 func TestListsItemByItem(t *testing.T) {
 	res := configMaps()
 	for _, f := range forms {
@@ -166,7 +193,8 @@ func TestListsItemByItem(t *testing.T) {
 				if err := s.writeList(w, r, page); err != nil {
 					t.Fatal(err)
 				}
-				got, packed := w.Body.Bytes(), w.Header().Get("Content-Encoding") == "gzip"
+				got := w.Body.Bytes()
+				packed := w.Header().Get("Content-Encoding") == "gzip"
 				if packed {
 					z, err := gzip.NewReader(w.Body)
 					if err != nil {
@@ -176,7 +204,8 @@ func TestListsItemByItem(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				if large := len(want) >= 128<<10; packed != (zip && large) || !large && w.Header().Get("Content-Length") != fmt.Sprint(len(want)) {
+				if large := len(want) >= 128<<10; packed != (zip && large) ||
+					!large && w.Header().Get("Content-Length") != fmt.Sprint(len(want)) {
 					t.Errorf("%s of %d: %d bytes, header %v", f.name, n, len(want), w.Header())
 				}
 				if !bytes.Equal(got, want) {
@@ -205,13 +234,15 @@ func (w *takes) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// TestListEndsWithItsClient: writing stops when the client disconnects or the deadline passes, and an incomplete response is aborted, so
-// that no client takes it for complete.
+// TestListEndsWithItsClient: writing stops when the client disconnects or the deadline passes, and an incomplete
+// response is aborted, so that no client takes it for complete.
 func TestListEndsWithItsClient(t *testing.T) {
 	res := configMaps()
 	page := listed(500, 4<<10, nil)
 	for _, f := range forms {
-		if strings.HasPrefix(f.name, "metadata") || strings.HasPrefix(f.name, "Table") && f.name != "Table with objects" { // too short to be interrupted
+		// too short to be interrupted
+		if strings.HasPrefix(f.name, "metadata") ||
+			strings.HasPrefix(f.name, "Table") && f.name != "Table with objects" {
 			continue
 		}
 		s, r := formed(t, res, f.accept, f.query)
@@ -243,8 +274,8 @@ func live() uint64 {
 	return s[0].Value.Uint64()
 }
 
-// TestListMemory: many concurrent large lists, of every form, need little more memory than the objects. Encoded in one piece they would
-// need many times their size (YAML: 40 times).
+// TestListMemory: many concurrent large lists, of every form, need little more memory than the objects. Encoded in one
+// piece they would need many times their size (YAML: 40 times).
 func TestListMemory(t *testing.T) {
 	const items, size, clients = 1500, 4 << 10, 33 // 6 MB a list
 	const most = 64 << 20
@@ -280,7 +311,7 @@ func TestListMemory(t *testing.T) {
 	wg.Wait()
 	close(done)
 	watcher.Wait()
-	if more := int64(peak.Load()) - int64(base); more > most { //nolint:gosec // sizes of a heap
+	if more := int64(peak.Load()) - int64(base); more > most { // sizes of a heap
 		t.Errorf("%d lists of %d MB took %d MB more, and may take %d", clients, items*size>>20, more>>20, most>>20)
 	} else {
 		t.Logf("%d lists of %d MB took %d MB more", clients, items*size>>20, more>>20)

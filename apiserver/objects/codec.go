@@ -30,10 +30,13 @@ type protobufCodec struct {
 	converters map[string]func(doc []byte) (kind.Object, error)
 }
 
-// Protobuf is Kubernetes' storage format: the magic bytes, then a runtime.Unknown with the object's message. The envelope's kind comes from
-// gvk, so objects need no TypeMeta. JSON values and other versions of the kind are decoded too; convert, which may be nil, has the versions
-// whose format differs.
-func Protobuf(gvk schema.GroupVersionKind, create func() kind.Object, convert map[string]func(doc []byte) (kind.Object, error)) Codec {
+// Protobuf is Kubernetes' storage format: the magic bytes, then a runtime.Unknown with the object's message. The
+// envelope's kind comes from gvk, so objects need no TypeMeta. JSON values and other versions of the kind are decoded
+// too; convert, which may be nil, has the versions whose format differs.
+func Protobuf(gvk schema.GroupVersionKind, create func() kind.Object, convert map[string]func(
+	doc []byte,
+) (kind.Object, error),
+) Codec {
 	v, k := gvk.ToAPIVersionAndKind()
 	return protobufCodec{gvk, runtime.TypeMeta{APIVersion: v, Kind: k}, create, convert}
 }
@@ -80,7 +83,8 @@ func (c protobufCodec) decodeJSON(b []byte) (kind.Object, error) {
 	var found runtime.TypeMeta
 	if err := json.Unmarshal(b, &found); err != nil {
 		if bytes.HasPrefix(b, []byte("k8s:enc:")) {
-			return nil, fmt.Errorf("decode %s: it is encrypted, and no configuration of encryption at rest says how to read it", c.gvk.Kind)
+			return nil, fmt.Errorf("decode %s: it is encrypted, and no configuration of encryption at rest says how "+
+				"to read it", c.gvk.Kind)
 		}
 		return nil, fmt.Errorf("decode %s: neither protobuf nor JSON: %w", c.gvk.Kind, err)
 	}

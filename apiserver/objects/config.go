@@ -101,14 +101,17 @@ func StorePrefix(r schema.GroupResource) string {
 
 // The key prefix of a built-in resource is its plain name, without the group. These are the exceptions.
 var prefixExceptions = map[schema.GroupResource]string{
-	{Resource: "nodes"}:                                                    "minions",
-	{Resource: "replicationcontrollers"}:                                   "controllers",
-	{Resource: "services"}:                                                 "services/specs",
-	{Resource: "endpoints"}:                                                "services/endpoints",
-	{Group: "networking.k8s.io", Resource: "ingresses"}:                    "ingress",
-	{Group: "apiregistration.k8s.io", Resource: "apiservices"}:             "apiregistration.k8s.io/apiservices",
-	{Group: "apiextensions.k8s.io", Resource: "customresourcedefinitions"}: "apiextensions.k8s.io/customresourcedefinitions",
-	{Group: "events.k8s.io", Resource: "events"}:                           "events",
+	{Resource: "nodes"}:                                        "minions",
+	{Resource: "replicationcontrollers"}:                       "controllers",
+	{Resource: "services"}:                                     "services/specs",
+	{Resource: "endpoints"}:                                    "services/endpoints",
+	{Group: "networking.k8s.io", Resource: "ingresses"}:        "ingress",
+	{Group: "apiregistration.k8s.io", Resource: "apiservices"}: "apiregistration.k8s.io/apiservices",
+	{
+		Group:    "apiextensions.k8s.io",
+		Resource: "customresourcedefinitions",
+	}: "apiextensions.k8s.io/customresourcedefinitions",
+	{Group: "events.k8s.io", Resource: "events"}: "events",
 }
 
 // FormatRevision formats a revision as a resourceVersion.

@@ -19,8 +19,10 @@ func TestDeletedSharesTheObject(t *testing.T) {
 	e := NewEntry("/registry/pods/default/a", pod, 7, nil)
 	gone := e.Deleted(9)
 	got, ok := gone.Object.(*corev1.Pod)
-	if !ok || got == pod || got.ResourceVersion != "9" || gone.Revision != 9 || gone.Key != e.Key || pod.ResourceVersion != "7" {
-		t.Fatalf("got %v at %d with %q, the object itself has %q", gone.Key, gone.Revision, got.ResourceVersion, pod.ResourceVersion)
+	if !ok || got == pod || got.ResourceVersion != "9" || gone.Revision != 9 || gone.Key != e.Key ||
+		pod.ResourceVersion != "7" {
+		t.Fatalf("got %v at %d with %q, the object itself has %q", gone.Key, gone.Revision, got.ResourceVersion,
+			pod.ResourceVersion)
 	}
 	if &got.Spec.Containers[0] != &pod.Spec.Containers[0] {
 		t.Error("the containers were copied")
@@ -32,9 +34,12 @@ func TestDeletedSharesTheObject(t *testing.T) {
 
 // TestDeletedCustomObject: the metadata of a custom object is a map that others share.
 func TestDeletedCustomObject(t *testing.T) {
-	obj := &unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{"name": "a", "resourceVersion": "7"}}}
+	obj := &unstructured.Unstructured{
+		Object: map[string]any{"metadata": map[string]any{"name": "a", "resourceVersion": "7"}},
+	}
 	gone := NewEntry("k", obj, 7, nil).Deleted(9)
 	if gone.Object.GetResourceVersion() != "9" || obj.GetResourceVersion() != "7" {
-		t.Errorf("got %s, and the object itself has %s; want 9 and 7", gone.Object.GetResourceVersion(), obj.GetResourceVersion())
+		t.Errorf("got %s, and the object itself has %s; want 9 and 7", gone.Object.GetResourceVersion(),
+			obj.GetResourceVersion())
 	}
 }

@@ -18,8 +18,8 @@ import (
 	"keelson/store"
 )
 
-// Entry is a stored object with its cached encodings. Object is shared and never modified (invariant 1). A typed object has an empty
-// TypeMeta, which encoders add; the items of a list have none on the wire.
+// Entry is a stored object with its cached encodings. Object is shared and never modified (invariant 1). A typed object
+// has an empty TypeMeta, which encoders add; the items of a list have none on the wire.
 type Entry struct {
 	Object   kind.Object
 	Key      string
@@ -31,8 +31,8 @@ type Entry struct {
 	enc  encodings
 }
 
-// encodings caches an entry's encoded bytes, so that a change is encoded once per encoding and not once per watcher. It has weak pointers
-// only: users of the bytes and Memo keep them alive.
+// encodings caches an entry's encoded bytes, so that a change is encoded once per encoding and not once per watcher. It
+// has weak pointers only: users of the bytes and Memo keep them alive.
 type encodings struct {
 	mu sync.Mutex
 	m  []encoding
@@ -45,7 +45,12 @@ type encoding struct {
 
 // NewEntry wraps obj, which is shared from then on. memo may be nil.
 func NewEntry(key string, obj kind.Object, revision int64, memo *Memo) *Entry {
-	return &Entry{Object: obj, Key: key, Revision: revision, memo: memo}
+	return &Entry{
+		Object:   obj,
+		Key:      key,
+		Revision: revision,
+		memo:     memo,
+	}
 }
 
 // Size is the object's stored size in bytes; 0: unknown.
@@ -93,8 +98,8 @@ func (e *Entry) Memoized(enc Encoder) []byte {
 	return nil
 }
 
-// Deleted is e as a deletion at revision rev shows it: the last state with that resourceVersion. It shares everything else with e, because
-// the window of changes would otherwise hold full copies of all deleted objects.
+// Deleted is e as a deletion at revision rev shows it: the last state with that resourceVersion. It shares everything
+// else with e, because the window of changes would otherwise hold full copies of all deleted objects.
 func (e *Entry) Deleted(rev int64) *Entry {
 	obj, ok := shallow(e.Object)
 	if !ok {
@@ -123,7 +128,8 @@ func shallow(obj kind.Object) (kind.Object, bool) {
 // memoAge is the minimum time that an encoding is kept; the maximum is twice that.
 const memoAge = 5 * time.Minute
 
-// Memo keeps the latest encodings alive, limited by size and age; the garbage collector frees older ones. A nil Memo keeps nothing.
+// Memo keeps the latest encodings alive, limited by size and age; the garbage collector frees older ones. A nil Memo
+// keeps nothing.
 type Memo struct {
 	budget int
 	fields interner
@@ -171,7 +177,8 @@ func (m *Memo) dropLocked(n int) (bytes int) {
 	}
 	clear(m.queue[:n])
 	m.bytes -= bytes
-	m.queue, m.sweepCount = m.queue[n:], max(m.sweepCount-n, 0)
+	m.queue = m.queue[n:]
+	m.sweepCount = max(m.sweepCount-n, 0)
 	return bytes
 }
 
@@ -199,7 +206,8 @@ func (c Config) Decoded(kv store.KV, memo *Memo) (*Entry, error) {
 	obj.SetResourceVersion(FormatRevision(kv.Revision))
 	memo.intern(obj)
 	e := NewEntry(kv.Key, obj, kv.Revision, memo)
-	e.sum, e.size = hash(kv.Value), len(kv.Value)
+	e.sum = hash(kv.Value)
+	e.size = len(kv.Value)
 	return e, nil
 }
 

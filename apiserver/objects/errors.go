@@ -17,9 +17,14 @@ import (
 )
 
 const (
-	messageModified          = "the object has been modified; please apply your changes to the latest version and try again"
-	messageListExpired       = "The resourceVersion for the provided list is too old."
-	messageContinueExpired   = "The provided continue parameter is too old to display a consistent list result. You can start a new list without the continue parameter, or use the continue token in this response to retrieve the remainder of the results. Continuing with the provided token results in an inconsistent list - objects that were created, modified, or deleted between the time the first chunk was returned and now may show up in the list." //nolint:lll // Kubernetes' words
+	messageModified = "the object has been modified; please apply your changes to the latest version and " +
+		"try again"
+	messageListExpired     = "The resourceVersion for the provided list is too old."
+	messageContinueExpired = "The provided continue parameter is too old to display a consistent list result. You " +
+		"can start a new list without the continue parameter, or use the continue token in this response to retrieve " +
+		"the remainder of the results. Continuing with the provided token results in an inconsistent list - objects " +
+		"that were created, modified, or deleted between the time the first chunk was returned and now may show up " +
+		"in the list." //nolint:lll // Kubernetes' words
 	messageVersionTooLarge   = "Too large resource version"
 	messageVersionAndToken   = "specifying resource version is not allowed when using continue"
 	messageVersionOnCreate   = "resourceVersion should not be set on objects to be created"
@@ -44,8 +49,11 @@ func (e *sizeError) Unwrap() error { return e.StatusError }
 
 // TooLarge rejects a revision that the server has not reached.
 func TooLarge(wanted, current int64) error {
-	err := apierrors.NewTimeoutError(fmt.Sprintf("%s: %d, current: %d", messageVersionTooLarge, wanted, current), retryTooLargeAfterSecs)
-	err.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: metav1.CauseTypeResourceVersionTooLarge, Message: messageVersionTooLarge}}
+	err := apierrors.NewTimeoutError(fmt.Sprintf("%s: %d, current: %d", messageVersionTooLarge, wanted, current),
+		retryTooLargeAfterSecs)
+	err.ErrStatus.Details.Causes = []metav1.StatusCause{
+		{Type: metav1.CauseTypeResourceVersionTooLarge, Message: messageVersionTooLarge},
+	}
 	return err
 }
 
@@ -58,8 +66,8 @@ func (c Config) conflict(name string) error {
 	return apierrors.NewConflict(c.Resource, name, errors.New(messageModified))
 }
 
-// Expired is the response to a list at a revision that is no longer available. With a continue token it offers an inconsistent
-// continuation.
+// Expired is the response to a list at a revision that is no longer available. With a continue token it offers an
+// inconsistent continuation.
 func (p Plan) Expired() error {
 	if !p.Continued {
 		return apierrors.NewResourceExpired(messageListExpired)
@@ -72,8 +80,12 @@ func (p Plan) Expired() error {
 // CheckQuery validates list options with Kubernetes' messages.
 func CheckQuery(q *ListQuery, watch bool) error {
 	errs := validation.ValidateListOptions(&internalversion.ListOptions{
-		Watch: watch, ResourceVersion: q.ResourceVersion, ResourceVersionMatch: metav1.ResourceVersionMatch(q.Match),
-		Continue: q.Continue, Limit: q.Limit, SendInitialEvents: q.SendInitialEvents,
+		Watch:                watch,
+		ResourceVersion:      q.ResourceVersion,
+		ResourceVersionMatch: metav1.ResourceVersionMatch(q.Match),
+		Continue:             q.Continue,
+		Limit:                q.Limit,
+		SendInitialEvents:    q.SendInitialEvents,
 	}, true)
 	if len(errs) > 0 {
 		return apierrors.NewInvalid(schema.GroupKind{Group: metav1.GroupName, Kind: "ListOptions"}, "", errs)

@@ -32,7 +32,9 @@ func FuzzContinue(f *testing.F) {
 
 // FuzzSelectors: what parses, matches without a panic and reads back as the same.
 func FuzzSelectors(f *testing.F) {
-	for _, s := range []string{"a=b,c!=d", "a in (b,c),!d", "x,y notin (z)", "metadata.name=a,spec.nodeName!=b", `a=b\,c`} {
+	for _, s := range []string{
+		"a=b,c!=d", "a in (b,c),!d", "x,y notin (z)", "metadata.name=a,spec.nodeName!=b", `a=b\,c`,
+	} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
@@ -48,11 +50,18 @@ func FuzzSelectors(f *testing.F) {
 	})
 }
 
-// FuzzStored: what the store holds, which another server may have written, is an object or an error; an object reads back as the same.
+// FuzzStored: what the store holds, which another server may have written, is an object or an error; an object reads
+// back as the same.
 func FuzzStored(f *testing.F) {
 	gvk := corev1.SchemeGroupVersion.WithKind("Pod")
 	c := Protobuf(gvk, func() kind.Object { return &corev1.Pod{} }, nil)
-	b, err := c.Encode(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "a", Labels: map[string]string{"k": "v"}}, Spec: corev1.PodSpec{NodeName: "n"}})
+	b, err := c.Encode(&corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Name:   "a",
+			Labels: map[string]string{"k": "v"},
+		},
+		Spec: corev1.PodSpec{NodeName: "n"},
+	})
 	if err != nil {
 		f.Fatal(err)
 	}

@@ -4,9 +4,9 @@ package objects
 
 import "sync"
 
-// Handoff passes objects from their writer to the cache that receives them from the store's watch, so that a server never decodes what it
-// has just encoded. The key is the address of the written bytes; with a store that does not return the same bytes (a remote one) the cache
-// decodes. A nil Handoff passes nothing.
+// Handoff passes objects from their writer to the cache that receives them from the store's watch, so that a server
+// never decodes what it has just encoded. The key is the address of the written bytes; with a store that does not
+// return the same bytes (a remote one) the cache decodes. A nil Handoff passes nothing.
 type Handoff struct {
 	mu sync.Mutex
 	m  map[*byte]*Entry
@@ -40,7 +40,8 @@ func (h *Handoff) withdraw(value []byte) {
 	delete(h.m, &value[0])
 }
 
-// settle is called after a successful write. Writer and cache may come in either order; the first one sets the revision, under the lock.
+// settle is called after a successful write. Writer and cache may come in either order; the first one sets the
+// revision, under the lock.
 func (h *Handoff) settle(value []byte, e *Entry, revision int64) {
 	if h == nil {
 		e.settle(revision)

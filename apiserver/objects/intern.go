@@ -12,8 +12,9 @@ import (
 	"keelson/api/kind"
 )
 
-// interner shares equal managed fields between objects: pods of a workload, and most objects of a kind, have the same, and their JSON is
-// often larger than the rest of the object. It has two generations to limit its size: a full young one replaces the old one.
+// interner shares equal managed fields between objects: pods of a workload, and most objects of a kind, have the same,
+// and their JSON is often larger than the rest of the object. It has two generations to limit its size: a full young
+// one replaces the old one.
 type interner struct {
 	mu         sync.Mutex
 	young, old map[string]*metav1.FieldsV1
@@ -38,7 +39,8 @@ func (a *interner) intern(obj kind.Object) {
 			continue
 		}
 		if !cloned {
-			entries, cloned = slices.Clone(entries), true
+			entries = slices.Clone(entries)
+			cloned = true
 		}
 		entries[i].FieldsV1 = common
 	}
@@ -60,7 +62,9 @@ func (a *interner) internFields(f *metav1.FieldsV1) *metav1.FieldsV1 {
 		have = f
 	}
 	if a.young == nil || a.bytes > generationBytes {
-		a.old, a.young, a.bytes = a.young, map[string]*metav1.FieldsV1{}, 0
+		a.old = a.young
+		a.young = map[string]*metav1.FieldsV1{}
+		a.bytes = 0
 	}
 	a.young[string(raw)] = have
 	a.bytes += len(raw)

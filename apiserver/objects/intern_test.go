@@ -14,12 +14,16 @@ import (
 func owned(fields string) *corev1.Pod {
 	f := &metav1.FieldsV1{}
 	f.SetRawString(fields)
-	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "m", FieldsV1: f}}}}
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "m", FieldsV1: f}}},
+	}
 }
 
 func TestInterner(t *testing.T) {
 	var a interner
-	x, y, z := owned(`{"f:spec":{}}`), owned(`{"f:spec":{}}`), owned(`{"f:status":{}}`)
+	x := owned(`{"f:spec":{}}`)
+	y := owned(`{"f:spec":{}}`)
+	z := owned(`{"f:status":{}}`)
 	shared := y.ManagedFields // as a state that was handed out has it
 	own := y.ManagedFields[0].FieldsV1
 	for _, p := range []*corev1.Pod{x, y, z} {

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// TestMemoGivesBack: the memo keeps no more than its budget, what was encoded lately, and nothing when nothing has been encoded for long; then it
-// looks no more.
+// TestMemoGivesBack: the memo keeps no more than its budget, what was encoded lately, and nothing when nothing has been
+// encoded for long; then it looks no more.
 func TestMemoGivesBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := NewMemo(1000)
@@ -19,7 +19,8 @@ func TestMemoGivesBack(t *testing.T) {
 			m.mu.Lock()
 			defer m.mu.Unlock()
 			if len(m.queue) != entries || m.bytes != bytes || m.sweepScheduled != (entries > 0) {
-				t.Errorf("%s: %d entries of %d bytes, looks %v; want %d of %d", when, len(m.queue), m.bytes, m.sweepScheduled, entries, bytes)
+				t.Errorf("%s: %d entries of %d bytes, looks %v; want %d of %d", when, len(m.queue), m.bytes,
+					m.sweepScheduled, entries, bytes)
 			}
 		}
 		keep := func(n int) {

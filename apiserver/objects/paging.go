@@ -13,7 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Plan is an interpreted LIST. At most one of Exact and Latest is set; with neither, any state that is not older than Revision is valid.
+// Plan is an interpreted LIST. At most one of Exact and Latest is set; with neither, any state that is not older than
+// Revision is valid.
 type Plan struct {
 	Prefix   string // first key of this page
 	From     string // first key of this page
@@ -47,7 +48,12 @@ func (c Config) Plan(q *ListQuery) (Plan, error) {
 	if q.ResourceVersion == "0" { // any state, and without paging: clients that fill a cache do not expect pages
 		q.Limit = 0
 	}
-	p := Plan{Prefix: prefix, From: prefix, Revision: rev, Latest: q.ResourceVersion == ""}
+	p := Plan{
+		Prefix:   prefix,
+		From:     prefix,
+		Revision: rev,
+		Latest:   q.ResourceVersion == "",
+	}
 	// A limit with a revision and without a match means exactly that revision, for compatibility.
 	p.Exact = rev > 0 && (q.Match == string(metav1.ResourceVersionMatchExact) || q.Match == "" && q.Limit > 0)
 	return p, nil
@@ -65,7 +71,8 @@ func planContinued(q *ListQuery, prefix string) (Plan, error) {
 	if rev == inconsistentContinuation {
 		p.Latest = true
 	} else {
-		p.Exact, p.Revision = true, rev
+		p.Exact = true
+		p.Revision = rev
 	}
 	return p, nil
 }
@@ -83,7 +90,13 @@ type Page struct {
 
 // NewPage starts a list at revision.
 func (c Config) NewPage(q *ListQuery, p Plan, revision int64) *Page {
-	return &Page{c: c, q: q, plan: p, list: &List{Revision: revision}, matchesAll: q.Labels.Empty() && q.Fields.Empty()}
+	return &Page{
+		c:          c,
+		q:          q,
+		plan:       p,
+		list:       &List{Revision: revision},
+		matchesAll: q.Labels.Empty() && q.Fields.Empty(),
+	}
 }
 
 // Add adds the next entry; false means that no more are needed.
@@ -115,7 +128,11 @@ func (p *Page) List() *List {
 }
 
 func encodeContinue(from, prefix string, rev int64) string {
-	b, err := json.Marshal(continueToken{Version: "meta.k8s.io/v1", Revision: rev, Start: strings.TrimPrefix(from, prefix)})
+	b, err := json.Marshal(continueToken{
+		Version:  "meta.k8s.io/v1",
+		Revision: rev,
+		Start:    strings.TrimPrefix(from, prefix),
+	})
 	if err != nil {
 		panic(err) // cannot happen: two strings and a number can be encoded
 	}
@@ -134,9 +151,11 @@ func decodeContinue(token, prefix string) (from string, rev int64, err error) {
 	}
 	switch {
 	case t.Version != "meta.k8s.io/v1":
-		return "", 0, fmt.Errorf("continue key is not valid: server does not recognize this encoded version %s", t.Version)
+		return "", 0, fmt.Errorf("continue key is not valid: server does not recognize this encoded version %s",
+			t.Version)
 	case t.Revision == 0 || t.Revision < inconsistentContinuation:
-		return "", 0, fmt.Errorf("continue key is not valid: incorrect encoded start resourceVersion (version meta.k8s.io/v1)")
+		return "", 0,
+			fmt.Errorf("continue key is not valid: incorrect encoded start resourceVersion (version meta.k8s.io/v1)")
 	case t.Start == "":
 		return "", 0, fmt.Errorf("continue key is not valid: encoded start key empty (version meta.k8s.io/v1)")
 	}

@@ -15,8 +15,8 @@ import (
 	"keelson/store"
 )
 
-// Records reads and writes one resource's objects in the store itself, without a cache. The watch cache writes through it and reads from it
-// what is older than its history.
+// Records reads and writes one resource's objects in the store itself, without a cache. The watch cache writes through
+// it and reads from it what is older than its history.
 type Records struct {
 	Config
 	store   store.Store
@@ -32,9 +32,19 @@ func New(c Config, s store.Store) *Records {
 	return r
 }
 
-// Cached is New for a cache: latest returns the current entry of a key or store.ErrNotFound. Written entries are passed through h.
-func Cached(c Config, s store.Store, m *Memo, h *Handoff, latest func(ctx context.Context, key string) (*Entry, error)) *Records {
-	return &Records{Config: c.withDefaults(), store: s, memo: m, handoff: h, latest: latest}
+// Cached is New for a cache: latest returns the current entry of a key or store.ErrNotFound. Written entries are passed
+// through h.
+func Cached(c Config, s store.Store, m *Memo, h *Handoff, latest func(
+	ctx context.Context, key string,
+) (*Entry, error),
+) *Records {
+	return &Records{
+		Config:  c.withDefaults(),
+		store:   s,
+		memo:    m,
+		handoff: h,
+		latest:  latest,
+	}
 }
 
 func (r *Records) read(ctx context.Context, key string) (*Entry, error) {
@@ -85,7 +95,12 @@ const chunk = 1000
 
 // ListPlanned is List for interpreted options.
 func (r *Records) ListPlanned(ctx context.Context, q *ListQuery, p Plan) (*List, error) {
-	from := store.Range{Prefix: p.Prefix, From: p.From, Limit: chunk, NoCount: true}
+	from := store.Range{
+		Prefix:  p.Prefix,
+		From:    p.From,
+		Limit:   chunk,
+		NoCount: true,
+	}
 	if p.Exact {
 		from.Revision = p.Revision
 	}
@@ -149,11 +164,17 @@ func (r *Records) Create(ctx context.Context, obj kind.Object) (*Entry, Receipt,
 	if err != nil {
 		return nil, Receipt{}, r.storeError(err, obj.GetName())
 	}
-	return e, Receipt{Key: key, Revision: w.Revision, Took: time.Since(begin), Sync: w.Sync}, nil
+	return e, Receipt{
+		Key:      key,
+		Revision: w.Revision,
+		Took:     time.Since(begin),
+		Sync:     w.Sync,
+	}, nil
 }
 
-// Limits of a stored object in bytes. maxObjectBytes is etcd's default; without it, patches could grow an object without limit. An object
-// in deletion may be larger: earlier versions stored objects up to the limit of a request body, and it must be possible to delete these.
+// Limits of a stored object in bytes. maxObjectBytes is etcd's default; without it, patches could grow an object
+// without limit. An object in deletion may be larger: earlier versions stored objects up to the limit of a request
+// body, and it must be possible to delete these.
 const (
 	maxObjectBytes  = 3 << 19
 	maxDeletedBytes = 4 << 20
@@ -174,10 +195,12 @@ func (r *Records) encode(key string, obj kind.Object) ([]byte, *Entry, error) {
 	}
 	if len(value) > most {
 		return nil, nil, &sizeError{apierrors.NewRequestEntityTooLargeError(
-			fmt.Sprintf("request is too large: the object takes %d bytes in the store and may take %d", len(value), most))}
+			fmt.Sprintf("request is too large: the object takes %d bytes in the store and may take %d", len(value),
+				most))}
 	}
 	e := NewEntry(key, obj, 0, r.memo)
-	e.sum, e.size = hash(value), len(value)
+	e.sum = hash(value)
+	e.size = len(value)
 	return value, e, nil
 }
 

@@ -11,5 +11,7 @@ import (
 )
 
 func TestRecords(t *testing.T) {
-	objectstest.RunRecords(t, func(_ *testing.T, c objects.Config, s store.Store) objectstest.Records { return objects.New(c, s) })
+	objectstest.RunRecords(t, func(_ *testing.T, c objects.Config, s store.Store) objectstest.Records {
+		return objects.New(c, s)
+	})
 }

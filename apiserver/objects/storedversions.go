@@ -14,11 +14,12 @@ import (
 	"keelson/api/scheme"
 )
 
-// otherVersion decodes a value stored in another version of the kind, written by another server or an earlier release: doc is its JSON, or
-// message its protobuf. Without a converter both versions must have the same format.
+// otherVersion decodes a value stored in another version of the kind, written by another server or an earlier release:
+// doc is its JSON, or message its protobuf. Without a converter both versions must have the same format.
 func (c protobufCodec) otherVersion(found schema.GroupVersionKind, doc, message []byte) (kind.Object, error) {
 	refuse := func(err error) (kind.Object, error) {
-		return nil, fmt.Errorf("decode %s: found %s %s, want %s: %w", c.gvk.Kind, found.GroupVersion(), found.Kind, c.meta.APIVersion, err)
+		return nil, fmt.Errorf("decode %s: found %s %s, want %s: %w", c.gvk.Kind, found.GroupVersion(), found.Kind,
+			c.meta.APIVersion, err)
 	}
 	if found.Group != c.gvk.Group || found.Kind != c.gvk.Kind {
 		return refuse(errors.New("another kind"))

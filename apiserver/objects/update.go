@@ -27,14 +27,20 @@ func (r *Records) Update(
 	current, err := r.latest(ctx, key)
 	for {
 		if errors.Is(err, store.ErrNotFound) && createMissing {
-			current, err = nil, nil
+			current = nil
+			err = nil
 		}
 		if err != nil {
 			return nil, false, Receipt{}, r.storeError(err, name)
 		}
 		e, w, failure := r.tryUpdate(ctx, key, name, current, f)
 		if failure == nil {
-			return e, current == nil, Receipt{Key: key, Revision: w.Revision, Took: time.Since(begin), Sync: w.Sync}, nil
+			return e, current == nil, Receipt{
+				Key:      key,
+				Revision: w.Revision,
+				Took:     time.Since(begin),
+				Sync:     w.Sync,
+			}, nil
 		}
 		var raced bool
 		if current, raced, err = r.resolveConflict(ctx, key, failure); !raced {
@@ -44,7 +50,9 @@ func (r *Records) Update(
 }
 
 // tryUpdate makes one attempt; for an unchanged object Written is empty.
-func (r *Records) tryUpdate(ctx context.Context, key, name string, current *Entry, f UpdateFunc) (*Entry, store.Written, error) {
+func (r *Records) tryUpdate(
+	ctx context.Context, key, name string, current *Entry, f UpdateFunc,
+) (*Entry, store.Written, error) {
 	var before kind.Object
 	if current != nil {
 		before = current.Object
@@ -92,9 +100,11 @@ func (r *Records) unchanged(ctx context.Context, current, e *Entry, value []byte
 	return kv.Revision == current.Revision && !kv.Stale && bytes.Equal(kv.Value, value), nil
 }
 
-// resolveConflict returns after a failed write whether it was a conflict, and the state for the retry: the newer entry, or ErrNotFound if the
-// object was deleted.
-func (r *Records) resolveConflict(ctx context.Context, key string, failure error) (current *Entry, raced bool, err error) {
+// resolveConflict returns after a failed write whether it was a conflict, and the state for the retry: the newer entry,
+// or ErrNotFound if the object was deleted.
+func (r *Records) resolveConflict(
+	ctx context.Context, key string, failure error,
+) (current *Entry, raced bool, err error) {
 	var conflict *store.ConflictError
 	switch {
 	case errors.As(failure, &conflict):
@@ -110,7 +120,10 @@ func (r *Records) resolveConflict(ctx context.Context, key string, failure error
 }
 
 // Delete removes an object that check accepts; check may be nil.
-func (r *Records) Delete(ctx context.Context, namespace, name string, check func(kind.Object) error) (*Entry, Receipt, error) {
+func (r *Records) Delete(ctx context.Context, namespace, name string, check func(
+	kind.Object,
+) error,
+) (*Entry, Receipt, error) {
 	begin := time.Now()
 	key, err := r.Key(namespace, name)
 	if err != nil {
@@ -128,7 +141,12 @@ func (r *Records) Delete(ctx context.Context, namespace, name string, check func
 		}
 		_, w, failure := r.store.Delete(ctx, key, current.Revision)
 		if failure == nil {
-			return current.Deleted(w.Revision), Receipt{Key: key, Revision: w.Revision, Took: time.Since(begin), Sync: w.Sync}, nil
+			return current.Deleted(w.Revision), Receipt{
+				Key:      key,
+				Revision: w.Revision,
+				Took:     time.Since(begin),
+				Sync:     w.Sync,
+			}, nil
 		}
 		var raced bool
 		if current, raced, err = r.resolveConflict(ctx, key, failure); !raced {
@@ -139,13 +157,15 @@ func (r *Records) Delete(ctx context.Context, namespace, name string, check func
 
 // Unreadable is Kubernetes' error for a value that cannot be decoded.
 func Unreadable(key string, rev int64, err error) error {
-	return fmt.Errorf("StorageError: corrupt object, Code: 7, Key: %s, ResourceVersion: 0, AdditionalErrorMsg: object not decodable revision=%d: %w", key, rev, err)
+	return fmt.Errorf("StorageError: corrupt object, Code: 7, Key: %s, ResourceVersion: 0, AdditionalErrorMsg: "+
+		"object not decodable revision=%d: %w", key, rev, err)
 }
 
 // errNotCorrupt rejects the unsafe deletion of a readable object.
 var errNotCorrupt = errors.New("unsafe deletion is not allowed because the object is decodable from storage")
 
-// DeleteCorrupt removes a stored object that cannot be decoded, without a check and without returning it. A readable object is a conflict.
+// DeleteCorrupt removes a stored object that cannot be decoded, without a check and without returning it. A readable
+// object is a conflict.
 func (r *Records) DeleteCorrupt(ctx context.Context, namespace, name string, dry bool) (Receipt, error) {
 	begin := time.Now()
 	key, err := r.Key(namespace, name)
@@ -156,7 +176,8 @@ func (r *Records) DeleteCorrupt(ctx context.Context, namespace, name string, dry
 	if err == nil {
 		if _, failed := r.Decoded(kv, nil); failed == nil {
 			return Receipt{}, apierrors.NewConflict(r.Resource, name, fmt.Errorf(
-				"StorageError: invalid object, Code: 4, Key: %s, ResourceVersion: 0, AdditionalErrorMsg: %w", key, errNotCorrupt))
+				"StorageError: invalid object, Code: 4, Key: %s, ResourceVersion: 0, AdditionalErrorMsg: %w", key,
+				errNotCorrupt))
 		}
 	} else if kv.Revision == 0 {
 		return Receipt{}, r.storeError(err, name)
@@ -168,5 +189,10 @@ func (r *Records) DeleteCorrupt(ctx context.Context, namespace, name string, dry
 	if err != nil {
 		return Receipt{}, r.storeError(err, name)
 	}
-	return Receipt{Key: key, Revision: w.Revision, Took: time.Since(begin), Sync: w.Sync}, nil
+	return Receipt{
+		Key:      key,
+		Revision: w.Revision,
+		Took:     time.Since(begin),
+		Sync:     w.Sync,
+	}, nil
 }

@@ -113,13 +113,15 @@ func (s *source) constant(v *ast.ValueSpec, doc []string, imports map[string]str
 	if len(v.Names) != 1 || len(v.Values) != 1 {
 		return
 	}
-	typ, value := "", v.Values[0]
+	typ := ""
+	value := v.Values[0]
 	if id, ok := v.Type.(*ast.Ident); ok {
 		typ = id.Name
 	}
 	if call, ok := value.(*ast.CallExpr); ok && len(call.Args) == 1 {
 		if id, ok := call.Fun.(*ast.Ident); ok {
-			typ, value = id.Name, call.Args[0]
+			typ = id.Name
+			value = call.Args[0]
 		}
 	}
 	c := constant{typ: typ, name: v.Names[0].Name, doc: doc}
@@ -131,7 +133,8 @@ func (s *source) constant(v *ast.ValueSpec, doc []string, imports map[string]str
 		c.value, _ = strconv.Unquote(value.Value) // as above
 	case *ast.SelectorExpr:
 		if id, ok := value.X.(*ast.Ident); ok {
-			c.from, c.as = imports[id.Name], value.Sel.Name
+			c.from = imports[id.Name]
+			c.as = value.Sel.Name
 		}
 	default:
 		return
@@ -153,7 +156,8 @@ func markers(doc []string) map[string][]string {
 	return out
 }
 
-// prose is a comment as a description: without markers and notes to oneself, lines of a paragraph joined, indented ones kept.
+// prose is a comment as a description: without markers and notes to oneself, lines of a paragraph joined, indented ones
+// kept.
 func prose(doc []string) string {
 	var b []byte
 	cut := func() { b = b[:max(len(b)-1, 0)] }
@@ -207,7 +211,9 @@ func (s *source) enum(t *testing.T, name string, all map[string]source) map[stri
 func extensions(marks map[string][]string) map[string]any {
 	out := map[string]any{}
 	for name, extension := range map[string]string{
-		"listType": "x-kubernetes-list-type", "mapType": "x-kubernetes-map-type", "structType": "x-kubernetes-map-type",
+		"listType":   "x-kubernetes-list-type",
+		"mapType":    "x-kubernetes-map-type",
+		"structType": "x-kubernetes-map-type",
 		"listMapKey": "x-kubernetes-list-map-keys",
 	} {
 		values := marks[name]
@@ -270,7 +276,8 @@ func (d declared) members(t *testing.T) []member {
 		}
 		switch typ := typ.(type) {
 		case *ast.Ident:
-			m.goName, m.typ = typ.Name, typ.Name
+			m.goName = typ.Name
+			m.typ = typ.Name
 		case *ast.SelectorExpr:
 			m.goName = typ.Sel.Name
 		}

@@ -18,8 +18,8 @@ type Model struct {
 	// Name and ListName are the names of the definitions, made by ModelName.
 	Name, ListName string
 	ListKind       string
-	// Schema is the kind's schema without the common fields of objects, nil if unknown. open means that objects may have further fields; v2
-	// must then describe none. The caller may modify the schema.
+	// Schema is the kind's schema without the common fields of objects, nil if unknown. open means that objects may
+	// have further fields; v2 must then describe none. The caller may modify the schema.
 	Schema func(v2 bool) (s *spec.Schema, open bool)
 }
 
@@ -39,7 +39,8 @@ var (
 // custom defines r's kind and its list.
 func (s *schemas) custom(r Resource, v2 bool) {
 	m := r.Model
-	meta, listMeta := s.ref(reflect.TypeFor[metav1.ObjectMeta]()), s.ref(reflect.TypeFor[metav1.ListMeta]())
+	meta := s.ref(reflect.TypeFor[metav1.ObjectMeta]())
+	listMeta := s.ref(reflect.TypeFor[metav1.ListMeta]())
 	one, open := m.Schema(v2)
 	switch {
 	case one == nil || v2 && open:
@@ -53,9 +54,11 @@ func (s *schemas) custom(r Resource, v2 bool) {
 	}
 	one.AddExtension("x-kubernetes-group-version-kind", []any{gvkOf(r.Kind, r.Kind.Kind)})
 	s.defs[m.Name] = *one
-	list := new(spec.Schema).Typed("object", "").WithDescription(fmt.Sprintf("%s is a list of %s", m.ListKind, r.Kind.Kind)).WithRequired("items")
+	list := new(spec.Schema).Typed("object", "").WithDescription(
+		fmt.Sprintf("%s is a list of %s", m.ListKind, r.Kind.Kind)).WithRequired("items")
 	list.SetProperty("items", *spec.ArrayProperty(spec.RefSchema(definitions + m.Name)).WithDescription(fmt.Sprintf(
-		"List of %s. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md", r.GVR.Resource)))
+		"List of %s. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md",
+		r.GVR.Resource)))
 	list.SetProperty("metadata", *listMeta.WithDescription(listDocs["metadata"]))
 	withType(list)
 	list.AddExtension("x-kubernetes-group-version-kind", []any{gvkOf(r.Kind, m.ListKind)})

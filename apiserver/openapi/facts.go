@@ -11,9 +11,9 @@ import (
 	"sync"
 )
 
-// factsFile has the facts that are only in the markers and comments of the Go sources of Kubernetes' types (+optional, +default, +enum,
-// +listType...): one line per type with its name and the facts as JSON. `go test -update` generates it from the sources in go.mod, and a
-// test compares.
+// factsFile has the facts that are only in the markers and comments of the Go sources of Kubernetes' types (+optional,
+// +default, +enum, +listType...): one line per type with its name and the facts as JSON. `go test -update` generates it
+// from the sources in go.mod, and a test compares.
 //
 //go:embed facts.txt
 var factsFile string

@@ -54,10 +54,12 @@ func TestFactsAreTheSources(t *testing.T) {
 		}
 		return
 	}
-	have, wanted := parseLines(factsFile), parseLines(want)
+	have := parseLines(factsFile)
+	wanted := parseLines(want)
 	for name := range wanted {
 		if have[name] != wanted[name] {
-			t.Errorf("%s: facts.txt says\n%s\nits source\n%s\n(go test ./apiserver/openapi -run TestFactsAreTheSources -update)", name, have[name], wanted[name])
+			t.Errorf("%s: facts.txt says\n%s\nits source\n%s\n(go test ./apiserver/openapi -run "+
+				"TestFactsAreTheSources -update)", name, have[name], wanted[name])
 		}
 	}
 	for name := range have {
@@ -151,7 +153,8 @@ func (s *source) fact(t *testing.T, typ reflect.Type, all map[string]source) (fa
 	return f, f.Text != nil || len(f.Extensions)+len(f.Fields) > 0
 }
 
-// textOf is the description of a field; where the values are listed after it, that begins where the comment ends, markers and all.
+// textOf is the description of a field; where the values are listed after it, that begins where the comment ends,
+// markers and all.
 func textOf(m member, typ reflect.Type, all map[string]source) string {
 	if typ.Kind() == reflect.Pointer {
 		typ = typ.Elem()
@@ -220,7 +223,8 @@ func TestFactsArePublished(t *testing.T) {
 	if err := s.check(); err != nil {
 		t.Fatal(err)
 	}
-	defaults, enums := 0, 0
+	defaults := 0
+	enums := 0
 	for _, def := range s.defs {
 		for _, p := range def.Properties {
 			if p.Default != nil {
@@ -260,13 +264,17 @@ func TestFacts(t *testing.T) {
 		{"api.core.v1.PodSpec", "required", `["containers"]`},
 		{"api.core.v1.PodCondition", "required", `["type","status"]`},
 		{"api.events.v1.Event", "required", `["eventTime"]`},
-		{"api.core.v1.SeccompProfile", "x-kubernetes-unions", `[{"discriminator":"type","fields-to-discriminateBy":{"localhostProfile":"LocalhostProfile"}}]`},
+		{
+			"api.core.v1.SeccompProfile", "x-kubernetes-unions",
+			`[{"discriminator":"type","fields-to-discriminateBy":{"localhostProfile":"LocalhostProfile"}}]`,
+		},
 		{"apimachinery.pkg.api.resource.Quantity", "oneOf", `[{"type":"string"},{"type":"number"}]`},
 		{"apimachinery.pkg.util.intstr.IntOrString", "format", `"int-or-string"`},
 		{
 			"api.core.v1.ServicePort.protocol", "description",
 			`"The IP protocol for this port. Supports \"TCP\", \"UDP\", and \"SCTP\". Default is TCP.\n\nPossible enum values:\n` +
-				` - ` + "`" + `\"SCTP\"` + "`" + ` is the SCTP protocol.\n - ` + "`" + `\"TCP\"` + "`" + ` is the TCP protocol.\n - ` + "`" + `\"UDP\"` + "`" + ` is the UDP protocol."`,
+				` - ` + "`" + `\"SCTP\"` + "`" + ` is the SCTP protocol.\n - ` + "`" + `\"TCP\"` + "`" +
+				` is the TCP protocol.\n - ` + "`" + `\"UDP\"` + "`" + ` is the UDP protocol."`,
 		},
 	} {
 		def, ok := s.defs["io.k8s."+row.field]

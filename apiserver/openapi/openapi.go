@@ -24,7 +24,8 @@ func Swagger(version string, resources []Resource) (*spec.Swagger, error) {
 	return build(version, resources, roots(resources), true)
 }
 
-// build is Swagger with additional pages. With v2 false, schemas may use features of v3, for a document that is then converted.
+// build is Swagger with additional pages. With v2 false, schemas may use features of v3, for a document that is then
+// converted.
 func build(version string, resources []Resource, pages []page, v2 bool) (*spec.Swagger, error) {
 	s := &schemas{defs: spec.Definitions{}, v2: v2}
 	if len(resources) > 0 {
@@ -55,9 +56,14 @@ func build(version string, resources []Resource, pages []page, v2 bool) (*spec.S
 		Info:        &spec.Info{InfoProps: spec.InfoProps{Title: "Kubernetes", Version: version}},
 		Paths:       &spec.Paths{Paths: paths},
 		Definitions: s.defs,
-		SecurityDefinitions: spec.SecurityDefinitions{"BearerToken": &spec.SecurityScheme{SecuritySchemeProps: spec.SecuritySchemeProps{
-			Type: "apiKey", Name: "authorization", In: "header", Description: "Bearer Token authentication",
-		}}},
+		SecurityDefinitions: spec.SecurityDefinitions{
+			"BearerToken": &spec.SecurityScheme{SecuritySchemeProps: spec.SecuritySchemeProps{
+				Type:        "apiKey",
+				Name:        "authorization",
+				In:          "header",
+				Description: "Bearer Token authentication",
+			}},
+		},
 		Security: []map[string][]string{{"BearerToken": {}}},
 	}}
 	if v2 {
@@ -81,7 +87,12 @@ type Documents struct {
 
 // New returns the documents of the built-in resources. version is the server's, "v1.37.2".
 func New(version string, fixed []Resource) *Documents {
-	d := &Documents{version: version, builtIn: fixed, v3: handler3.NewOpenAPIService(), extra: map[schema.GroupVersion]bool{}}
+	d := &Documents{
+		version: version,
+		builtIn: fixed,
+		v3:      handler3.NewOpenAPIService(),
+		extra:   map[schema.GroupVersion]bool{},
+	}
 	d.swagger = sync.OnceValues(func() (*spec.Swagger, error) { return Swagger(version, fixed) })
 	d.v2 = handler.NewOpenAPIServiceLazy(d.merged(nil, nil, 0))
 	for gv, list := range byVersion(fixed) {
@@ -106,7 +117,8 @@ func (d *Documents) Set(custom []Resource, remotes []Remote) {
 	defer d.mu.Unlock()
 	d.generation++
 	d.v2.UpdateSpecLazy(d.merged(custom, remotes, d.generation))
-	fixed, now := byVersion(d.builtIn), byVersion(custom)
+	fixed := byVersion(d.builtIn)
+	now := byVersion(custom)
 	elsewhere := map[schema.GroupVersion]*spec3.OpenAPI{}
 	for _, r := range remotes {
 		if r.V3 != nil {

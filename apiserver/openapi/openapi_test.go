@@ -27,14 +27,41 @@ import (
 func resources() []Resource {
 	all := []string{"get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"}
 	return Sorted([]Resource{
-		{GVR: corev1.SchemeGroupVersion.WithResource("pods"), Namespaced: true, Parent: "Pod", Kind: corev1.SchemeGroupVersion.WithKind("Pod"),
-			Type: reflect.TypeFor[corev1.Pod](), List: reflect.TypeFor[corev1.PodList](), Verbs: all},
-		{GVR: corev1.SchemeGroupVersion.WithResource("pods"), Subresource: "status", Namespaced: true, Parent: "Pod", Kind: corev1.SchemeGroupVersion.WithKind("Pod"),
-			Type: reflect.TypeFor[corev1.Pod](), Verbs: []string{"get", "update", "patch"}},
-		{GVR: corev1.SchemeGroupVersion.WithResource("nodes"), Parent: "Node", Kind: corev1.SchemeGroupVersion.WithKind("Node"),
-			Type: reflect.TypeFor[corev1.Node](), List: reflect.TypeFor[corev1.NodeList](), Verbs: all},
-		{GVR: appsv1.SchemeGroupVersion.WithResource("deployments"), Namespaced: true, Parent: "Deployment", Kind: appsv1.SchemeGroupVersion.WithKind("Deployment"),
-			Type: reflect.TypeFor[appsv1.Deployment](), List: reflect.TypeFor[appsv1.DeploymentList](), Verbs: all},
+		{
+			GVR:        corev1.SchemeGroupVersion.WithResource("pods"),
+			Namespaced: true,
+			Parent:     "Pod",
+			Kind:       corev1.SchemeGroupVersion.WithKind("Pod"),
+			Type:       reflect.TypeFor[corev1.Pod](),
+			List:       reflect.TypeFor[corev1.PodList](),
+			Verbs:      all,
+		},
+		{
+			GVR:         corev1.SchemeGroupVersion.WithResource("pods"),
+			Subresource: "status",
+			Namespaced:  true,
+			Parent:      "Pod",
+			Kind:        corev1.SchemeGroupVersion.WithKind("Pod"),
+			Type:        reflect.TypeFor[corev1.Pod](),
+			Verbs:       []string{"get", "update", "patch"},
+		},
+		{
+			GVR:    corev1.SchemeGroupVersion.WithResource("nodes"),
+			Parent: "Node",
+			Kind:   corev1.SchemeGroupVersion.WithKind("Node"),
+			Type:   reflect.TypeFor[corev1.Node](),
+			List:   reflect.TypeFor[corev1.NodeList](),
+			Verbs:  all,
+		},
+		{
+			GVR:        appsv1.SchemeGroupVersion.WithResource("deployments"),
+			Namespaced: true,
+			Parent:     "Deployment",
+			Kind:       appsv1.SchemeGroupVersion.WithKind("Deployment"),
+			Type:       reflect.TypeFor[appsv1.Deployment](),
+			List:       reflect.TypeFor[appsv1.DeploymentList](),
+			Verbs:      all,
+		},
 	})
 }
 
@@ -47,7 +74,8 @@ func TestSchemeStaysAsItIs(t *testing.T) {
 	before := slices.Clone(known)
 	s := &schemas{defs: spec.Definitions{}, v2: true}
 	s.ref(reflect.TypeFor[metav1.DeleteOptions]())
-	if !slices.Equal(before, known) || slices.IsSortedFunc(known, byName) { // it may have been sorted by an earlier test
+	// it may have been sorted by an earlier test
+	if !slices.Equal(before, known) || slices.IsSortedFunc(known, byName) {
 		t.Errorf("the scheme's own list was sorted: %v", known)
 	}
 }
@@ -86,7 +114,13 @@ func TestSwagger(t *testing.T) {
 	}
 	ids := map[string]string{}
 	for path, item := range s.Paths.Paths {
-		for method, op := range map[string]any{"get": item.Get, "post": item.Post, "put": item.Put, "patch": item.Patch, "delete": item.Delete} {
+		for method, op := range map[string]any{
+			"get":    item.Get,
+			"post":   item.Post,
+			"put":    item.Put,
+			"patch":  item.Patch,
+			"delete": item.Delete,
+		} {
 			b, _ := json.Marshal(op)
 			var o struct{ OperationID string }
 			_ = json.Unmarshal(b, &o)
@@ -115,8 +149,14 @@ func TestSwagger(t *testing.T) {
 // TestOperations has some facts of operations as Kubernetes v1.37 publishes them.
 func TestOperations(t *testing.T) {
 	list := append(resources(), Resource{
-		GVR: corev1.SchemeGroupVersion.WithResource("pods"), Subresource: "exec", Parent: "Pod", Namespaced: true, Connect: true,
-		Kind: corev1.SchemeGroupVersion.WithKind("PodExecOptions"), Type: reflect.TypeFor[corev1.PodExecOptions](), Verbs: []string{"create", "get"},
+		GVR:         corev1.SchemeGroupVersion.WithResource("pods"),
+		Subresource: "exec",
+		Parent:      "Pod",
+		Namespaced:  true,
+		Connect:     true,
+		Kind:        corev1.SchemeGroupVersion.WithKind("PodExecOptions"),
+		Type:        reflect.TypeFor[corev1.PodExecOptions](),
+		Verbs:       []string{"create", "get"},
 	})
 	s, err := build("v1.37.2", list, roots(list), false)
 	if err != nil {
@@ -130,34 +170,55 @@ func TestOperations(t *testing.T) {
 		op                                           *spec3.Operation
 		id, doc, action, answer, codes, body, params string
 	}{
-		{at[pods].Post, "createCoreV1NamespacedPod", "create a Pod", "post", "Pod", "200 201 202 401", "required", "dryRun fieldManager fieldValidation"},
 		{
-			at[pods].Delete, "deleteCoreV1CollectionNamespacedPod", "delete collection of Pod", "deletecollection", "Status", "200 401", "may be",
-			"continue dryRun fieldSelector gracePeriodSeconds ignoreStoreReadErrorWithClusterBreakingPotential labelSelector limit orphanDependents " +
+			at[pods].Post, "createCoreV1NamespacedPod", "create a Pod", "post", "Pod", "200 201 202 401", "required",
+			"dryRun fieldManager fieldValidation",
+		},
+		{
+			at[pods].Delete, "deleteCoreV1CollectionNamespacedPod", "delete collection of Pod", "deletecollection",
+			"Status", "200 401", "may be",
+			"continue dryRun fieldSelector gracePeriodSeconds ignoreStoreReadErrorWithClusterBreakingPotential " +
+				"labelSelector limit orphanDependents " +
 				"propagationPolicy resourceVersion resourceVersionMatch sendInitialEvents shardSelector timeoutSeconds",
 		},
 		{at[pod].Get, "readCoreV1NamespacedPod", "read the specified Pod", "get", "Pod", "200 401", "", ""},
 		{
-			at[pod].Patch, "patchCoreV1NamespacedPod", "partially update the specified Pod", "patch", "Pod", "200 201 401", "required",
+			at[pod].Patch, "patchCoreV1NamespacedPod", "partially update the specified Pod", "patch", "Pod",
+			"200 201 401", "required",
 			"dryRun fieldManager fieldValidation force",
 		},
 		{
 			at[pod].Delete, "deleteCoreV1NamespacedPod", "delete a Pod", "delete", "Pod", "200 202 401", "may be",
-			"dryRun gracePeriodSeconds ignoreStoreReadErrorWithClusterBreakingPotential orphanDependents propagationPolicy",
+			"dryRun gracePeriodSeconds ignoreStoreReadErrorWithClusterBreakingPotential orphanDependents " +
+				"propagationPolicy",
 		},
 		{
-			at[pod+"/status"].Put, "replaceCoreV1NamespacedPodStatus", "replace status of the specified Pod", "put", "Pod", "200 201 401", "required",
+			at[pod+"/status"].Put, "replaceCoreV1NamespacedPodStatus", "replace status of the specified Pod", "put",
+			"Pod", "200 201 401", "required",
 			"dryRun fieldManager fieldValidation",
 		},
-		{at[pod+"/exec"].Post, "connectCoreV1PostNamespacedPodExec", "connect POST requests to exec of Pod", "connect", "", "200 401", "", ""},
-		{at["/api/v1/pods"].Get, "listCoreV1PodForAllNamespaces", "list or watch objects of kind Pod", "list", "PodList", "200 401", "", ""},
 		{
-			at["/api/v1/watch/pods"].Get, "watchCoreV1PodListForAllNamespaces", "watch individual changes to a list of Pod. deprecated: use the " +
+			at[pod+"/exec"].Post, "connectCoreV1PostNamespacedPodExec", "connect POST requests to exec of Pod",
+			"connect", "", "200 401", "", "",
+		},
+		{
+			at["/api/v1/pods"].Get, "listCoreV1PodForAllNamespaces", "list or watch objects of kind Pod", "list",
+			"PodList", "200 401", "", "",
+		},
+		{
+			at["/api/v1/watch/pods"].Get, "watchCoreV1PodListForAllNamespaces",
+			"watch individual changes to a list of Pod. deprecated: use the " +
 				"'watch' parameter with a list operation instead.", "watchlist", "WatchEvent", "200 401", "", "",
 		},
-		{at["/apis/apps/v1/"].Get, "getAppsV1APIResources", "get available resources", "", "APIResourceList", "200 401", "", ""},
+		{
+			at["/apis/apps/v1/"].Get, "getAppsV1APIResources", "get available resources", "", "APIResourceList",
+			"200 401", "", "",
+		},
 		{at["/apis/apps/"].Get, "getAppsAPIGroup", "get information of a group", "", "APIGroup", "200 401", "", ""},
-		{at["/version/"].Get, "getCodeVersion", "get the version information for this server", "", "Info", "200 401", "", ""},
+		{
+			at["/version/"].Get, "getCodeVersion", "get the version information for this server", "", "Info",
+			"200 401", "", "",
+		},
 	} {
 		var codes []string
 		for code := range row.op.Responses.StatusCodeResponses {
@@ -173,12 +234,15 @@ func TestOperations(t *testing.T) {
 			answer = c.Schema.Ref.String()[strings.LastIndexByte(c.Schema.Ref.String(), '.')+1:]
 		}
 		action, _ := row.op.Extensions.GetString("x-kubernetes-action")
-		got := []string{row.op.OperationId, row.op.Description, action, answer, strings.Join(codes, " "), body, parameterNames(row.op.Parameters)}
-		if want := []string{row.id, row.doc, row.action, row.answer, row.codes, row.body, row.params}; !slices.Equal(got, want) {
+		got := []string{row.op.OperationId, row.op.Description, action, answer, strings.Join(codes,
+			" "), body, parameterNames(row.op.Parameters)}
+		if want := []string{row.id, row.doc, row.action, row.answer, row.codes, row.body, row.params}; !slices.Equal(
+			got, want) {
 			t.Errorf("got\n%q, want\n%q", got, want)
 		}
 	}
-	if got, want := parameterNames(at[pod+"/exec"].Parameters), "command container name namespace stderr stdin stdout tty"; got != want {
+	if got, want := parameterNames(at[pod+"/exec"].Parameters),
+		"command container name namespace stderr stdin stdout tty"; got != want {
 		t.Errorf("parameters of exec: %s, want %s", got, want)
 	}
 }
@@ -218,7 +282,9 @@ func TestDiscoveryClientReadsBoth(t *testing.T) {
 		if groups[gv] == nil {
 			t.Fatalf("v3 has no %s: %v", gv, groups)
 		}
-		for _, content := range []string{"application/json", "application/com.github.proto-openapi.spec.v3@v1.0+protobuf"} {
+		for _, content := range []string{
+			"application/json", "application/com.github.proto-openapi.spec.v3@v1.0+protobuf",
+		} {
 			b, err := groups[gv].Schema(content)
 			if err != nil || len(b) == 0 {
 				t.Errorf("v3 %s as %s: %d bytes, %v", gv, content, len(b), err)

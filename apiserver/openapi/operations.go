@@ -35,16 +35,23 @@ type operation struct {
 
 func (s *schemas) operation(r Resource, path string, c operation) *spec.Operation {
 	op := &spec.Operation{OperationProps: spec.OperationProps{
-		ID: operationID(r, c), Description: c.doc, Consumes: []string{"*/*"}, Produces: []string{"application/json", "application/yaml", "application/vnd.kubernetes.protobuf"},
-		Schemes: []string{"https"}, Tags: []string{groupTag(r.GVR.GroupVersion())}, Parameters: c.params,
+		ID:          operationID(r, c),
+		Description: c.doc,
+		Consumes:    []string{"*/*"},
+		Produces:    []string{"application/json", "application/yaml", "application/vnd.kubernetes.protobuf"},
+		Schemes:     []string{"https"},
+		Tags:        []string{groupTag(r.GVR.GroupVersion())},
+		Parameters:  c.params,
 	}}
 	switch {
 	case r.Model != nil:
-		op.Consumes, op.Produces = []string{"application/json", "application/yaml"}, []string{"application/json", "application/yaml"}
+		op.Consumes = []string{"application/json", "application/yaml"}
+		op.Produces = []string{"application/json", "application/yaml"}
 	case c.action == "connect":
 		op.Produces = []string{"*/*"}
 	case c.stream:
-		op.Produces = append(op.Produces, "application/json;stream=watch", "application/vnd.kubernetes.protobuf;stream=watch")
+		op.Produces = append(op.Produces, "application/json;stream=watch",
+			"application/vnd.kubernetes.protobuf;stream=watch")
 	}
 	if c.consumes != nil {
 		op.Consumes = c.consumes
@@ -55,7 +62,8 @@ func (s *schemas) operation(r Resource, path string, c operation) *spec.Operatio
 	op.Parameters = append(op.Parameters, pathParameters(r, path)...)
 	if c.action != "connect" {
 		op.Parameters = append(op.Parameters, parameter("query", "pretty", "string",
-			"If 'true', then the output is pretty printed. Defaults to 'false' unless the user-agent indicates a browser or command-line HTTP tool (curl and wget)."))
+			"If 'true', then the output is pretty printed. Defaults to 'false' unless the user-agent indicates a "+
+				"browser or command-line HTTP tool (curl and wget)."))
 	}
 	op.Responses = responses(c.response, c.codes)
 	op.AddExtension("x-kubernetes-action", c.action)
@@ -65,9 +73,14 @@ func (s *schemas) operation(r Resource, path string, c operation) *spec.Operatio
 
 // responses are the responses with 200 and codes, and 401.
 func responses(response spec.Schema, codes []int) *spec.Responses {
-	all := map[int]spec.Response{http.StatusUnauthorized: {ResponseProps: spec.ResponseProps{Description: "Unauthorized"}}}
+	all := map[int]spec.Response{
+		http.StatusUnauthorized: {ResponseProps: spec.ResponseProps{Description: "Unauthorized"}},
+	}
 	for _, code := range append([]int{http.StatusOK}, codes...) {
-		all[code] = spec.Response{ResponseProps: spec.ResponseProps{Description: http.StatusText(code), Schema: &response}}
+		all[code] = spec.Response{ResponseProps: spec.ResponseProps{
+			Description: http.StatusText(code),
+			Schema:      &response,
+		}}
 	}
 	return &spec.Responses{ResponsesProps: spec.ResponsesProps{StatusCodeResponses: all}}
 }
@@ -85,7 +98,8 @@ func requireBodies(doc *spec3.OpenAPI) {
 
 // methods are the operations of p.
 func methods(p *spec.PathItem) []*spec.Operation {
-	return slices.DeleteFunc([]*spec.Operation{p.Get, p.Put, p.Post, p.Delete, p.Options, p.Head, p.Patch}, func(op *spec.Operation) bool { return op == nil })
+	return slices.DeleteFunc([]*spec.Operation{p.Get, p.Put, p.Post, p.Delete, p.Options, p.Head, p.Patch},
+		func(op *spec.Operation) bool { return op == nil })
 }
 
 // hoistParameters moves parameters common to all operations of p, except bodies, to the path. All are sorted.
@@ -171,12 +185,22 @@ func article(kind string) string {
 }
 
 func bodyParameter(ref spec.Schema, required bool) *spec.Parameter {
-	return &spec.Parameter{ParamProps: spec.ParamProps{Name: "body", In: "body", Schema: &ref, Required: required}}
+	return &spec.Parameter{ParamProps: spec.ParamProps{
+		Name:     "body",
+		In:       "body",
+		Schema:   &ref,
+		Required: required,
+	}}
 }
 
 func parameter(in, name, typ, text string) spec.Parameter {
 	return spec.Parameter{
-		ParamProps:        spec.ParamProps{Name: name, In: in, Description: text, Required: in == "path"},
+		ParamProps: spec.ParamProps{
+			Name:        name,
+			In:          in,
+			Description: text,
+			Required:    in == "path",
+		},
 		SimpleSchema:      spec.SimpleSchema{Type: typ},
 		CommonValidations: spec.CommonValidations{UniqueItems: true},
 	}
@@ -185,7 +209,9 @@ func parameter(in, name, typ, text string) spec.Parameter {
 func pathParameters(r Resource, path string) []spec.Parameter {
 	var params []spec.Parameter
 	for name, text := range map[string]string{
-		"name": "name of the " + r.Kind.Kind, "namespace": "object name and auth scope, such as for teams and projects", "path": "path to the resource",
+		"name":      "name of the " + r.Kind.Kind,
+		"namespace": "object name and auth scope, such as for teams and projects",
+		"path":      "path to the resource",
 	} {
 		if strings.Contains(path, "{"+name+"}") {
 			params = append(params, parameter("path", name, "string", text))
@@ -215,8 +241,8 @@ func options(t reflect.Type, except ...string) []spec.Parameter {
 	return params
 }
 
-// shareParameters moves parameters that are the same everywhere to one place, because they are repeated hundreds of times. kubectl looks
-// for dryRun and fieldValidation in the operations.
+// shareParameters moves parameters that are the same everywhere to one place, because they are repeated hundreds of
+// times. kubectl looks for dryRun and fieldValidation in the operations.
 func shareParameters(s *spec.Swagger) error {
 	shared := map[string]spec.Parameter{}
 	replace := func(params []spec.Parameter) error {

@@ -31,8 +31,12 @@ func lists(resources []Resource) []page {
 	for _, r := range resources {
 		gv := r.GVR.GroupVersion()
 		p := page{
-			path: prefix(gv) + "/", id: "get" + groupID(gv.Group) + camelCase(gv.Version, true) + "APIResources", tag: groupTag(gv),
-			doc: "get available resources", response: reflect.TypeFor[metav1.APIResourceList](), media: discoveryMedia,
+			path:     prefix(gv) + "/",
+			id:       "get" + groupID(gv.Group) + camelCase(gv.Version, true) + "APIResources",
+			tag:      groupTag(gv),
+			doc:      "get available resources",
+			response: reflect.TypeFor[metav1.APIResourceList](),
+			media:    discoveryMedia,
 		}
 		if r.Model == nil && !seen[p.path] {
 			seen[p.path] = true
@@ -46,16 +50,26 @@ func lists(resources []Resource) []page {
 func roots(resources []Resource) []page {
 	json := []string{"application/json"}
 	out := []page{
-		{"/api/", "getCoreAPIVersions", "core", "get available API versions", reflect.TypeFor[metav1.APIVersions](), discoveryMedia},
-		{"/apis/", "getAPIVersions", "apis", "get available API versions", reflect.TypeFor[metav1.APIGroupList](), discoveryMedia},
-		{"/version/", "getCodeVersion", "version", "get the version information for this server", reflect.TypeFor[version.Info](), json},
+		{
+			"/api/", "getCoreAPIVersions", "core", "get available API versions", reflect.TypeFor[metav1.APIVersions](),
+			discoveryMedia,
+		},
+		{
+			"/apis/", "getAPIVersions", "apis", "get available API versions", reflect.TypeFor[metav1.APIGroupList](),
+			discoveryMedia,
+		},
+		{
+			"/version/", "getCodeVersion", "version", "get the version information for this server",
+			reflect.TypeFor[version.Info](), json,
+		},
 		{
 			"/.well-known/openid-configuration/", "getServiceAccountIssuerOpenIDConfiguration", "WellKnown",
 			"get service account issuer OpenID configuration, also known as the 'OIDC discovery doc'", nil, json,
 		},
 		{
 			"/openid/v1/jwks/", "getServiceAccountIssuerOpenIDKeyset", "openid",
-			"get service account issuer OpenID JSON Web Key Set (contains public token verification keys)", nil, []string{"application/jwk-set+json"},
+			"get service account issuer OpenID JSON Web Key Set (contains public token verification keys)", nil,
+			[]string{"application/jwk-set+json"},
 		},
 	}
 	seen := map[string]bool{"": true}
@@ -63,7 +77,8 @@ func roots(resources []Resource) []page {
 		if g := r.GVR.Group; r.Model == nil && !seen[g] {
 			seen[g] = true
 			out = append(out, page{
-				"/apis/" + g + "/", "get" + groupID(g) + "APIGroup", camelCase(strings.TrimSuffix(g, ".k8s.io"), false), "get information of a group",
+				"/apis/" + g + "/", "get" + groupID(g) + "APIGroup",
+				camelCase(strings.TrimSuffix(g, ".k8s.io"), false), "get information of a group",
 				reflect.TypeFor[metav1.APIGroup](), discoveryMedia,
 			})
 		}
@@ -82,7 +97,12 @@ func (s *schemas) addPage(paths map[string]spec.PathItem, p page) {
 		answer = s.ref(p.response)
 	}
 	op := &spec.Operation{OperationProps: spec.OperationProps{
-		ID: p.id, Description: p.doc, Produces: p.media, Schemes: []string{"https"}, Tags: []string{p.tag}, Responses: responses(answer, nil),
+		ID:          p.id,
+		Description: p.doc,
+		Produces:    p.media,
+		Schemes:     []string{"https"},
+		Tags:        []string{p.tag},
+		Responses:   responses(answer, nil),
 	}}
 	if p.response != nil {
 		op.Consumes = p.media

@@ -18,8 +18,8 @@ type Resource struct {
 	Subresource string // "" for the resource itself
 	Parent      string // the resource's kind, for a subresource with another kind
 	Namespaced  bool
-	// Kind is the kind of requests and responses (for scale: autoscaling/v1 Scale). Type and List are its Go types, List nil for
-	// subresources.
+	// Kind is the kind of requests and responses (for scale: autoscaling/v1 Scale). Type and List are its Go types,
+	// List nil for subresources.
 	Kind schema.GroupVersionKind
 	Type reflect.Type
 	List reflect.Type
@@ -62,7 +62,8 @@ func (s *schemas) addPaths(paths map[string]spec.PathItem, r Resource) {
 	if r.Namespaced {
 		scoped += "/namespaces/{namespace}"
 	}
-	many, one := scoped+"/"+r.GVR.Resource, scoped+"/"+r.GVR.Resource+"/{name}"
+	many := scoped + "/" + r.GVR.Resource
+	one := scoped + "/" + r.GVR.Resource + "/{name}"
 	switch {
 	case r.Connect:
 		s.connectPaths(paths, r, one+"/"+r.Subresource)
@@ -98,7 +99,13 @@ func (s *schemas) list(r Resource, suffix string) operation {
 		doc = "list or watch objects of kind " + r.Parent
 	}
 	return operation{
-		action: "list", id: "list", suffix: suffix, doc: doc, response: s.listSchema(r), stream: true, params: options(reflect.TypeFor[metav1.ListOptions]()),
+		action:   "list",
+		id:       "list",
+		suffix:   suffix,
+		doc:      doc,
+		response: s.listSchema(r),
+		stream:   true,
+		params:   options(reflect.TypeFor[metav1.ListOptions]()),
 	}
 }
 
@@ -108,8 +115,13 @@ func (s *schemas) watchPaths(paths map[string]spec.PathItem, r Resource, all, ma
 		path := prefix(r.GVR.GroupVersion()) + "/watch" + of[len(prefix(r.GVR.GroupVersion())):]
 		p := spec.PathItem{}
 		p.Get = s.operation(r, path, operation{
-			action: action, id: "watch", suffix: suffix, doc: doc + ". deprecated: use the 'watch' parameter with a list operation instead",
-			response: s.ref(reflect.TypeFor[metav1.WatchEvent]()), stream: true, params: options(reflect.TypeFor[metav1.ListOptions]()),
+			action:   action,
+			id:       "watch",
+			suffix:   suffix,
+			doc:      doc + ". deprecated: use the 'watch' parameter with a list operation instead",
+			response: s.ref(reflect.TypeFor[metav1.WatchEvent]()),
+			stream:   true,
+			params:   options(reflect.TypeFor[metav1.ListOptions]()),
 		})
 		if action == "watch" {
 			p.Get.Description += ", filtered to a single item with the 'fieldSelector' parameter"
@@ -134,10 +146,16 @@ func (s *schemas) collection(r Resource, path string) spec.PathItem {
 		p.Post = s.operation(r, path, s.create(r))
 	}
 	if r.hasVerb("deletecollection") {
-		c := operation{action: "deletecollection", id: "delete", doc: "delete collection of " + r.Parent, response: s.ref(reflect.TypeFor[metav1.Status]())}
+		c := operation{
+			action:   "deletecollection",
+			id:       "delete",
+			doc:      "delete collection of " + r.Parent,
+			response: s.ref(reflect.TypeFor[metav1.Status]()),
+		}
 		c.params = options(reflect.TypeFor[metav1.ListOptions]())
 		if r.Model == nil {
-			c.params = append(options(reflect.TypeFor[metav1.ListOptions](), "watch", "allowWatchBookmarks"), options(reflect.TypeFor[metav1.DeleteOptions]())...)
+			c.params = append(options(reflect.TypeFor[metav1.ListOptions](), "watch", "allowWatchBookmarks"),
+				options(reflect.TypeFor[metav1.DeleteOptions]())...)
 			c.body = bodyParameter(s.ref(reflect.TypeFor[metav1.DeleteOptions]()), false)
 		}
 		p.Delete = s.operation(r, path, c)
@@ -147,8 +165,13 @@ func (s *schemas) collection(r Resource, path string) spec.PathItem {
 
 func (s *schemas) create(r Resource) operation {
 	return operation{
-		action: "post", id: "create", doc: "create" + r.subresourcePhrase() + article(r.Parent) + r.Parent, response: s.objectSchema(r), codes: []int{201, 202},
-		params: options(reflect.TypeFor[metav1.CreateOptions]()), body: bodyParameter(s.objectSchema(r), true),
+		action:   "post",
+		id:       "create",
+		doc:      "create" + r.subresourcePhrase() + article(r.Parent) + r.Parent,
+		response: s.objectSchema(r),
+		codes:    []int{201, 202},
+		params:   options(reflect.TypeFor[metav1.CreateOptions]()),
+		body:     bodyParameter(s.objectSchema(r), true),
 	}
 }
 
@@ -156,7 +179,12 @@ func (s *schemas) item(r Resource, path string) spec.PathItem {
 	var p spec.PathItem
 	specified := r.subresourcePhrase() + " the specified " + r.Parent
 	if r.hasVerb("get") {
-		c := operation{action: "get", id: "read", doc: "read" + specified, response: s.objectSchema(r)}
+		c := operation{
+			action:   "get",
+			id:       "read",
+			doc:      "read" + specified,
+			response: s.objectSchema(r),
+		}
 		if r.Model != nil {
 			c.params = options(reflect.TypeFor[metav1.GetOptions]())
 		}
@@ -167,8 +195,13 @@ func (s *schemas) item(r Resource, path string) spec.PathItem {
 	}
 	if r.hasVerb("update") {
 		p.Put = s.operation(r, path, operation{
-			action: "put", id: "replace", doc: "replace" + specified, response: s.objectSchema(r), codes: []int{201},
-			params: options(reflect.TypeFor[metav1.UpdateOptions]()), body: bodyParameter(s.objectSchema(r), true),
+			action:   "put",
+			id:       "replace",
+			doc:      "replace" + specified,
+			response: s.objectSchema(r),
+			codes:    []int{201},
+			params:   options(reflect.TypeFor[metav1.UpdateOptions]()),
+			body:     bodyParameter(s.objectSchema(r), true),
 		})
 	}
 	if r.hasVerb("patch") {
@@ -176,8 +209,13 @@ func (s *schemas) item(r Resource, path string) spec.PathItem {
 	}
 	if r.hasVerb("delete") && r.Subresource == "" {
 		c := operation{
-			action: "delete", id: "delete", doc: "delete" + article(r.Parent) + r.Parent, response: s.ref(reflect.TypeFor[metav1.Status]()), codes: []int{202},
-			params: options(reflect.TypeFor[metav1.DeleteOptions]()), body: bodyParameter(s.ref(reflect.TypeFor[metav1.DeleteOptions]()), false),
+			action:   "delete",
+			id:       "delete",
+			doc:      "delete" + article(r.Parent) + r.Parent,
+			response: s.ref(reflect.TypeFor[metav1.Status]()),
+			codes:    []int{202},
+			params:   options(reflect.TypeFor[metav1.DeleteOptions]()),
+			body:     bodyParameter(s.ref(reflect.TypeFor[metav1.DeleteOptions]()), false),
 		}
 		if r.Model == nil && slices.Contains(deleteReturnsObject, r.Kind.Kind) {
 			c.response = s.objectSchema(r)
@@ -189,15 +227,23 @@ func (s *schemas) item(r Resource, path string) spec.PathItem {
 
 // deleteReturnsObject are the kinds whose delete responds with the deleted object.
 var deleteReturnsObject = []string{
-	"CSIDriver", "CSINode", "DeviceClass", "PersistentVolume", "PersistentVolumeClaim", "Pod", "PodTemplate", "ResourceClaim",
-	"ResourceClaimTemplate", "ResourceQuota", "ResourceSlice", "Service", "ServiceAccount", "StorageClass", "VolumeAttachment", "VolumeAttributesClass",
+	"CSIDriver", "CSINode", "DeviceClass", "PersistentVolume", "PersistentVolumeClaim", "Pod", "PodTemplate",
+	"ResourceClaim",
+	"ResourceClaimTemplate", "ResourceQuota", "ResourceSlice", "Service", "ServiceAccount", "StorageClass",
+	"VolumeAttachment", "VolumeAttributesClass",
 }
 
 func (s *schemas) patch(r Resource, specified string) operation {
 	c := operation{
-		action: "patch", id: "patch", doc: "partially update" + specified, response: s.objectSchema(r),
-		params: options(reflect.TypeFor[metav1.PatchOptions]()), body: bodyParameter(s.ref(reflect.TypeFor[metav1.Patch]()), true),
-		consumes: []string{"application/json-patch+json", "application/merge-patch+json", "application/apply-patch+yaml"},
+		action:   "patch",
+		id:       "patch",
+		doc:      "partially update" + specified,
+		response: s.objectSchema(r),
+		params:   options(reflect.TypeFor[metav1.PatchOptions]()),
+		body:     bodyParameter(s.ref(reflect.TypeFor[metav1.Patch]()), true),
+		consumes: []string{
+			"application/json-patch+json", "application/merge-patch+json", "application/apply-patch+yaml",
+		},
 	}
 	if r.Model == nil {
 		c.codes = []int{201}
@@ -211,7 +257,11 @@ func (s *schemas) connectPaths(paths map[string]spec.PathItem, r Resource, path 
 	if r.Subresource == "log" {
 		p := spec.PathItem{}
 		p.Get = s.operation(r, path, operation{
-			action: "get", id: "read", doc: "read log of the specified " + r.Parent, response: plain("string", ""), params: options(reflect.TypeFor[corev1.PodLogOptions]()),
+			action:   "get",
+			id:       "read",
+			doc:      "read log of the specified " + r.Parent,
+			response: plain("string", ""),
+			params:   options(reflect.TypeFor[corev1.PodLogOptions]()),
 		})
 		p.Get.Produces = append([]string{"text/plain"}, p.Get.Produces...)
 		paths[path] = hoistParameters(p)
@@ -219,20 +269,31 @@ func (s *schemas) connectPaths(paths map[string]spec.PathItem, r Resource, path 
 	}
 	connect := func(path, method, suffix string) *spec.Operation {
 		return s.operation(r, path, operation{
-			action: "connect", id: "connect", method: method, suffix: suffix, doc: "connect " + method + " requests to " + r.Subresource + " of " + r.Parent,
-			response: plain("string", ""), params: options(r.Type),
+			action:   "connect",
+			id:       "connect",
+			method:   method,
+			suffix:   suffix,
+			doc:      "connect " + method + " requests to " + r.Subresource + " of " + r.Parent,
+			response: plain("string", ""),
+			params:   options(r.Type),
 		})
 	}
 	if r.Subresource != "proxy" {
 		p := spec.PathItem{}
-		p.Get, p.Post = connect(path, "GET", ""), connect(path, "POST", "")
+		p.Get = connect(path, "GET", "")
+		p.Post = connect(path, "POST", "")
 		paths[path] = hoistParameters(p)
 		return
 	}
 	for suffix, path := range map[string]string{"": path, "WithPath": path + "/{path}"} {
 		p := spec.PathItem{}
-		p.Get, p.Head, p.Options = connect(path, "GET", suffix), connect(path, "HEAD", suffix), connect(path, "OPTIONS", suffix)
-		p.Post, p.Put, p.Patch, p.Delete = connect(path, "POST", suffix), connect(path, "PUT", suffix), connect(path, "PATCH", suffix), connect(path, "DELETE", suffix)
+		p.Get = connect(path, "GET", suffix)
+		p.Head = connect(path, "HEAD", suffix)
+		p.Options = connect(path, "OPTIONS", suffix)
+		p.Post = connect(path, "POST", suffix)
+		p.Put = connect(path, "PUT", suffix)
+		p.Patch = connect(path, "PATCH", suffix)
+		p.Delete = connect(path, "DELETE", suffix)
 		paths[path] = hoistParameters(p)
 	}
 }

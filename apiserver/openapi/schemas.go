@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package openapi publishes the server's resources as OpenAPI v2 and v3, so that kubectl can explain and validate them. It reads Go types
-// (JSON tags, patch tags, SwaggerDoc texts), the facts that are only in their sources (facts.txt) and the schemas of custom resources. The
-// API server passes it the resources and mounts its handler. It never reads stored objects.
+// Package openapi publishes the server's resources as OpenAPI v2 and v3, so that kubectl can explain and validate them.
+// It reads Go types (JSON tags, patch tags, SwaggerDoc texts), the facts that are only in their sources (facts.txt) and
+// the schemas of custom resources. The API server passes it the resources and mounts its handler. It never reads stored
+// objects.
 package openapi
 
 import (
@@ -33,7 +34,8 @@ type schemas struct {
 	err          error               // the first error
 }
 
-// modelName is the OpenAPI name of a type: "io.k8s.api.core.v1.Pod". Types without a published name get one from their package path.
+// modelName is the OpenAPI name of a type: "io.k8s.api.core.v1.Pod". Types without a published name get one from their
+// package path.
 func modelName(t reflect.Type) string {
 	if n, ok := reflect.TypeAssert[interface{ OpenAPIModelName() string }](reflect.New(t).Elem()); ok {
 		return n.OpenAPIModelName()
@@ -54,8 +56,8 @@ func (s *schemas) ref(t reflect.Type) spec.Schema {
 	return *spec.RefSchema(definitions + name)
 }
 
-// kinds adds the group, version and kind to the definition of a root kind. Types of every group version get those of core and of the
-// document's group version; in a document of all, all of them.
+// kinds adds the group, version and kind to the definition of a root kind. Types of every group version get those of
+// core and of the document's group version; in a document of all, all of them.
 func (s *schemas) kinds(d *spec.Schema, t reflect.Type) {
 	obj, ok := reflect.TypeAssert[runtime.Object](reflect.New(t))
 	if !ok {
@@ -77,7 +79,8 @@ func (s *schemas) kinds(d *spec.Schema, t reflect.Type) {
 }
 
 func byName(a, b schema.GroupVersionKind) int {
-	return cmp.Or(strings.Compare(a.Group, b.Group), strings.Compare(a.Version, b.Version), strings.Compare(a.Kind, b.Kind))
+	return cmp.Or(strings.Compare(a.Group, b.Group), strings.Compare(a.Version, b.Version),
+		strings.Compare(a.Kind, b.Kind))
 }
 
 func (s *schemas) object(t reflect.Type) spec.Schema {
@@ -195,8 +198,8 @@ func (s *schemas) enumDescriptions(t reflect.Type) string {
 	return "\n\nPossible enum values:" + strings.Join(lines, "")
 }
 
-// zero is the implicit default of a field: its zero value, if objects with and without the field decode to the same. Types with their own
-// JSON decoding, and nil, have none.
+// zero is the implicit default of a field: its zero value, if objects with and without the field decode to the same.
+// Types with their own JSON decoding, and nil, have none.
 func zero(t reflect.Type, omitEmpty bool) any {
 	if reflect.PointerTo(t).Implements(reflect.TypeFor[json.Unmarshaler]()) {
 		return nil

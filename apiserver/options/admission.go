@@ -19,16 +19,20 @@ type Admission struct {
 }
 
 func (o *Admission) addFlags(fl *pflag.FlagSet) {
-	fl.StringSliceVar(&o.Enable, "enable-admission-plugins", nil, "admission `PLUGINS` to run beside the default ones, separated by commas")
-	fl.StringSliceVar(&o.Disable, "disable-admission-plugins", nil, "default admission `PLUGINS` not to run, separated by commas")
-	fl.StringVar(&o.ConfigFile, "admission-control-config-file", "", "configure admission plugins by the AdmissionConfiguration in `FILE`")
+	fl.StringSliceVar(&o.Enable, "enable-admission-plugins", nil,
+		"admission `PLUGINS` to run beside the default ones, separated by commas")
+	fl.StringSliceVar(&o.Disable, "disable-admission-plugins", nil,
+		"default admission `PLUGINS` not to run, separated by commas")
+	fl.StringVar(&o.ConfigFile, "admission-control-config-file", "",
+		"configure admission plugins by the AdmissionConfiguration in `FILE`")
 }
 
 func (o *Admission) validate() error { return plugins.Check(o.Enable, o.Disable) }
 
 // New returns the chain of admission plugins over the server's own objects, and the resources that the plugins follow.
 func (o *Admission) New(c plugins.Config) (*admission.Chain, []plugins.EventHandler, error) {
-	c.Enable, c.Disable = o.Enable, o.Disable
+	c.Enable = o.Enable
+	c.Disable = o.Disable
 	if o.ConfigFile != "" {
 		var err error
 		if c.File, err = config.Load(o.ConfigFile, plugins.Names()); err != nil {

@@ -14,19 +14,23 @@ import (
 
 // Audit configures the audit log.
 type Audit struct {
-	// PolicyFile is an audit Policy; events are written to LogPath and sent to the service in the kubeconfig WebhookConfigFile.
+	// PolicyFile is an audit Policy; events are written to LogPath and sent to the service in the kubeconfig
+	// WebhookConfigFile.
 	PolicyFile, LogPath, WebhookConfigFile string
-	// LogMaxSize (MB) is the size at which the log is rotated; LogMaxAge (days) and LogMaxBackups limit old files; 0: no limit.
+	// LogMaxSize (MB) is the size at which the log is rotated; LogMaxAge (days) and LogMaxBackups limit old files; 0:
+	// no limit.
 	LogMaxSize, LogMaxAge, LogMaxBackups int
 }
 
 func (o *Audit) addFlags(fl *pflag.FlagSet) {
 	fl.StringVar(&o.PolicyFile, "audit-policy-file", "", "audit policy: record requests as the Policy in `FILE` says")
-	fl.StringVar(&o.LogPath, "audit-log-path", "", "write audit events to `FILE`, one JSON document a line; - is standard output")
+	fl.StringVar(&o.LogPath, "audit-log-path", "",
+		"write audit events to `FILE`, one JSON document a line; - is standard output")
 	fl.IntVar(&o.LogMaxSize, "audit-log-maxsize", 100, "rotate the audit log after `MB`; 0: never")
 	fl.IntVar(&o.LogMaxAge, "audit-log-maxage", 0, "delete rotated audit logs after `DAYS`; 0: never")
 	fl.IntVar(&o.LogMaxBackups, "audit-log-maxbackup", 0, "keep at most `N` rotated audit logs; 0: all")
-	fl.StringVar(&o.WebhookConfigFile, "audit-webhook-config-file", "", "audit webhook: kubeconfig `FILE` of the service that receives audit events")
+	fl.StringVar(&o.WebhookConfigFile, "audit-webhook-config-file", "",
+		"audit webhook: kubeconfig `FILE` of the service that receives audit events")
 }
 
 func (o *Audit) validate() error {
@@ -35,7 +39,9 @@ func (o *Audit) validate() error {
 		errs = append(errs, errors.New("an audit log needs a policy: give --audit-policy-file"))
 	}
 	if o.PolicyFile != "" && o.LogPath == "" && o.WebhookConfigFile == "" {
-		errs = append(errs, errors.New("an audit policy needs a place for its events: give --audit-log-path or --audit-webhook-config-file"))
+		errs = append(errs,
+			errors.New("an audit policy needs a place for its events: give --audit-log-path or "+
+				"--audit-webhook-config-file"))
 	}
 	if o.LogMaxSize < 0 || o.LogMaxAge < 0 || o.LogMaxBackups < 0 {
 		errs = append(errs, errors.New("the bounds of the audit log may not be negative"))
@@ -46,7 +52,7 @@ func (o *Audit) validate() error {
 // New returns the auditor; nil: auditing is off. The webhook is called through via.
 func (o *Audit) New(via remote.Via) (*audit.Auditor, error) {
 	if o.PolicyFile == "" {
-		return nil, nil //nolint:nilnil // auditing is off
+		return nil, nil // auditing is off
 	}
 	policy, err := audit.LoadPolicy(o.PolicyFile)
 	if err != nil {
@@ -55,7 +61,10 @@ func (o *Audit) New(via remote.Via) (*audit.Auditor, error) {
 	var sinks []audit.Sink
 	if o.LogPath != "" {
 		l, err := audit.OpenLog(audit.LogConfig{
-			Path: o.LogPath, MaxSize: int64(o.LogMaxSize) << 20, MaxAge: time.Duration(o.LogMaxAge) * 24 * time.Hour, MaxBackups: o.LogMaxBackups,
+			Path:       o.LogPath,
+			MaxSize:    int64(o.LogMaxSize) << 20,
+			MaxAge:     time.Duration(o.LogMaxAge) * 24 * time.Hour,
+			MaxBackups: o.LogMaxBackups,
 		})
 		if err != nil {
 			return nil, err

@@ -36,12 +36,17 @@ type Authentication struct {
 }
 
 func (o *Authentication) addFlags(fl *pflag.FlagSet) {
-	fl.StringVar(&o.ClientCAFile, "client-ca-file", "", "client CA file: accept client certificates signed by a CA in `FILE`, in addition to the cluster's own")
+	fl.StringVar(&o.ClientCAFile, "client-ca-file", "",
+		"client CA file: accept client certificates signed by a CA in `FILE`, in addition to the cluster's own")
 	fl.StringVar(&o.TokenFile, "token-auth-file", "", "accept the bearer tokens that the CSV `FILE` lists")
-	AddNegated(fl, &o.NoAnonymous, "anonymous-auth", "accept requests without a credential, as those of system:anonymous")
-	fl.StringVar(&o.ConfigFile, "authentication-config", "", "accept tokens of the JWT issuers, and anonymous requests, as the AuthenticationConfiguration in `FILE` says")
-	fl.StringVar(&o.WebhookConfigFile, "authentication-token-webhook-config-file", "", "token webhook: kubeconfig `FILE` of the service that authenticates bearer tokens")
-	fl.DurationVar(&o.WebhookTTL, "authentication-token-webhook-cache-ttl", 2*time.Minute, "how long responses of the token webhook are cached")
+	AddNegated(fl, &o.NoAnonymous, "anonymous-auth",
+		"accept requests without a credential, as those of system:anonymous")
+	fl.StringVar(&o.ConfigFile, "authentication-config", "",
+		"accept tokens of the JWT issuers, and anonymous requests, as the AuthenticationConfiguration in `FILE` says")
+	fl.StringVar(&o.WebhookConfigFile, "authentication-token-webhook-config-file", "",
+		"token webhook: kubeconfig `FILE` of the service that authenticates bearer tokens")
+	fl.DurationVar(&o.WebhookTTL, "authentication-token-webhook-cache-ttl", 2*time.Minute,
+		"how long responses of the token webhook are cached")
 	o.oidcFlags(fl)
 	o.requestHeaderFlags(fl)
 }
@@ -54,18 +59,26 @@ func (o *Authentication) oidcFlags(fl *pflag.FlagSet) {
 	fl.StringVar(&o.OIDC.UsernamePrefix, "oidc-username-prefix", "", "prefix of the user's name; - for none")
 	fl.StringVar(&o.OIDC.GroupsClaim, "oidc-groups-claim", "", "claim that is the user's groups")
 	fl.StringVar(&o.OIDC.GroupsPrefix, "oidc-groups-prefix", "", "prefix of each group")
-	fl.StringToStringVar(&o.OIDC.RequiredClaims, "oidc-required-claim", nil, "`CLAIM=VALUE` that ID tokens must have; may be repeated")
-	fl.StringSliceVar(&o.OIDC.SigningAlgs, "oidc-signing-algs", []string{"RS256"}, "algorithms that ID tokens may be signed with")
+	fl.StringToStringVar(&o.OIDC.RequiredClaims, "oidc-required-claim", nil,
+		"`CLAIM=VALUE` that ID tokens must have; may be repeated")
+	fl.StringSliceVar(&o.OIDC.SigningAlgs, "oidc-signing-algs", []string{"RS256"},
+		"algorithms that ID tokens may be signed with")
 }
 
 func (o *Authentication) requestHeaderFlags(fl *pflag.FlagSet) {
 	h := &o.RequestHeader
-	fl.StringVar(&h.CAFile, "requestheader-client-ca-file", "", "accept user names in request headers from proxies whose client certificate is signed by a CA in `FILE`")
-	fl.StringSliceVar(&h.AllowedNames, "requestheader-allowed-names", nil, "common `NAMES` that such client certificates may have; none: any")
-	fl.StringSliceVar(&h.UsernameHeaders, "requestheader-username-headers", []string{"X-Remote-User"}, "request `HEADERS` with the user's name")
-	fl.StringSliceVar(&h.UIDHeaders, "requestheader-uid-headers", []string{"X-Remote-Uid"}, "request `HEADERS` with the user's uid")
-	fl.StringSliceVar(&h.GroupHeaders, "requestheader-group-headers", []string{"X-Remote-Group"}, "request `HEADERS` with the user's groups")
-	fl.StringSliceVar(&h.ExtraPrefixes, "requestheader-extra-headers-prefix", []string{"X-Remote-Extra-"}, "prefixes of the request `HEADERS` with extra fields of the user")
+	fl.StringVar(&h.CAFile, "requestheader-client-ca-file", "",
+		"accept user names in request headers from proxies whose client certificate is signed by a CA in `FILE`")
+	fl.StringSliceVar(&h.AllowedNames, "requestheader-allowed-names", nil,
+		"common `NAMES` that such client certificates may have; none: any")
+	fl.StringSliceVar(&h.UsernameHeaders, "requestheader-username-headers", []string{"X-Remote-User"},
+		"request `HEADERS` with the user's name")
+	fl.StringSliceVar(&h.UIDHeaders, "requestheader-uid-headers", []string{"X-Remote-Uid"},
+		"request `HEADERS` with the user's uid")
+	fl.StringSliceVar(&h.GroupHeaders, "requestheader-group-headers", []string{"X-Remote-Group"},
+		"request `HEADERS` with the user's groups")
+	fl.StringSliceVar(&h.ExtraPrefixes, "requestheader-extra-headers-prefix", []string{"X-Remote-Extra-"},
+		"prefixes of the request `HEADERS` with extra fields of the user")
 }
 
 func (o *Authentication) validate() error {
@@ -74,7 +87,8 @@ func (o *Authentication) validate() error {
 		errs = append(errs, errors.New("--oidc-issuer-url and --oidc-client-id must be given together"))
 	}
 	if o.ConfigFile != "" && o.OIDC.IssuerURL != "" {
-		errs = append(errs, errors.New("--authentication-config and --oidc-* exclude each other: name the issuer in the file"))
+		errs = append(errs,
+			errors.New("--authentication-config and --oidc-* exclude each other: name the issuer in the file"))
 	}
 	return errors.Join(errs...)
 }
@@ -130,13 +144,15 @@ func (o *Authentication) New(files *configreload.Files, own Dependencies) ([]aut
 		}
 		if first := live.First(); first.Strangers {
 			if o.NoAnonymous {
-				return nil, errors.New("--anonymous-auth and the field anonymous of the authentication configuration exclude each other")
+				return nil, errors.New(
+					"--anonymous-auth and the field anonymous of the authentication configuration exclude each other")
 			}
 			anonymous = first.Anonymous
 		}
 	}
 	if o.WebhookConfigFile != "" {
-		if err := add(authn.NewWebhook(o.WebhookConfigFile, own.Tokens.Audiences(), o.WebhookTTL, own.Webhooks)); err != nil {
+		if err := add(authn.NewWebhook(o.WebhookConfigFile, own.Tokens.Audiences(), o.WebhookTTL,
+			own.Webhooks)); err != nil {
 			return nil, err
 		}
 	}

@@ -18,7 +18,8 @@ import (
 
 // Authorization selects the authorizers.
 type Authorization struct {
-	// Modes are the authorizers in order, if there is no ConfigFile; none: Node, RBAC, and Webhook if one is configured.
+	// Modes are the authorizers in order, if there is no ConfigFile; none: Node, RBAC, and Webhook if one is
+	// configured.
 	Modes []string
 	// ConfigFile is an AuthorizationConfiguration, in place of Modes and WebhookConfigFile.
 	ConfigFile string
@@ -28,20 +29,29 @@ type Authorization struct {
 }
 
 func (o *Authorization) addFlags(fl *pflag.FlagSet) {
-	fl.StringSliceVar(&o.Modes, "authorization-mode", nil, "ordered list of `AUTHORIZERS`: Node, RBAC, Webhook, AlwaysAllow, AlwaysDeny (default Node,RBAC)")
-	fl.StringVar(&o.ConfigFile, "authorization-config", "", "use the authorizers of the AuthorizationConfiguration in `FILE`")
-	fl.StringVar(&o.WebhookConfigFile, "authorization-webhook-config-file", "", "authorization webhook: kubeconfig `FILE` of the service")
-	fl.DurationVar(&o.WebhookAuthorizedTTL, "authorization-webhook-cache-authorized-ttl", 5*time.Minute, "how long 'authorized' responses of the webhook are cached")
-	fl.DurationVar(&o.WebhookUnauthorizedTTL, "authorization-webhook-cache-unauthorized-ttl", 30*time.Second, "how long 'unauthorized' responses of the webhook are cached")
+	fl.StringSliceVar(&o.Modes, "authorization-mode", nil,
+		"ordered list of `AUTHORIZERS`: Node, RBAC, Webhook, AlwaysAllow, AlwaysDeny (default Node,RBAC)")
+	fl.StringVar(&o.ConfigFile, "authorization-config", "",
+		"use the authorizers of the AuthorizationConfiguration in `FILE`")
+	fl.StringVar(&o.WebhookConfigFile, "authorization-webhook-config-file", "",
+		"authorization webhook: kubeconfig `FILE` of the service")
+	fl.DurationVar(&o.WebhookAuthorizedTTL, "authorization-webhook-cache-authorized-ttl", 5*time.Minute,
+		"how long 'authorized' responses of the webhook are cached")
+	fl.DurationVar(&o.WebhookUnauthorizedTTL, "authorization-webhook-cache-unauthorized-ttl", 30*time.Second,
+		"how long 'unauthorized' responses of the webhook are cached")
 }
 
 func (o *Authorization) validate() error {
 	var errs []error
 	if o.ConfigFile != "" && o.WebhookConfigFile != "" {
-		errs = append(errs, errors.New("--authorization-config and --authorization-webhook-* exclude each other: name the webhook in the file"))
+		errs = append(errs,
+			errors.New("--authorization-config and --authorization-webhook-* exclude each other: name the webhook in "+
+				"the file"))
 	}
 	if len(o.Modes) > 0 && o.ConfigFile != "" {
-		errs = append(errs, errors.New("--authorization-config and --authorization-mode exclude each other: name the modes in the file"))
+		errs = append(errs,
+			errors.New("--authorization-config and --authorization-mode exclude each other: name the modes in the "+
+				"file"))
 	}
 	seen := map[string]bool{}
 	for _, m := range o.Modes {
@@ -56,7 +66,8 @@ func (o *Authorization) validate() error {
 		seen[m] = true
 	}
 	if len(seen) > 0 && seen[authz.ModeWebhook] != (o.WebhookConfigFile != "") {
-		errs = append(errs, errors.New("--authorization-mode Webhook and --authorization-webhook-config-file must be given together"))
+		errs = append(errs,
+			errors.New("--authorization-mode Webhook and --authorization-webhook-config-file must be given together"))
 	}
 	return errors.Join(errs...)
 }
@@ -72,8 +83,11 @@ func (o *Authorization) modes() []string {
 	return []string{authz.ModeNode, authz.ModeRBAC}
 }
 
-// New returns the authorizer. unlisted reports whether it includes one that cannot list a user's rules. webhooks makes the connections.
-func (o *Authorization) New(files *configreload.Files, node, rbac auth.Authorizer, webhooks remote.Via) (a auth.Authorizer, unlisted func() bool, err error) {
+// New returns the authorizer. unlisted reports whether it includes one that cannot list a user's rules. webhooks makes
+// the connections.
+func (o *Authorization) New(
+	files *configreload.Files, node, rbac auth.Authorizer, webhooks remote.Via,
+) (a auth.Authorizer, unlisted func() bool, err error) {
 	if o.ConfigFile != "" {
 		var live *authz.Live
 		err := files.Configuration(o.ConfigFile, "authorization", func(b []byte) (configreload.Apply, error) {

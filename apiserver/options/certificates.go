@@ -18,8 +18,8 @@ import (
 	"keelson/pki"
 )
 
-// Certificates holds the API's serving certificates and the client CAs that it announces. They can change while the server runs; existing
-// connections keep theirs.
+// Certificates holds the API's serving certificates and the client CAs that it announces. They can change while the
+// server runs; existing connections keep theirs.
 type Certificates struct {
 	clusterCert tls.Certificate // for the cluster's own names, in any case
 	opts        Serving

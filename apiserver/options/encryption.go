@@ -23,8 +23,10 @@ type Encryption struct {
 }
 
 func (o *Encryption) addFlags(fl *pflag.FlagSet) {
-	fl.StringVar(&o.ConfigFile, "encryption-provider-config", "", "encrypt resources at rest as the EncryptionConfiguration in `FILE` says")
-	fl.BoolVar(&o.Reload, "encryption-provider-config-automatic-reload", false, "reload the EncryptionConfiguration when its file changes")
+	fl.StringVar(&o.ConfigFile, "encryption-provider-config", "",
+		"encrypt resources at rest as the EncryptionConfiguration in `FILE` says")
+	fl.BoolVar(&o.Reload, "encryption-provider-config-automatic-reload", false,
+		"reload the EncryptionConfiguration when its file changes")
 }
 
 func (o *Encryption) validate() error {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package options holds the flags of the API server, one file per topic: a struct with its flags, validation, and the parts of the server
-// built from it. Names and meaning are kube-apiserver's. Package cluster adds the flags to its commands and builds the server. The package
-// starts nothing, and changes a running server only through files that configreload reloads.
+// Package options holds the flags of the API server, one file per topic: a struct with its flags, validation, and the
+// parts of the server built from it. Names and meaning are kube-apiserver's. Package cluster adds the flags to its
+// commands and builds the server. The package starts nothing, and changes a running server only through files that
+// configreload reloads.
 package options
 
 import (
@@ -39,19 +40,23 @@ func (o *Options) AddFlags(fl *pflag.FlagSet) {
 func (o *Options) groups() map[string]func(*pflag.FlagSet) {
 	return map[string]func(*pflag.FlagSet){
 		"Secure serving": o.Serving.addFlags,
-		"Authentication": func(fl *pflag.FlagSet) { o.Authentication.addFlags(fl); o.Tokens.addFlags(fl) },
-		"Authorization":  o.Authorization.addFlags,
-		"Admission":      o.Admission.addFlags,
-		"Auditing":       o.Audit.addFlags,
-		"Etcd":           o.Encryption.addFlags,
-		"Traces":         o.Tracing.addFlags,
+		"Authentication": func(fl *pflag.FlagSet) {
+			o.Authentication.addFlags(fl)
+			o.Tokens.addFlags(fl)
+		},
+		"Authorization": o.Authorization.addFlags,
+		"Admission":     o.Admission.addFlags,
+		"Auditing":      o.Audit.addFlags,
+		"Etcd":          o.Encryption.addFlags,
+		"Traces":        o.Tracing.addFlags,
 	}
 }
 
 // Validate returns one sentence for each error.
 func (o *Options) Validate() error {
 	return errors.Join(
-		o.Audit.validate(), o.Authentication.validate(), o.Authorization.validate(), o.Encryption.validate(), o.Serving.validate(),
+		o.Audit.validate(), o.Authentication.validate(), o.Authorization.validate(), o.Encryption.validate(),
+		o.Serving.validate(),
 		o.Tokens.validate(), o.Admission.validate(),
 	)
 }

@@ -19,13 +19,28 @@ func TestModes(t *testing.T) {
 		{Options{}, "Node RBAC"},
 		{Options{Authorization: Authorization{WebhookConfigFile: "f"}}, "Node RBAC Webhook"},
 		{Options{Authorization: Authorization{Modes: []string{"RBAC"}}}, "RBAC"},
-		{Options{Authorization: Authorization{Modes: []string{"Webhook", "RBAC"}, WebhookConfigFile: "f"}}, "Webhook RBAC"},
-		{Options{Authorization: Authorization{Modes: []string{"ABAC"}}}, `authorization-mode "ABAC" is not a valid mode`},
-		{Options{Authorization: Authorization{Modes: []string{"RBAC", "RBAC"}}}, `authorization-mode "RBAC" is specified more than once`},
-		{Options{Authorization: Authorization{Modes: []string{"RBAC"}, WebhookConfigFile: "f"}}, "must be given together"},
+		{
+			Options{Authorization: Authorization{Modes: []string{"Webhook", "RBAC"}, WebhookConfigFile: "f"}},
+			"Webhook RBAC",
+		},
+		{
+			Options{Authorization: Authorization{Modes: []string{"ABAC"}}},
+			`authorization-mode "ABAC" is not a valid mode`,
+		},
+		{
+			Options{Authorization: Authorization{Modes: []string{"RBAC", "RBAC"}}},
+			`authorization-mode "RBAC" is specified more than once`,
+		},
+		{
+			Options{Authorization: Authorization{Modes: []string{"RBAC"}, WebhookConfigFile: "f"}},
+			"must be given together",
+		},
 		{Options{Authorization: Authorization{Modes: []string{authz.ModeWebhook}}}, "must be given together"},
 		{Options{Authorization: Authorization{Modes: []string{"RBAC"}, ConfigFile: "f"}}, "exclude each other"},
-		{Options{Tokens: ServiceAccountTokens{JWKSURI: "http://x"}}, "service-account-jwks-uri requires https scheme, parsed as: http://x"},
+		{
+			Options{Tokens: ServiceAccountTokens{JWKSURI: "http://x"}},
+			"service-account-jwks-uri requires https scheme, parsed as: http://x",
+		},
 		{Options{Tokens: ServiceAccountTokens{MaxExpiration: time.Minute}}, "must be between 1 hour and 2^32 seconds"},
 	} {
 		got := strings.Join(c.o.Authorization.modes(), " ")

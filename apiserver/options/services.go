@@ -17,7 +17,8 @@ import (
 
 // Services configures cluster IPs and node ports with kube-apiserver's flags.
 type Services struct {
-	// ClusterIPRange is a CIDR, or one per IP family separated by a comma, that of the default family first; empty: 10.96.0.0/16.
+	// ClusterIPRange is a CIDR, or one per IP family separated by a comma, that of the default family first; empty:
+	// 10.96.0.0/16.
 	ClusterIPRange string
 	// NodePortRange is a range such as the default "30000-32767".
 	NodePortRange string
@@ -27,9 +28,12 @@ type Services struct {
 
 // AddFlags adds kube-apiserver's flags.
 func (o *Services) AddFlags(fl *pflag.FlagSet) {
-	fl.StringVar(&o.ClusterIPRange, "service-cluster-ip-range", "", "`CIDR` of Services' cluster IPs, or two CIDRs of IPv4 and IPv6 separated by a comma, the default family's first (default 10.96.0.0/16)")
-	fl.StringVar(&o.NodePortRange, "service-node-port-range", "", "`RANGE` of Services' node ports (default 30000-32767)")
-	fl.StringVar(&o.Advertise, "advertise-address", "", "`IP` of the API server that other machines can reach: the endpoint of the Service kubernetes")
+	fl.StringVar(&o.ClusterIPRange, "service-cluster-ip-range", "", "`CIDR` of Services' cluster IPs, or two CIDRs "+
+		"of IPv4 and IPv6 separated by a comma, the default family's first (default 10.96.0.0/16)")
+	fl.StringVar(&o.NodePortRange, "service-node-port-range", "",
+		"`RANGE` of Services' node ports (default 30000-32767)")
+	fl.StringVar(&o.Advertise, "advertise-address", "",
+		"`IP` of the API server that other machines can reach: the endpoint of the Service kubernetes")
 }
 
 // validateAdvertise requires an address that is valid as an endpoint of the Service "kubernetes", which has one family.
@@ -77,7 +81,8 @@ func (o Services) Ranges() ([]netip.Prefix, error) {
 		return nil, errors.New("--service-cluster-ip-range must not contain more than two entries")
 	}
 	if len(out) == 2 && out[0].Addr().Is4() == out[1].Addr().Is4() {
-		return nil, errors.New("--service-cluster-ip-range[0] and --service-cluster-ip-range[1] must be of different IP family")
+		return nil,
+			errors.New("--service-cluster-ip-range[0] and --service-cluster-ip-range[1] must be of different IP family")
 	}
 	if err := servicealloc.CheckRanges(out); err != nil {
 		return nil, fmt.Errorf("--service-cluster-ip-range: %w", err)
@@ -97,5 +102,6 @@ func (o Services) NodePorts() (servicealloc.PortRange, error) {
 	if r.Size == 0 || r.Base == 0 {
 		return servicealloc.PortRange{}, fmt.Errorf("--service-node-port-range %q: no port is in it", o.NodePortRange)
 	}
-	return servicealloc.PortRange{First: int32(r.Base), Last: int32(r.Base + r.Size - 1)}, nil //nolint:gosec // checked by ParsePortRange
+	// checked by ParsePortRange
+	return servicealloc.PortRange{First: int32(r.Base), Last: int32(r.Base + r.Size - 1)}, nil
 }

@@ -14,8 +14,8 @@ import (
 type Serving struct {
 	// CertFile and KeyFile are the default certificate; empty: the cluster's own.
 	CertFile, KeyFile string
-	// SNI are further certificates: "CERT,KEY", or "CERT,KEY:NAME,NAME" for other names than those in the certificate. "*.example.com"
-	// matches any name one level below.
+	// SNI are further certificates: "CERT,KEY", or "CERT,KEY:NAME,NAME" for other names than those in the certificate.
+	// "*.example.com" matches any name one level below.
 	SNI []string
 	// StandardHTTP2 uses HTTP/2 of Go's standard library in place of the server's own implementation.
 	StandardHTTP2 bool
@@ -28,10 +28,13 @@ type sniEntry struct {
 }
 
 func (o *Serving) addFlags(fl *pflag.FlagSet) {
-	fl.StringVar(&o.CertFile, "tls-cert-file", "", "`FILE` with the serving certificate (default: issued by the cluster's CA)")
+	fl.StringVar(&o.CertFile, "tls-cert-file", "",
+		"`FILE` with the serving certificate (default: issued by the cluster's CA)")
 	fl.StringVar(&o.KeyFile, "tls-private-key-file", "", "`FILE` with the private key of the serving certificate")
-	fl.StringArrayVar(&o.SNI, "tls-sni-cert-key", nil, "serving certificate `CERT,KEY[:NAMES]` for clients whose SNI matches its names, or NAMES; may be repeated")
-	fl.BoolVar(&o.StandardHTTP2, "standard-http2-server", false, "speak HTTP/2 with the server of Go's standard library, in place of Keelson's own")
+	fl.StringArrayVar(&o.SNI, "tls-sni-cert-key", nil,
+		"serving certificate `CERT,KEY[:NAMES]` for clients whose SNI matches its names, or NAMES; may be repeated")
+	fl.BoolVar(&o.StandardHTTP2, "standard-http2-server", false,
+		"speak HTTP/2 with the server of Go's standard library, in place of Keelson's own")
 }
 
 func (o *Serving) validate() error {

@@ -37,13 +37,20 @@ type ServiceAccountTokens struct {
 }
 
 func (o *ServiceAccountTokens) addFlags(fl *pflag.FlagSet) {
-	fl.StringArrayVar(&o.Issuers, "service-account-issuer", nil, "issuer `URL` of service account tokens; may be repeated: all are accepted, the first one issues")
-	fl.StringVar(&o.SigningKeyFile, "service-account-signing-key-file", "", "sign service account tokens with the private key in `FILE`, in place of the data directory's")
-	fl.StringArrayVar(&o.KeyFiles, "service-account-key-file", nil, "verify service account tokens with the keys in `FILE`, too; may be repeated")
-	fl.StringSliceVar(&o.Audiences, "api-audiences", nil, "`AUDIENCES` of the API server, one of which service account tokens must name (default the issuers)")
-	fl.StringVar(&o.JWKSURI, "service-account-jwks-uri", "", "`URL` of the JSON Web Key Set that the issuer's discovery document names")
-	fl.DurationVar(&o.MaxExpiration, "service-account-max-token-expiration", 0, "maximum lifetime of a service account token; 0: unlimited")
-	AddNegated(fl, &o.NoExtendedExpiration, "service-account-extend-token-expiration", "extend the tokens that kubelets ask for pods to a year, and count uses after their hour")
+	fl.StringArrayVar(&o.Issuers, "service-account-issuer", nil,
+		"issuer `URL` of service account tokens; may be repeated: all are accepted, the first one issues")
+	fl.StringVar(&o.SigningKeyFile, "service-account-signing-key-file", "",
+		"sign service account tokens with the private key in `FILE`, in place of the data directory's")
+	fl.StringArrayVar(&o.KeyFiles, "service-account-key-file", nil,
+		"verify service account tokens with the keys in `FILE`, too; may be repeated")
+	fl.StringSliceVar(&o.Audiences, "api-audiences", nil,
+		"`AUDIENCES` of the API server, one of which service account tokens must name (default the issuers)")
+	fl.StringVar(&o.JWKSURI, "service-account-jwks-uri", "",
+		"`URL` of the JSON Web Key Set that the issuer's discovery document names")
+	fl.DurationVar(&o.MaxExpiration, "service-account-max-token-expiration", 0,
+		"maximum lifetime of a service account token; 0: unlimited")
+	AddNegated(fl, &o.NoExtendedExpiration, "service-account-extend-token-expiration",
+		"extend the tokens that kubelets ask for pods to a year, and count uses after their hour")
 }
 
 // validate returns one sentence for each error.
@@ -62,7 +69,8 @@ func (o *ServiceAccountTokens) validate() error {
 		}
 	}
 	if o.MaxExpiration != 0 && (o.MaxExpiration < time.Hour || o.MaxExpiration > 1<<32*time.Second) {
-		errs = append(errs, errors.New("the service-account-max-token-expiration must be between 1 hour and 2^32 seconds"))
+		errs = append(errs,
+			errors.New("the service-account-max-token-expiration must be between 1 hour and 2^32 seconds"))
 	}
 	return errors.Join(errs...)
 }
@@ -77,7 +85,14 @@ func (o *ServiceAccountTokens) Signer(own func() (crypto.Signer, error)) (crypto
 
 // Config configures issuing and verification; key signs.
 func (o *ServiceAccountTokens) Config(key crypto.Signer) (authn.TokenConfig, error) {
-	c := authn.TokenConfig{Key: key, Issuers: o.Issuers, Audiences: o.Audiences, JWKS: o.JWKSURI, Longest: o.MaxExpiration, Extend: !o.NoExtendedExpiration}
+	c := authn.TokenConfig{
+		Key:       key,
+		Issuers:   o.Issuers,
+		Audiences: o.Audiences,
+		JWKS:      o.JWKSURI,
+		Longest:   o.MaxExpiration,
+		Extend:    !o.NoExtendedExpiration,
+	}
 	if len(c.Issuers) == 0 {
 		c.Issuers = []string{clusterIssuer}
 	}

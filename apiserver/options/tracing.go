@@ -15,13 +15,14 @@ type Tracing struct {
 }
 
 func (o *Tracing) addFlags(fl *pflag.FlagSet) {
-	fl.StringVar(&o.ConfigFile, "tracing-config-file", "", "export OpenTelemetry spans as the TracingConfiguration in `FILE` says")
+	fl.StringVar(&o.ConfigFile, "tracing-config-file", "",
+		"export OpenTelemetry spans as the TracingConfiguration in `FILE` says")
 }
 
 // New returns the tracer; nil: tracing is off.
 func (o *Tracing) New() (*pipeline.Tracing, error) {
 	if o.ConfigFile == "" {
-		return nil, nil //nolint:nilnil // tracing is off
+		return nil, nil // tracing is off
 	}
 	return pipeline.LoadTracing(o.ConfigFile)
 }

@@ -16,15 +16,19 @@ const nodeUser = "system:node:"
 // TunnelDialer opens a connection to a node's kubelet by a tunnel; nil without an error: there is no tunnel.
 type TunnelDialer func(ctx context.Context, node string) (net.Conn, error)
 
-// NodeTransport returns a transport for URLs like https://<node name>:<port>/ with HTTP/1.1 and connections per node. address returns the host of a
-// node's kubelet. Before anything is sent, the kubelet must present a certificate of conf's CA for the address and for the node: no node
-// can act as another one or make the server call itself.
+// NodeTransport returns a transport for URLs like https://<node name>:<port>/ with HTTP/1.1 and connections per node.
+// address returns the host of a node's kubelet. Before anything is sent, the kubelet must present a certificate of
+// conf's CA for the address and for the node: no node can act as another one or make the server call itself.
 //
-// through opens a connection by the tunnel that the node has opened to this server; nil: there is none, and the node is called at its
-// address. Such a connection leads only to the node's kubelet, so its address is not checked; the kubelet's certificate is.
+// through opens a connection by the tunnel that the node has opened to this server; nil: there is none, and the node is
+// called at its address. Such a connection leads only to the node's kubelet, so its address is not checked; the
+// kubelet's certificate is.
 //
 // A connection from the transport's DialContext is encrypted already, so a caller that uses it must use an http:// URL.
-func (e *Egress) NodeTransport(conf *tls.Config, address func(ctx context.Context, node string) (string, error), through TunnelDialer) *http.Transport {
+func (e *Egress) NodeTransport(conf *tls.Config, address func(
+	ctx context.Context, node string,
+) (string, error), through TunnelDialer,
+) *http.Transport {
 	t := e.Transport(Options{Target: Kubelet, TLS: conf})
 	t.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
 		node, port, err := net.SplitHostPort(addr)

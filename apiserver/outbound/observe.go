@@ -13,8 +13,8 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// Observe wraps rt with request metrics under a name ("admission webhook"), and with spans for sampled requests, whose traceparent header
-// is sent. A span ends with the response header.
+// Observe wraps rt with request metrics under a name ("admission webhook"), and with spans for sampled requests, whose
+// traceparent header is sent. A span ends with the response header.
 func (e *Egress) Observe(name string, rt http.RoundTripper) http.RoundTripper {
 	if e == nil {
 		e = New(Config{})
@@ -34,8 +34,10 @@ func (o *observed) RoundTrip(r *http.Request) (*http.Response, error) {
 	if !of.IsRecording() {
 		return o.send(r)
 	}
-	ctx, span := of.TracerProvider().Tracer("keelson/apiserver").Start(r.Context(), o.name, trace.WithSpanKind(trace.SpanKindClient),
-		trace.WithAttributes(attribute.String("http.request.method", r.Method), attribute.String("server.address", r.URL.Hostname())))
+	ctx, span := of.TracerProvider().Tracer("keelson/apiserver").Start(r.Context(), o.name,
+		trace.WithSpanKind(trace.SpanKindClient),
+		trace.WithAttributes(attribute.String("http.request.method", r.Method),
+			attribute.String("server.address", r.URL.Hostname())))
 	defer span.End()
 	r = r.Clone(ctx)
 	propagation.TraceContext{}.Inject(ctx, propagation.HeaderCarrier(r.Header))

@@ -18,7 +18,8 @@ import (
 	"keelson/apiserver/outbound"
 )
 
-// TestObserve: a call is counted with its code, and one that a sampled request leads to has a span, whose parent the other side hears of.
+// TestObserve: a call is counted with its code, and one that a sampled request leads to has a span, whose parent the
+// other side hears of.
 func TestObserve(t *testing.T) {
 	parents := make(chan string, 10)
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -27,9 +28,12 @@ func TestObserve(t *testing.T) {
 	}))
 	defer srv.Close()
 	egress := outbound.New(outbound.Config{AllowedPrefixes: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}})
-	client := &http.Client{Transport: egress.Observe("admission webhook", egress.Transport(outbound.Options{Target: outbound.Backend}))}
+	client := &http.Client{
+		Transport: egress.Observe("admission webhook", egress.Transport(outbound.Options{Target: outbound.Backend})),
+	}
 	spans := tracetest.NewSpanRecorder()
-	ctx, parent := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans)).Tracer("t").Start(t.Context(), "request")
+	ctx, parent := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans)).Tracer("t").Start(t.Context(),
+		"request")
 	post := func(sampled bool, url string) {
 		t.Helper()
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, http.NoBody)
@@ -55,7 +59,8 @@ func TestObserve(t *testing.T) {
 	post(true, srv.URL)
 	post(true, "http://127.0.0.1:1/") // where nobody listens
 	ended := spans.Ended()
-	if len(ended) != 2 || ended[0].Name() != "admission webhook" || ended[0].Parent().SpanID() != parent.SpanContext().SpanID() {
+	if len(ended) != 2 || ended[0].Name() != "admission webhook" || ended[0].Parent().SpanID() != parent.SpanContext().
+		SpanID() {
 		t.Fatalf("spans: %v", ended)
 	}
 	if got, want := <-parents, ended[0].SpanContext().SpanID().String(); !strings.Contains(got, want) {

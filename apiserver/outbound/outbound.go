@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package outbound makes the API server's connections to others: kubelets, pods, services, webhooks, token issuers and aggregated servers.
-// It decides which addresses are allowed, sets time-outs and counts requests. handlers, aggregate, crd, admission, and authentication,
-// authorization and audit webhooks use it. It knows no Kubernetes objects and adds no credentials of its own.
+// Package outbound makes the API server's connections to others: kubelets, pods, services, webhooks, token issuers and
+// aggregated servers. It decides which addresses are allowed, sets time-outs and counts requests. handlers, aggregate,
+// crd, admission, and authentication, authorization and audit webhooks use it. It knows no Kubernetes objects and adds
+// no credentials of its own.
 //
 // Invariants:
-//  1. An address is checked at the time of the connection, after name resolution: changing DNS answers do not bypass the check.
-//  2. Addresses that clients, nodes or tenants control are Backend or Kubelet. Configured is only for those of a cluster administrator.
+//  1. An address is checked at the time of the connection, after name resolution: changing DNS answers do not bypass
+//     the check.
+//  2. Addresses that clients, nodes or tenants control are Backend or Kubelet. Configured is only for those of a
+//     cluster administrator.
 package outbound
 
 import (
@@ -29,12 +32,13 @@ type Target string
 
 // The targets, by who controls their address.
 const (
-	// Backend is a pod, an endpoint of a Service, or a port of a node: writers of Pods, Services, EndpointSlices or DNS control it.
+	// Backend is a pod, an endpoint of a Service, or a port of a node: writers of Pods, Services, EndpointSlices or DNS
+	// control it.
 	Backend Target = "backend"
 	// Kubelet is a node's kubelet: the node controls it.
 	Kubelet Target = "kubelet"
-	// Configured is a URL of a cluster administrator, as in a webhook configuration. As in Kubernetes any address is allowed, even
-	// loopback.
+	// Configured is a URL of a cluster administrator, as in a webhook configuration. As in Kubernetes any address is
+	// allowed, even loopback.
 	Configured Target = "configured"
 )
 
@@ -74,14 +78,17 @@ func New(cfg Config) *Egress {
 	e := &Egress{
 		cfg: cfg,
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "keelson_apiserver_outbound_refused_total", Help: "Connections that the server refused to open, by target.",
+			Name: "keelson_apiserver_outbound_refused_total",
+			Help: "Connections that the server refused to open, by target.",
 		}, []string{"target"}),
 		dials: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "keelson_apiserver_outbound_dial_duration_seconds", Help: "Duration of connection attempts to other servers, by target and result.",
+			Name:    "keelson_apiserver_outbound_dial_duration_seconds",
+			Help:    "Duration of connection attempts to other servers, by target and result.",
 			Buckets: latencyBuckets,
 		}, []string{"target", "result"}),
 		requests: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "keelson_apiserver_outbound_request_duration_seconds", Help: "Time until the response header of outgoing requests, by destination and status code.",
+			Name:    "keelson_apiserver_outbound_request_duration_seconds",
+			Help:    "Time until the response header of outgoing requests, by destination and status code.",
 			Buckets: latencyBuckets,
 		}, []string{"to", "code"}),
 	}
@@ -109,7 +116,8 @@ func (e *RefusedError) Error() string {
 	return fmt.Sprintf("address not allowed: %s is %s", e.Address, e.Why)
 }
 
-// Dial connects to addr (host:port) for a target. For an address that is not allowed the error is or wraps a *RefusedError.
+// Dial connects to addr (host:port) for a target. For an address that is not allowed the error is or wraps a
+// *RefusedError.
 func (e *Egress) Dial(ctx context.Context, t Target, network, addr string) (net.Conn, error) {
 	dialer := net.Dialer{Timeout: dialTimeout, KeepAlive: keepAlive, Resolver: e.cfg.Resolver}
 	dialer.ControlContext = func(_ context.Context, _, address string, _ syscall.RawConn) error {
@@ -133,8 +141,8 @@ func (e *Egress) Dial(ctx context.Context, t Target, network, addr string) (net.
 	return conn, err
 }
 
-// Dialer is Dial for a target, for clients built elsewhere (webhooks in kubeconfigs, token issuers). A nil *Egress knows no address of this
-// server.
+// Dialer is Dial for a target, for clients built elsewhere (webhooks in kubeconfigs, token issuers). A nil *Egress
+// knows no address of this server.
 func (e *Egress) Dialer(t Target) func(ctx context.Context, network, addr string) (net.Conn, error) {
 	if e == nil {
 		e = New(Config{})
@@ -151,7 +159,9 @@ var reservedPrefix = netip.MustParsePrefix("0.0.0.0/8")
 func (e *Egress) Check(t Target, to netip.AddrPort) error {
 	ip := to.Addr().Unmap().WithZone("")
 	to = netip.AddrPortFrom(ip, to.Port())
-	if t == Configured || slices.ContainsFunc(e.cfg.AllowedPrefixes, func(p netip.Prefix) bool { return p.Contains(ip) }) {
+	if t == Configured || slices.ContainsFunc(e.cfg.AllowedPrefixes, func(p netip.Prefix) bool {
+		return p.Contains(ip)
+	}) {
 		return nil
 	}
 	refuse := func(why string) error { return &RefusedError{Address: to, Why: why} }
@@ -227,14 +237,17 @@ type Options struct {
 	Resolve func(ctx context.Context) (hostPort string, err error)
 }
 
-// Transport returns an HTTP transport whose connections e makes. As in Kubernetes, Configured targets use the proxies of the environment,
-// others do not. A nil *Egress knows no address of this server.
+// Transport returns an HTTP transport whose connections e makes. As in Kubernetes, Configured targets use the proxies
+// of the environment, others do not. A nil *Egress knows no address of this server.
 func (e *Egress) Transport(o Options) *http.Transport {
 	if e == nil {
 		e = New(Config{})
 	}
 	t := &http.Transport{
-		TLSClientConfig: o.TLS, ForceAttemptHTTP2: o.HTTP2, TLSHandshakeTimeout: handshakeTimeout, IdleConnTimeout: idleTimeout,
+		TLSClientConfig:     o.TLS,
+		ForceAttemptHTTP2:   o.HTTP2,
+		TLSHandshakeTimeout: handshakeTimeout,
+		IdleConnTimeout:     idleTimeout,
 		MaxIdleConnsPerHost: maxIdleConns,
 		DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
 			if o.Resolve != nil {

@@ -22,15 +22,18 @@ import (
 )
 
 var machine = func() ([]netip.Addr, error) {
-	return []netip.Addr{netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("192.0.2.7"), netip.MustParseAddr("2001:db8::7")}, nil
+	return []netip.Addr{
+		netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("192.0.2.7"), netip.MustParseAddr("2001:db8::7"),
+	}, nil
 }
 
 // TestAddresses: which address may be dialled for what.
 func TestAddresses(t *testing.T) {
 	d := outbound.New(outbound.Config{
 		MachineAddresses: machine,
-		Listeners:        []netip.AddrPort{netip.MustParseAddrPort("127.0.0.1:8443"), netip.MustParseAddrPort("[::]:2379"), netip.MustParseAddrPort("203.0.113.9:6443")},
-		OwnAddresses:     []netip.Addr{netip.MustParseAddr("10.96.0.1")},
+		Listeners: []netip.AddrPort{netip.MustParseAddrPort("127.0.0.1:8443"), netip.MustParseAddrPort(
+			"[::]:2379"), netip.MustParseAddrPort("203.0.113.9:6443")},
+		OwnAddresses: []netip.Addr{netip.MustParseAddr("10.96.0.1")},
 	})
 	for _, tt := range []struct{ to, why string }{
 		{"10.244.0.5:80", ""},
@@ -77,7 +80,10 @@ func TestAddresses(t *testing.T) {
 
 // TestAllowed: ranges that are allowed are, others still are not.
 func TestAllowed(t *testing.T) {
-	d := outbound.New(outbound.Config{MachineAddresses: machine, AllowedPrefixes: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}})
+	d := outbound.New(outbound.Config{
+		MachineAddresses: machine,
+		AllowedPrefixes:  []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")},
+	})
 	if err := d.Check(outbound.Backend, netip.MustParseAddrPort("127.0.0.1:80")); err != nil {
 		t.Error(err)
 	}
@@ -105,11 +111,18 @@ func names(t *testing.T, answer func() [4]byte) *net.Resolver {
 			if m.Unpack(buf[:n]) != nil || len(m.Questions) != 1 {
 				continue
 			}
-			m.Response, m.RCode = true, dnsmessage.RCodeSuccess
+			m.Response = true
+			m.RCode = dnsmessage.RCodeSuccess
 			m.Additionals = nil
 			if q := m.Questions[0]; q.Type == dnsmessage.TypeA {
 				m.Answers = []dnsmessage.Resource{{
-					Header: dnsmessage.ResourceHeader{Name: q.Name, Type: q.Type, Class: q.Class, TTL: 0}, Body: &dnsmessage.AResource{A: answer()},
+					Header: dnsmessage.ResourceHeader{
+						Name:  q.Name,
+						Type:  q.Type,
+						Class: q.Class,
+						TTL:   0,
+					},
+					Body: &dnsmessage.AResource{A: answer()},
 				}}
 			}
 			if b, err := m.Pack(); err == nil {
@@ -117,14 +130,19 @@ func names(t *testing.T, answer func() [4]byte) *net.Resolver {
 			}
 		}
 	}()
-	return &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, "udp", conn.LocalAddr().String())
-	}}
+	return &net.Resolver{
+		PreferGo: true,
+		Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "udp", conn.LocalAddr().String())
+		},
+	}
 }
 
 // TestRebinding: a name is judged by what it means when the connection is made, each time.
 func TestRebinding(t *testing.T) {
-	backend := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "secret") }))
+	backend := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, "secret")
+	}))
 	defer backend.Close()
 	var asked atomic.Int32
 	resolver := names(t, func() [4]byte {
@@ -133,7 +151,10 @@ func TestRebinding(t *testing.T) {
 		}
 		return [4]byte{127, 0, 0, 1}
 	})
-	d := outbound.New(outbound.Config{Resolver: resolver, AllowedPrefixes: []netip.Prefix{netip.MustParsePrefix("127.0.0.2/32")}})
+	d := outbound.New(outbound.Config{
+		Resolver:        resolver,
+		AllowedPrefixes: []netip.Prefix{netip.MustParsePrefix("127.0.0.2/32")},
+	})
 	url := "http://changing.example.:" + strings.TrimPrefix(backend.URL, "http://127.0.0.1:") + "/"
 	get := func() error {
 		tr := d.Transport(outbound.Options{Target: outbound.Backend})
@@ -160,7 +181,12 @@ func TestRebinding(t *testing.T) {
 // TestResolved: what stands behind a service is judged as well as the URL's host.
 func TestResolved(t *testing.T) {
 	d := outbound.New(outbound.Config{})
-	tr := d.Transport(outbound.Options{Target: outbound.Backend, Resolve: func(context.Context) (string, error) { return "127.0.0.1:1", nil }})
+	tr := d.Transport(outbound.Options{
+		Target: outbound.Backend,
+		Resolve: func(context.Context) (string, error) {
+			return "127.0.0.1:1", nil
+		},
+	})
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://svc.ns.svc/", http.NoBody)
 	if err != nil {
 		t.Fatal(err)
@@ -181,7 +207,11 @@ func TestNodesProveTheyAreTheNode(t *testing.T) {
 		t.Fatal(err)
 	}
 	kubelet := func(name string) string {
-		pair, err := ca.Server("server-"+strings.ReplaceAll(name, ":", "-"), pki.Subject{Name: name, DNS: []string{"localhost"}, IPs: []net.IP{net.IPv4(127, 0, 0, 1)}})
+		pair, err := ca.Server("server-"+strings.ReplaceAll(name, ":", "-"), pki.Subject{
+			Name: name,
+			DNS:  []string{"localhost"},
+			IPs:  []net.IP{net.IPv4(127, 0, 0, 1)},
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -189,7 +219,9 @@ func TestNodesProveTheyAreTheNode(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, name) }))
+		srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = io.WriteString(w, name)
+		}))
 		srv.TLS = &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12}
 		srv.Config.ErrorLog = nil
 		srv.StartTLS()
@@ -197,7 +229,9 @@ func TestNodesProveTheyAreTheNode(t *testing.T) {
 		return srv.Listener.Addr().String()
 	}
 	egress := outbound.New(outbound.Config{AllowedPrefixes: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}})
-	tr := egress.NodeTransport(&tls.Config{MinVersion: tls.VersionTLS12, RootCAs: ca.Pool()}, func(_ context.Context, node string) (string, error) {
+	tr := egress.NodeTransport(&tls.Config{MinVersion: tls.VersionTLS12, RootCAs: ca.Pool()}, func(
+		_ context.Context, node string,
+	) (string, error) {
 		if node == "gone" {
 			return "", errors.New("no such node")
 		}
@@ -206,7 +240,8 @@ func TestNodesProveTheyAreTheNode(t *testing.T) {
 	defer tr.CloseIdleConnections()
 	get := func(node, at string) (string, error) {
 		_, port, _ := net.SplitHostPort(at)
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+net.JoinHostPort(node, port)+"/pods", http.NoBody)
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet,
+			"https://"+net.JoinHostPort(node, port)+"/pods", http.NoBody)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -218,15 +253,18 @@ func TestNodesProveTheyAreTheNode(t *testing.T) {
 		b, err := io.ReadAll(resp.Body)
 		return string(b), err
 	}
-	one, server := kubelet("system:node:one"), kubelet("kube-apiserver")
+	one := kubelet("system:node:one")
+	server := kubelet("kube-apiserver")
 	if got, err := get("one", one); err != nil || got != "system:node:one" {
 		t.Errorf("node one at its own address: %q, %v", got, err)
 	}
 	// The connection to node one is idle now: it must not serve node two, which claims the same address.
-	if _, err := get("two", one); err == nil || !strings.Contains(err.Error(), `the certificate is of "system:node:one", not of "system:node:two"`) {
+	if _, err := get("two", one); err == nil ||
+		!strings.Contains(err.Error(), `the certificate is of "system:node:one", not of "system:node:two"`) {
 		t.Errorf("node two at node one's address: %v, want it refused", err)
 	}
-	if _, err := get("one", server); err == nil || !strings.Contains(err.Error(), `the certificate is of "kube-apiserver"`) {
+	if _, err := get("one", server); err == nil ||
+		!strings.Contains(err.Error(), `the certificate is of "kube-apiserver"`) {
 		t.Errorf("node one at the API server's address: %v, want it refused", err)
 	}
 	if _, err := get("gone", one); err == nil || !strings.Contains(err.Error(), "no such node") {

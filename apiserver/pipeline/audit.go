@@ -98,7 +98,9 @@ func auditRequests(c *Config, next http.Handler) http.Handler {
 		defer func() {
 			if p := recover(); p != nil {
 				rec.status = &metav1.Status{
-					Status: metav1.StatusFailure, Reason: metav1.StatusReasonInternalError, Code: http.StatusInternalServerError,
+					Status:  metav1.StatusFailure,
+					Reason:  metav1.StatusReasonInternalError,
+					Code:    http.StatusInternalServerError,
 					Message: fmt.Sprintf("APIServer panic'd: %v", p),
 				}
 				rec.emit(rq, audit.StagePanic, http.StatusInternalServerError)
@@ -121,14 +123,26 @@ func newRecord(auditor *audit.Auditor, rq *Request, r *http.Request) *auditRecor
 		u = &auth.User{}
 	}
 	v := auditor.Evaluate(&audit.Request{
-		User: u.Name, Groups: u.Groups, Verb: rq.Verb, IsResource: rq.IsResource, Group: rq.Group, Resource: rq.Resource,
-		Subresource: rq.Subresource, Namespace: rq.Namespace, Name: rq.Name, Path: rq.Path,
+		User:        u.Name,
+		Groups:      u.Groups,
+		Verb:        rq.Verb,
+		IsResource:  rq.IsResource,
+		Group:       rq.Group,
+		Resource:    rq.Resource,
+		Subresource: rq.Subresource,
+		Namespace:   rq.Namespace,
+		Name:        rq.Name,
+		Path:        rq.Path,
 	})
 	if v.Level == audit.LevelNone {
 		return nil
 	}
 	e := audit.NewEvent()
-	e.Level, e.AuditID, e.RequestURI, e.Verb, e.UserAgent = v.Level, rq.AuditID, r.URL.RequestURI(), rq.Verb, r.UserAgent()
+	e.Level = v.Level
+	e.AuditID = rq.AuditID
+	e.RequestURI = r.URL.RequestURI()
+	e.Verb = rq.Verb
+	e.UserAgent = r.UserAgent()
 	e.User = UserInfo(u)
 	e.RequestReceivedTimestamp = metav1.NewMicroTime(rq.Begin)
 	for _, ip := range utilnet.SourceIPs(r) {
@@ -136,10 +150,20 @@ func newRecord(auditor *audit.Auditor, rq *Request, r *http.Request) *auditRecor
 	}
 	if rq.IsResource {
 		e.ObjectRef = &audit.ObjectReference{
-			Resource: rq.Resource, Namespace: rq.Namespace, Name: rq.Name, APIGroup: rq.Group, APIVersion: rq.Version, Subresource: rq.Subresource,
+			Resource:    rq.Resource,
+			Namespace:   rq.Namespace,
+			Name:        rq.Name,
+			APIGroup:    rq.Group,
+			APIVersion:  rq.Version,
+			Subresource: rq.Subresource,
 		}
 	}
-	return &auditRecord{auditor: auditor, config: v, event: e, annotations: maps.Clone(u.Annotations)}
+	return &auditRecord{
+		auditor:     auditor,
+		config:      v,
+		event:       e,
+		annotations: maps.Clone(u.Annotations),
+	}
 }
 
 // UserInfo converts a user to the API type.
@@ -162,7 +186,8 @@ func (c *auditRecord) emit(rq *Request, stage audit.Stage, code int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	e := *c.event
-	e.Stage, e.StageTimestamp = stage, metav1.NewMicroTime(time.Now())
+	e.Stage = stage
+	e.StageTimestamp = metav1.NewMicroTime(time.Now())
 	if rq.impersonator != nil {
 		as := UserInfo(rq.User)
 		e.ImpersonatedUser = &as
@@ -182,17 +207,21 @@ func (c *auditRecord) emit(rq *Request, stage audit.Stage, code int) {
 
 // setResponse adds what is known when there is a response. c.mu is held.
 func (c *auditRecord) setResponse(e *audit.Event, rq *Request, code int) {
-	e.ResponseStatus = &metav1.Status{Code: int32(code)} //nolint:gosec // an HTTP code
+	e.ResponseStatus = &metav1.Status{Code: int32(code)} // an HTTP code
 	if c.status != nil {
-		e.ResponseStatus.Status, e.ResponseStatus.Message = c.status.Status, c.status.Message
-		e.ResponseStatus.Reason, e.ResponseStatus.Details = c.status.Reason, c.status.Details
+		e.ResponseStatus.Status = c.status.Status
+		e.ResponseStatus.Message = c.status.Message
+		e.ResponseStatus.Reason = c.status.Reason
+		e.ResponseStatus.Details = c.status.Details
 	}
 	if e.ObjectRef != nil && (e.ObjectRef.Name == "" || rq.Subject.UID != "") && rq.Subject.Name != "" {
 		ref := *e.ObjectRef
-		ref.Name, ref.UID = rq.Subject.Name, rq.Subject.UID
+		ref.Name = rq.Subject.Name
+		ref.UID = rq.Subject.UID
 		e.ObjectRef = &ref
 	}
-	e.RequestObject, e.ResponseObject = c.request, c.response
+	e.RequestObject = c.request
+	e.ResponseObject = c.response
 	if c.config.OmitManagedFields {
 		if e.RequestObject != nil {
 			e.RequestObject = audit.WithoutManagedFields(e.RequestObject)
@@ -218,7 +247,11 @@ func auditUnauthenticated(c *Config, rq *Request, r *http.Request) {
 		return
 	}
 	if rec := newRecord(c.Audit, rq, r); rec != nil {
-		rec.status = &metav1.Status{Status: metav1.StatusFailure, Message: "Authentication failed", Reason: metav1.StatusReasonUnauthorized}
+		rec.status = &metav1.Status{
+			Status:  metav1.StatusFailure,
+			Message: "Authentication failed",
+			Reason:  metav1.StatusReasonUnauthorized,
+		}
 		rec.emit(rq, audit.StageResponseStarted, http.StatusUnauthorized)
 	}
 }

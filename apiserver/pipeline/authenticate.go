@@ -13,7 +13,8 @@ import (
 	"keelson/lib/connlimit"
 )
 
-// authenticate sets the user: the in-process identity, else that of the first authenticator that handles the credential.
+// authenticate sets the user: the in-process identity, else that of the first authenticator that handles the
+// credential.
 func authenticate(c *Config, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		rq := From(r.Context())
@@ -38,7 +39,8 @@ func authenticate(c *Config, next http.Handler) http.Handler {
 		for _, text := range u.Warnings {
 			rq.Warn(text)
 		}
-		rq.Mark.AuthnHow, rq.Mark.Groups = u.How, u.Groups
+		rq.Mark.AuthnHow = u.How
+		rq.Mark.Groups = u.Groups
 		r.Header.Del("Authorization") // later handlers must not see it, in particular a proxied server
 		next.ServeHTTP(w, r)
 	})

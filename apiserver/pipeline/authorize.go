@@ -42,7 +42,8 @@ func (c *Config) decide(ctx context.Context, a *auth.Attributes, m *mark.Request
 	d, err := c.Authorizer.Authorize(ctx, a)
 	c.Metrics.decided(d, err, time.Since(begin))
 	if d.Verdict == auth.Allow {
-		m.AuthzWhy, m.Grant = d.Reason, d.Grant
+		m.AuthzWhy = d.Reason
+		m.Grant = d.Grant
 		return nil
 	}
 	if err != nil {
@@ -53,10 +54,12 @@ func (c *Config) decide(ctx context.Context, a *auth.Attributes, m *mark.Request
 
 // annotateDecision adds the decision and its reason to the audit event.
 func (r *Request) annotateDecision(err error) {
-	decision, reason := "allow", r.Mark.AuthzWhy
+	decision := "allow"
+	reason := r.Mark.AuthzWhy
 	if err != nil {
 		s := wire.Status(err)
-		decision, reason = "forbid", s.Message
+		decision = "forbid"
+		reason = s.Message
 		r.AuditStatus(s)
 	}
 	r.Annotate("authorization.k8s.io/decision", decision)
@@ -69,8 +72,17 @@ func Attributes(rq *Request) *auth.Attributes {
 		return &auth.Attributes{User: rq.User, Verb: rq.Verb, Path: rq.Path}
 	}
 	return &auth.Attributes{
-		User: rq.User, Verb: rq.Verb, Group: rq.Group, Version: rq.Version, Resource: rq.Resource, Subresource: rq.Subresource,
-		Namespace: rq.Namespace, Name: rq.Name, ResourceRequest: true, FieldSelector: rq.FieldSelector, LabelSelector: rq.LabelSelector,
+		User:            rq.User,
+		Verb:            rq.Verb,
+		Group:           rq.Group,
+		Version:         rq.Version,
+		Resource:        rq.Resource,
+		Subresource:     rq.Subresource,
+		Namespace:       rq.Namespace,
+		Name:            rq.Name,
+		ResourceRequest: true,
+		FieldSelector:   rq.FieldSelector,
+		LabelSelector:   rq.LabelSelector,
 	}
 }
 
@@ -86,7 +98,8 @@ func Forbidden(a *auth.Attributes, reason string) error {
 		if a.Namespace != "" {
 			where = fmt.Sprintf("in the namespace %q", a.Namespace)
 		}
-		text = fmt.Sprintf("User %q cannot %s resource %q in API group %q %s", a.User.Name, a.Verb, resource, a.Group, where)
+		text = fmt.Sprintf("User %q cannot %s resource %q in API group %q %s", a.User.Name, a.Verb, resource, a.Group,
+			where)
 	}
 	if reason != "" {
 		text += ": " + reason

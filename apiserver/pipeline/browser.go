@@ -11,12 +11,13 @@ import (
 	"k8s.io/streaming/pkg/httpstream/wsstream"
 )
 
-// bearerProtocol is the prefix of the websocket subprotocol with a browser's token, because browsers cannot set headers: the rest is the
-// token in base64url without padding. The client must also offer a real subprotocol.
+// bearerProtocol is the prefix of the websocket subprotocol with a browser's token, because browsers cannot set
+// headers: the rest is the token in base64url without padding. The client must also offer a real subprotocol.
 const bearerProtocol = "base64url.bearer.authorization.k8s.io."
 
-// browserToken moves the token of a websocket handshake to the Authorization header, where every authenticator finds it, and removes it
-// from the subprotocols, so that it is neither selected nor forwarded. An invalid handshake is left unchanged, without the token.
+// browserToken moves the token of a websocket handshake to the Authorization header, where every authenticator finds
+// it, and removes it from the subprotocols, so that it is neither selected nor forwarded. An invalid handshake is left
+// unchanged, without the token.
 func browserToken(r *http.Request) {
 	if len(r.Header[wsstream.WebSocketProtocolHeader]) == 0 || !wsstream.IsWebSocketRequest(r) {
 		return

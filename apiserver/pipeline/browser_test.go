@@ -18,8 +18,18 @@ func TestBrowserToken(t *testing.T) {
 		wantAuthorization string
 		wantProtocols     string
 	}{
-		{"beside a protocol", "websocket", []string{"v4.channel.k8s.io, " + hidden}, "", "Bearer token", "v4.channel.k8s.io"},
-		{"on a line of its own", "websocket", []string{hidden, "v4.channel.k8s.io"}, "", "Bearer token", "v4.channel.k8s.io"},
+		{
+			"beside a protocol", "websocket",
+			[]string{"v4.channel.k8s.io, " + hidden},
+			"", "Bearer token",
+			"v4.channel.k8s.io",
+		},
+		{
+			"on a line of its own", "websocket",
+			[]string{hidden, "v4.channel.k8s.io"},
+			"", "Bearer token",
+			"v4.channel.k8s.io",
+		},
 		{"alone", "websocket", []string{hidden}, "", "", ""},
 		{"twice", "websocket", []string{hidden + "," + hidden + ",x"}, "", "", "x"},
 		{"not base64", "websocket", []string{"base64url.bearer.authorization.k8s.io.***, x"}, "", "", "x"},
@@ -38,8 +48,10 @@ func TestBrowserToken(t *testing.T) {
 			r.Header.Set("Authorization", c.authorization)
 		}
 		browserToken(r)
-		if a, p := r.Header.Get("Authorization"), r.Header.Get("Sec-Websocket-Protocol"); a != c.wantAuthorization || p != c.wantProtocols {
-			t.Errorf("%s: Authorization %q, protocols %q; want %q, %q", c.name, a, p, c.wantAuthorization, c.wantProtocols)
+		if a, p := r.Header.Get("Authorization"), r.Header.Get("Sec-Websocket-Protocol"); a != c.wantAuthorization ||
+			p != c.wantProtocols {
+			t.Errorf("%s: Authorization %q, protocols %q; want %q, %q", c.name, a, p, c.wantAuthorization,
+				c.wantProtocols)
 		}
 	}
 }

@@ -44,8 +44,11 @@ func impersonate(c *Config, next http.Handler) http.Handler {
 			return
 		}
 		as.How = "impersonated by " + rq.User.Name
-		rq.impersonator, rq.constraint = rq.User, by
-		rq.User, rq.Mark.AuthnHow, rq.Mark.Groups = as, as.How, as.Groups
+		rq.impersonator = rq.User
+		rq.constraint = by
+		rq.User = as
+		rq.Mark.AuthnHow = as.How
+		rq.Mark.Groups = as.Groups
 		for name := range r.Header {
 			if strings.HasPrefix(name, "Impersonate-") {
 				r.Header.Del(name)
@@ -58,7 +61,7 @@ func impersonate(c *Config, next http.Handler) http.Handler {
 // requestedUser parses the impersonation headers; nil: there are none.
 func requestedUser(h http.Header) (*auth.User, error) {
 	if !impersonates(h) {
-		return nil, nil //nolint:nilnil // no impersonation
+		return nil, nil // no impersonation
 	}
 	as := &auth.User{Name: h.Get(headerUser), UID: h.Get(headerUID), Groups: slices.Clone(h.Values(headerGroup))}
 	extras := false
@@ -81,10 +84,12 @@ func requestedUser(h http.Header) (*auth.User, error) {
 		return as, nil
 	}
 	if as.UID != "" || len(as.Groups) > 0 || extras {
-		return nil, apierrors.NewBadRequest(fmt.Sprintf("requested &user.DefaultInfo{Name:%q, UID:%q, Groups:%#v, Extra:%#v} without impersonating a user name",
-			as.Name, as.UID, as.Groups, as.Extra))
+		return nil,
+			apierrors.NewBadRequest(fmt.Sprintf(
+				"requested &user.DefaultInfo{Name:%q, UID:%q, Groups:%#v, Extra:%#v} without impersonating a user name",
+				as.Name, as.UID, as.Groups, as.Extra))
 	}
-	return nil, nil //nolint:nilnil // no impersonation
+	return nil, nil // no impersonation
 }
 
 // impersonates reports whether there is any impersonation header.

@@ -35,8 +35,8 @@ const (
 	unrestricted     = "" // the plain verb "impersonate": without restriction
 )
 
-// modes are the ways to impersonate, in the order of the attempts. Except in the last one, the right to impersonate somebody
-// (impersonate:MODE) is separate from the right to an action as somebody (impersonate-on:MODE:VERB); KEP 5284.
+// modes are the ways to impersonate, in the order of the attempts. Except in the last one, the right to impersonate
+// somebody (impersonate:MODE) is separate from the right to an action as somebody (impersonate-on:MODE:VERB); KEP 5284.
 var modes = []string{associated, anotherNode, anotherSA, anotherUser, unrestricted}
 
 // modeApplies reports whether a mode can have the wanted identity.
@@ -58,13 +58,17 @@ func modeApplies(mode string, wanted, requester *auth.User) bool {
 	return true
 }
 
-// impersonated returns the complete identity and the verb of the mode that allows it; empty for the unrestricted one. The last mode of a
-// user is tried first, and its rejection is the error.
-func (c *Config) impersonated(ctx context.Context, rq *Request, wanted *auth.User, modeCache *lru.Cache) (as *auth.User, verb string, err error) {
+// impersonated returns the complete identity and the verb of the mode that allows it; empty for the unrestricted one.
+// The last mode of a user is tried first, and its rejection is the error.
+func (c *Config) impersonated(
+	ctx context.Context, rq *Request, wanted *auth.User, modeCache *lru.Cache,
+) (as *auth.User, verb string, err error) {
 	order := modes
 	if m, ok := modeCache.Get(rq.User.Name); ok {
 		first, _ := m.(string)
-		order = append([]string{first}, slices.DeleteFunc(slices.Clone(modes), func(m string) bool { return m == first })...)
+		order = append([]string{first}, slices.DeleteFunc(slices.Clone(modes), func(m string) bool {
+			return m == first
+		})...)
 	}
 	for _, mode := range order {
 		if !modeApplies(mode, wanted, rq.User) {
@@ -91,16 +95,23 @@ func (c *Config) impersonated(ctx context.Context, rq *Request, wanted *auth.Use
 
 // impersonatedBy returns the identity if one mode allows it.
 func (c *Config) impersonatedBy(ctx context.Context, rq *Request, mode string, wanted *auth.User) (*auth.User, error) {
-	i := &impersonator{c: c, mode: mode, verb: "impersonate", requester: rq.User}
+	i := &impersonator{
+		c:         c,
+		mode:      mode,
+		verb:      "impersonate",
+		requester: rq.User,
+	}
 	if mode != unrestricted {
-		i.verb, i.group = "impersonate:"+mode, authnGroup
+		i.verb = "impersonate:" + mode
+		i.group = authnGroup
 		if mode == associated { // all pods of an account have the same identity
 			own := *rq.User
 			own.Extra = map[string][]string{nodeKeysKey: slices.Sorted(maps.Keys(rq.User.Extra))}
 			i.requester = &own
 		}
 		a := Attributes(rq)
-		a.User, a.Verb = i.requester, "impersonate-on:"+mode+":"+a.Verb
+		a.User = i.requester
+		a.Verb = "impersonate-on:" + mode + ":" + a.Verb
 		if err := c.authorize(ctx, a); err != nil {
 			return nil, err
 		}
@@ -140,7 +151,10 @@ type impersonator struct {
 }
 
 func (i *impersonator) attributes(a auth.Attributes) *auth.Attributes {
-	a.User, a.Verb, a.Version, a.ResourceRequest = i.requester, i.verb, "v1", true
+	a.User = i.requester
+	a.Verb = i.verb
+	a.Version = "v1"
+	a.ResourceRequest = true
 	return &a
 }
 
@@ -158,7 +172,9 @@ func (i *impersonator) name(ctx context.Context, as *auth.User) error {
 		as.Groups = []string{auth.Nodes}
 	}
 	if ns, account, ok := serviceAccount(as.Name); ok {
-		a.Resource, a.Namespace, a.Name = "serviceaccounts", ns, account
+		a.Resource = "serviceaccounts"
+		a.Namespace = ns
+		a.Name = account
 		if len(as.Groups) == 0 {
 			as.Groups = []string{"system:serviceaccounts", "system:serviceaccounts:" + ns}
 		}
@@ -190,7 +206,12 @@ func (i *impersonator) groups(ctx context.Context, groups []string) error {
 
 func (i *impersonator) extras(ctx context.Context, extra map[string][]string) error {
 	ask := func(key, value string) auth.Attributes {
-		return auth.Attributes{Group: authnGroup, Resource: "userextras", Subresource: key, Name: value}
+		return auth.Attributes{
+			Group:       authnGroup,
+			Resource:    "userextras",
+			Subresource: key,
+			Name:        value,
+		}
 	}
 	if i.mode != unrestricted && len(extra) > 0 {
 		if err := checkExtra(extra); err != nil {
@@ -246,7 +267,8 @@ func serviceAccount(name string) (ns, account string, ok bool) {
 		return "", "", false
 	}
 	ns, account, ok = strings.Cut(rest, ":")
-	return ns, account, ok && len(metavalidation.ValidateNamespaceName(ns, false)) == 0 && len(metavalidation.ValidateServiceAccountName(account, false)) == 0
+	return ns, account, ok && len(metavalidation.ValidateNamespaceName(ns, false)) == 0 &&
+		len(metavalidation.ValidateServiceAccountName(account, false)) == 0
 }
 
 // AccountNode returns the node of a pod that uses its service account's token.

@@ -16,7 +16,8 @@ import (
 
 // Info is the parsed path and method of a request, as Kubernetes interprets them.
 type Info struct {
-	// IsResource is true for requests of objects. Others (discovery, health) have only Verb, the lower-case method, and Path.
+	// IsResource is true for requests of objects. Others (discovery, health) have only Verb, the lower-case method, and
+	// Path.
 	IsResource  bool
 	Path        string
 	Verb        string // get list watch create update patch delete deletecollection proxy
@@ -67,8 +68,12 @@ func (i *Info) LongRunning() bool {
 }
 
 var methodVerbs = map[string]string{
-	http.MethodPost: "create", http.MethodGet: "get", http.MethodHead: "get",
-	http.MethodPut: "update", http.MethodPatch: "patch", http.MethodDelete: "delete",
+	http.MethodPost:   "create",
+	http.MethodGet:    "get",
+	http.MethodHead:   "get",
+	http.MethodPut:    "update",
+	http.MethodPatch:  "patch",
+	http.MethodDelete: "delete",
 }
 
 // namespaceSubresources would otherwise be parsed as resources in the namespace.
@@ -83,12 +88,15 @@ func ParseInfo(r *http.Request) Info {
 	}
 	switch parts[0] {
 	case "api":
-		info.Version, parts = parts[1], parts[2:]
+		info.Version = parts[1]
+		parts = parts[2:]
 	case "apis":
 		if len(parts) < 4 || parts[1] == "" {
 			return info
 		}
-		info.Group, info.Version, parts = parts[1], parts[2], parts[3:]
+		info.Group = parts[1]
+		info.Version = parts[2]
+		parts = parts[3:]
 	default:
 		return info
 	}
@@ -96,7 +104,8 @@ func ParseInfo(r *http.Request) Info {
 	info.Verb = methodVerbs[r.Method]
 	oldWatch := parts[0] == "watch" && len(parts) > 1 // the deprecated /watch/ paths
 	if oldWatch {
-		info.Verb, parts = "watch", parts[1:]
+		info.Verb = "watch"
+		parts = parts[1:]
 	}
 	if parts[0] == "namespaces" && len(parts) > 1 {
 		info.Namespace = parts[1]
@@ -134,13 +143,15 @@ func (i *Info) collectionVerb(u *url.URL) {
 			i.Verb = "watch"
 		}
 		i.selectors(q)
-		if n, err := strconv.ParseInt(q.Get("limit"), 10, 64); err == nil && n > 0 && q.Get("resourceVersion") != "0" { // where the limit is ignored
+		// where the limit is ignored
+		if n, err := strconv.ParseInt(q.Get("limit"), 10, 64); err == nil && n > 0 && q.Get("resourceVersion") != "0" {
 			i.Limit = n
 		}
 		if s := q.Get("fieldSelector"); s != "" && len(s) <= MaxSelector {
 			// A list restricted to one name is authorized by that name.
 			if sel, err := fields.ParseSelector(s); err == nil {
-				if name, ok := sel.RequiresExactMatch("metadata.name"); ok && !strings.ContainsAny(name, "/%") && name != "." && name != ".." {
+				if name, ok := sel.RequiresExactMatch("metadata.name"); ok && !strings.ContainsAny(name, "/%") &&
+					name != "." && name != ".." {
 					i.Name = name
 				}
 			}

@@ -18,8 +18,8 @@ import (
 	"keelson/auth"
 )
 
-// Requests wait for a seat: so a burst of writes (a controller that creates hundreds of pods) is queued, and not rejected and retried a
-// second later.
+// Requests wait for a seat: so a burst of writes (a controller that creates hundreds of pods) is queued, and not
+// rejected and retried a second later.
 const (
 	waitersPerSeat = 10
 	maxWait        = 15 * time.Second
@@ -54,7 +54,8 @@ func (s *seats) acquire(ctx context.Context) bool {
 
 // limitInFlight queues or rejects requests when too many are running.
 func limitInFlight(c *Config, next http.Handler) http.Handler {
-	readGauge, writeGauge := c.Metrics.inflight.WithLabelValues("readOnly"), c.Metrics.inflight.WithLabelValues("mutating")
+	readGauge := c.Metrics.inflight.WithLabelValues("readOnly")
+	writeGauge := c.Metrics.inflight.WithLabelValues("mutating")
 	var streams atomic.Int64 // running requests
 	enter := c.inFlightLimiter()
 	if c.Fairness != nil {
@@ -97,7 +98,8 @@ func limitInFlight(c *Config, next http.Handler) http.Handler {
 }
 
 func tooMany(w http.ResponseWriter, rq *Request) {
-	rq.Failure, rq.terminated = "too many requests", true
+	rq.Failure = "too many requests"
+	rq.terminated = true
 	w.Header().Set("Retry-After", "1")
 	http.Error(w, "Too many requests, please try again later.", http.StatusTooManyRequests)
 }
@@ -107,7 +109,8 @@ type limiter func(w http.ResponseWriter, r *http.Request, rq *Request) (release 
 
 // inFlightLimiter limits the numbers of reads and writes. Cluster administrators are exempt.
 func (c *Config) inFlightLimiter() limiter {
-	reads, writes := &seats{inUse: make(chan struct{}, c.MaxReads)}, &seats{inUse: make(chan struct{}, c.MaxWrites)}
+	reads := &seats{inUse: make(chan struct{}, c.MaxReads)}
+	writes := &seats{inUse: make(chan struct{}, c.MaxWrites)}
 	return func(_ http.ResponseWriter, r *http.Request, rq *Request) func() {
 		s := writes
 		if rq.ReadOnly() {
@@ -126,8 +129,16 @@ func (c *Config) inFlightLimiter() limiter {
 // acquireSeats waits for a seat of the request's priority level.
 func (c *Config) acquireSeats(w http.ResponseWriter, r *http.Request, rq *Request) func() {
 	q := &fairness.Request{
-		User: rq.User.Name, Groups: rq.User.Groups, Verb: rq.Verb, IsResource: rq.IsResource, Group: rq.Group, Resource: rq.Resource,
-		Subresource: rq.Subresource, Namespace: rq.Namespace, Path: rq.Path, Cost: 1,
+		User:        rq.User.Name,
+		Groups:      rq.User.Groups,
+		Verb:        rq.Verb,
+		IsResource:  rq.IsResource,
+		Group:       rq.Group,
+		Resource:    rq.Resource,
+		Subresource: rq.Subresource,
+		Namespace:   rq.Namespace,
+		Path:        rq.Path,
+		Cost:        1,
 	}
 	if c.Cost != nil {
 		q.Cost = c.Cost(rq)
@@ -140,7 +151,8 @@ func (c *Config) acquireSeats(w http.ResponseWriter, r *http.Request, rq *Reques
 		w.Header().Set("X-Kubernetes-Pf-Prioritylevel-Uid", at.LevelUID)
 	}
 	if at.SchemaUID != "" {
-		c.Metrics.waited.WithLabelValues(at.Level, at.Schema, strconv.FormatBool(err == nil)).Observe(rq.queued.Seconds())
+		c.Metrics.waited.WithLabelValues(at.Level, at.Schema, strconv.FormatBool(err == nil)).Observe(
+			rq.queued.Seconds())
 	}
 	if err != nil {
 		c.Metrics.rejected.WithLabelValues(at.Level, at.Schema, err.Error()).Inc()
@@ -164,7 +176,8 @@ func deadline(c *Config, next http.Handler) http.Handler {
 			if value := r.URL.Query().Get("timeout"); value != "" {
 				d, err := time.ParseDuration(value)
 				if err != nil {
-					wire.WriteError(w, r, apierrors.NewBadRequest("invalid timeout specified in the request URL - "+err.Error()))
+					wire.WriteError(w, r,
+						apierrors.NewBadRequest("invalid timeout specified in the request URL - "+err.Error()))
 					return
 				}
 				if d > 0 && d < limit {
@@ -174,10 +187,11 @@ func deadline(c *Config, next http.Handler) http.Handler {
 		}
 		ctx, cancel := context.WithTimeout(r.Context(), limit)
 		defer cancel()
-		// A client that neither sends nor reads must not hold the handler longer. In-process requests have no deadlines and no slow
-		// clients.
+		// A client that neither sends nor reads must not hold the handler longer. In-process requests have no deadlines
+		// and no slow clients.
 		// slow clients.
-		out, end := http.NewResponseController(w), time.Now().Add(limit)
+		out := http.NewResponseController(w)
+		end := time.Now().Add(limit)
 		if out.SetReadDeadline(end) == nil {
 			_ = out.SetWriteDeadline(end.Add(timeoutGrace))          // a writer with the one method has the other
 			defer func() { _ = out.SetWriteDeadline(time.Time{}) }() // the connection may be reused
@@ -187,7 +201,8 @@ func deadline(c *Config, next http.Handler) http.Handler {
 	})
 }
 
-// limitBodySize lets a read beyond Config.MaxBody fail with *http.MaxBytesError. It does not apply to upgraded connections and proxies.
+// limitBodySize lets a read beyond Config.MaxBody fail with *http.MaxBytesError. It does not apply to upgraded
+// connections and proxies.
 func limitBodySize(c *Config, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Body != nil && r.Body != http.NoBody && !From(r.Context()).LongRunning() {

@@ -18,18 +18,21 @@ import (
 func TestLimitQueues(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
-		h := limitInFlight(&Config{MaxReads: 1, MaxWrites: 1, Metrics: NewMetrics()}, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
-			<-release
-		}))
+		h := limitInFlight(&Config{MaxReads: 1, MaxWrites: 1, Metrics: NewMetrics()},
+			http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+				<-release
+			}))
 		codes := map[int]int{}
 		var mu sync.Mutex
 		var wg sync.WaitGroup
 		send := func(groups ...string) {
 			wg.Go(func() {
 				rq := &Request{User: &auth.User{Name: "u", Groups: groups}}
-				rq.IsResource, rq.Verb = true, "create"
+				rq.IsResource = true
+				rq.Verb = "create"
 				w := httptest.NewRecorder()
-				h.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/", nil).WithContext(context.WithValue(t.Context(), requestKey{}, rq)))
+				h.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/", nil).WithContext(
+					context.WithValue(t.Context(), requestKey{}, rq)))
 				mu.Lock()
 				defer mu.Unlock()
 				codes[w.Code]++
@@ -45,25 +48,29 @@ func TestLimitQueues(t *testing.T) {
 		}
 		synctest.Wait()
 		if answers(http.StatusTooManyRequests) != 2 || answers(http.StatusOK) != 0 {
-			t.Errorf("one served, the queue full: got %d of 429 and %d of 200, want 2 of 429", answers(http.StatusTooManyRequests), answers(http.StatusOK))
+			t.Errorf("one served, the queue full: got %d of 429 and %d of 200, want 2 of 429",
+				answers(http.StatusTooManyRequests), answers(http.StatusOK))
 		}
 		for range 3 {
 			release <- struct{}{}
 		}
 		synctest.Wait()
 		if answers(http.StatusOK) != 3 {
-			t.Errorf("three were released: got %d of 429 and %d of 200, want 3 of 200", answers(http.StatusTooManyRequests), answers(http.StatusOK))
+			t.Errorf("three were released: got %d of 429 and %d of 200, want 3 of 200",
+				answers(http.StatusTooManyRequests), answers(http.StatusOK))
 		}
 		send(auth.Masters)
 		time.Sleep(maxWait + time.Second) // synctest's clock
 		synctest.Wait()
 		if want := 2 + waitersPerSeat - 3; answers(http.StatusTooManyRequests) != want {
-			t.Errorf("after the longest wait: got %d of 429 and %d of 200, want %d of 429", answers(http.StatusTooManyRequests), answers(http.StatusOK), want)
+			t.Errorf("after the longest wait: got %d of 429 and %d of 200, want %d of 429",
+				answers(http.StatusTooManyRequests), answers(http.StatusOK), want)
 		}
 		close(release)
 		wg.Wait()
 		if answers(http.StatusOK) != 5 {
-			t.Errorf("at the end: got %d of 429 and %d of 200, want 5 of 200", answers(http.StatusTooManyRequests), answers(http.StatusOK))
+			t.Errorf("at the end: got %d of 429 and %d of 200, want 5 of 200", answers(http.StatusTooManyRequests),
+				answers(http.StatusOK))
 		}
 	})
 }

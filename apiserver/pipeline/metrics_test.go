@@ -10,7 +10,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// TestHistogramsAreNativeToo: every histogram of requests is exported with its classic buckets and as a native histogram.
+// TestHistogramsAreNativeToo: every histogram of requests is exported with its classic buckets and as a native
+// histogram.
 func TestHistogramsAreNativeToo(t *testing.T) {
 	m := NewMetrics()
 	for labels, vecs := range map[int][]*prometheus.HistogramVec{
@@ -37,7 +38,8 @@ func TestHistogramsAreNativeToo(t *testing.T) {
 			}
 			seen[f.GetName()] = true
 			if h.GetSchema() == 0 || len(h.GetPositiveSpan()) == 0 {
-				t.Errorf("%s is no native histogram: schema %d, %d spans", f.GetName(), h.GetSchema(), len(h.GetPositiveSpan()))
+				t.Errorf("%s is no native histogram: schema %d, %d spans", f.GetName(), h.GetSchema(),
+					len(h.GetPositiveSpan()))
 			}
 			if len(h.GetBucket()) == 0 {
 				t.Errorf("%s has no classic buckets", f.GetName())

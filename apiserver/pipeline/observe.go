@@ -17,37 +17,57 @@ func observe(c *Config, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		rq := From(r.Context())
 		if rq.LongRunning() {
-			verb, scope := reportedVerbs[rq.Verb], scopeOf(rq)
+			verb := reportedVerbs[rq.Verb]
+			scope := scopeOf(rq)
 			if verb == "" {
 				verb = "CONNECT"
 			}
-			g := c.Metrics.running.WithLabelValues(verb, rq.Group, rq.Version, rq.Resource, rq.Subresource, scope, "apiserver")
+			g := c.Metrics.running.WithLabelValues(verb, rq.Group, rq.Version, rq.Resource, rq.Subresource, scope,
+				"apiserver")
 			g.Inc()
 			defer g.Dec()
 		}
 		next.ServeHTTP(w, r)
 		took := time.Since(rq.Begin)
-		code, size := http.StatusOK, int64(0)
+		code := http.StatusOK
+		size := int64(0)
 		if a, ok := w.(*responseRecorder); ok {
-			code, size = a.code, a.size
+			code = a.code
+			size = a.size
 		}
 		c.Metrics.done(rq, r, code, took, size)
 		if c.Marks == nil || !rq.IsResource || rq.ReadOnly() || rq.LongRunning() || rq.User == nil {
 			return
 		}
 		m := rq.Mark
-		m.Verb, m.Group, m.Resource, m.Subresource = r.Method, rq.Group, rq.Resource, rq.Subresource
-		m.User, m.UserAgent, m.AuditID, m.Code = rq.User.Name, r.UserAgent(), rq.AuditID, code
+		m.Verb = r.Method
+		m.Group = rq.Group
+		m.Resource = rq.Resource
+		m.Subresource = rq.Subresource
+		m.User = rq.User.Name
+		m.UserAgent = r.UserAgent()
+		m.AuditID = rq.AuditID
+		m.Code = code
 		s := rq.Subject
 		if s.Resource == "" {
 			s = mark.Subject{Resource: rq.Resource, Namespace: rq.Namespace, Name: rq.Name}
 		}
-		c.Marks.Emit(mark.Mark{Step: mark.StepRequest, Component: "apiserver", At: rq.Begin, Took: took, Subject: s, Err: rq.Failure, Detail: &m})
+		c.Marks.Emit(mark.Mark{
+			Step:      mark.StepRequest,
+			Component: "apiserver",
+			At:        rq.Begin,
+			Took:      took,
+			Subject:   s,
+			Err:       rq.Failure,
+			Detail:    &m,
+		})
 		if m.Revision == 0 {
 			return
 		}
 		for _, f := range rq.ExtraMarks {
-			f.Component, f.At, f.Took = "apiserver", rq.Begin, took
+			f.Component = "apiserver"
+			f.At = rq.Begin
+			f.Took = took
 			if e, ok := f.Detail.(*mark.Endpoint); ok {
 				e.Revision = m.Revision
 			}
@@ -69,7 +89,8 @@ func recoverPanics(c *Config, next http.Handler) http.Handler {
 			}
 			c.Log.Error("handler panicked", "method", r.Method, "path", r.URL.Path, "audit", From(r.Context()).AuditID,
 				"panic", fmt.Sprint(p), "stack", string(debug.Stack()))
-			http.Error(w, "This request caused apiserver to panic. Look in the logs for details.", http.StatusInternalServerError)
+			http.Error(w, "This request caused apiserver to panic. Look in the logs for details.",
+				http.StatusInternalServerError)
 		}()
 		next.ServeHTTP(w, r)
 	})

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package pipeline handles every request before its handler: an ordered list of filters, to be read top to bottom in New. The API server
-// puts it in front of its handlers; in-process requests pass through it too. It knows no resource and never touches storage.
+// Package pipeline handles every request before its handler: an ordered list of filters, to be read top to bottom in
+// New. The API server puts it in front of its handlers; in-process requests pass through it too. It knows no resource
+// and never touches storage.
 package pipeline
 
 import (
@@ -20,9 +21,11 @@ import (
 type Config struct {
 	Authenticators []auth.Authenticator
 	Authorizer     auth.Authorizer
-	// MaxReads and MaxWrites limit the requests in flight (default 400 and 200), without watches and other long-running ones.
+	// MaxReads and MaxWrites limit the requests in flight (default 400 and 200), without watches and other long-running
+	// ones.
 	MaxReads, MaxWrites int
-	// MaxStreams limits the running requests that are proxied to another server: exec, attach, port-forward, logs, proxies (default 1000).
+	// MaxStreams limits the running requests that are proxied to another server: exec, attach, port-forward, logs,
+	// proxies (default 1000).
 	MaxStreams int
 	// Timeout limits a request that is not long-running (default 60 s). ?timeout= may shorten it.
 	Timeout time.Duration

@@ -57,7 +57,16 @@ func From(ctx context.Context) *Request {
 
 // Part is the record of one of several parallel parts of a request: the same request with its own marks.
 func (r *Request) Part() *Request {
-	return &Request{Info: r.Info, User: r.User, AuditID: r.AuditID, Begin: r.Begin, audit: r.audit, impersonator: r.impersonator, constraint: r.constraint, parent: r}
+	return &Request{
+		Info:         r.Info,
+		User:         r.User,
+		AuditID:      r.AuditID,
+		Begin:        r.Begin,
+		audit:        r.audit,
+		impersonator: r.impersonator,
+		constraint:   r.constraint,
+		parent:       r,
+	}
 }
 
 // Warn adds a warning header to the response. Duplicates are dropped, long texts cut, and the number is limited.
@@ -86,7 +95,8 @@ func (r *Request) Warned() bool {
 	return len(r.warnings) > 0
 }
 
-// InitialEventsSent says that a watch has sent its initial events: from then on it only waits and needs no seat. It may be called twice.
+// InitialEventsSent says that a watch has sent its initial events: from then on it only waits and needs no seat. It may
+// be called twice.
 func (r *Request) InitialEventsSent() {
 	if r.releaseSeats != nil {
 		r.releaseSeats()
@@ -97,7 +107,8 @@ func (r *Request) InitialEventsSent() {
 func parse(_ *Config, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if fields := fieldsOf(r.Header); fields > maxFields {
-			http.Error(w, http.StatusText(http.StatusRequestHeaderFieldsTooLarge), http.StatusRequestHeaderFieldsTooLarge)
+			http.Error(w, http.StatusText(http.StatusRequestHeaderFieldsTooLarge),
+				http.StatusRequestHeaderFieldsTooLarge)
 			return
 		}
 		connlimit.Reach(r.Context(), connlimit.Anonymous)
@@ -107,7 +118,8 @@ func parse(_ *Config, next http.Handler) http.Handler {
 		}
 		w.Header().Set("Audit-Id", rq.AuditID)
 		w.Header().Set("Cache-Control", "no-cache, private") // the default; a handler may replace it
-		next.ServeHTTP(&responseRecorder{ResponseWriter: w, rq: rq}, r.WithContext(context.WithValue(r.Context(), requestKey{}, rq)))
+		next.ServeHTTP(&responseRecorder{ResponseWriter: w, rq: rq},
+			r.WithContext(context.WithValue(r.Context(), requestKey{}, rq)))
 	})
 }
 

@@ -56,7 +56,8 @@ func LoadTracing(path string) (*Tracing, error) {
 	if f.Endpoint == "" {
 		f.Endpoint = defaultEndpoint
 	}
-	exporter, err := otlptracegrpc.New(context.Background(), otlptracegrpc.WithEndpoint(f.Endpoint), otlptracegrpc.WithInsecure())
+	exporter, err := otlptracegrpc.New(context.Background(), otlptracegrpc.WithEndpoint(f.Endpoint),
+		otlptracegrpc.WithInsecure())
 	if err != nil {
 		return nil, fmt.Errorf("tracing: %w", err)
 	}
@@ -72,7 +73,11 @@ func NewTracing(p sdktrace.SpanProcessor, rate float64) *Tracing {
 	provider := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(p),
 		sdktrace.WithSampler(sdktrace.ParentBased(sdktrace.TraceIDRatioBased(rate))),
 		sdktrace.WithResource(resource.NewSchemaless(attribute.String("service.name", "apiserver"))))
-	return &Tracing{provider: provider, tracer: provider.Tracer("keelson/apiserver"), incoming: propagation.TraceContext{}}
+	return &Tracing{
+		provider: provider,
+		tracer:   provider.Tracer("keelson/apiserver"),
+		incoming: propagation.TraceContext{},
+	}
 }
 
 // Run exports the remaining spans when ctx ends.
@@ -113,8 +118,13 @@ func traceRequests(c *Config, next http.Handler) http.Handler {
 			name string
 			took int64
 		}{
-			{"authentication", int64(rq.Mark.Authn)}, {"authorization", int64(rq.Mark.Authz)}, {"decoding", int64(rq.Mark.Decode)},
-			{"admission", int64(rq.Mark.Admission)}, {"validation", int64(rq.Mark.Validate)}, {"store", int64(rq.Mark.Store)}, {"sync", int64(rq.Mark.Sync)},
+			{"authentication", int64(rq.Mark.Authn)},
+			{"authorization", int64(rq.Mark.Authz)},
+			{"decoding", int64(rq.Mark.Decode)},
+			{"admission", int64(rq.Mark.Admission)},
+			{"validation", int64(rq.Mark.Validate)},
+			{"store", int64(rq.Mark.Store)},
+			{"sync", int64(rq.Mark.Sync)},
 		} {
 			if step.took > 0 {
 				span.SetAttributes(attribute.Int64(step.name+"_ns", step.took))

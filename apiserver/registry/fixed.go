@@ -55,11 +55,15 @@ func (c *computed) Create(context.Context, kind.Object) (*objects.Entry, objects
 	return nil, objects.Receipt{}, errReadOnly
 }
 
-func (c *computed) Update(context.Context, string, string, bool, objects.UpdateFunc) (*objects.Entry, bool, objects.Receipt, error) {
+func (c *computed) Update(
+	context.Context, string, string, bool, objects.UpdateFunc,
+) (*objects.Entry, bool, objects.Receipt, error) {
 	return nil, false, objects.Receipt{}, errReadOnly
 }
 
-func (c *computed) Delete(context.Context, string, string, func(kind.Object) error) (*objects.Entry, objects.Receipt, error) {
+func (c *computed) Delete(
+	context.Context, string, string, func(kind.Object) error,
+) (*objects.Entry, objects.Receipt, error) {
 	return nil, objects.Receipt{}, errReadOnly
 }
 
@@ -68,7 +72,11 @@ func (c *computed) DeleteCorrupt(context.Context, string, string, bool) (objects
 }
 
 func (c *computed) Walk(ctx context.Context, namespace string, f func(*objects.Entry) bool) error {
-	page, err := c.List(ctx, objects.ListQuery{Namespace: namespace, Labels: labels.Everything(), Fields: fields.Everything()})
+	page, err := c.List(ctx, objects.ListQuery{
+		Namespace: namespace,
+		Labels:    labels.Everything(),
+		Fields:    fields.Everything(),
+	})
 	if err != nil {
 		return err
 	}

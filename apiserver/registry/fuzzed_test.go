@@ -18,7 +18,8 @@ import (
 	"keelson/api/kind/kindtest"
 )
 
-// FuzzKinds: an object of any kind, begun with those of the golden files, goes through all that the server does with it.
+// FuzzKinds: an object of any kind, begun with those of the golden files, goes through all that the server does with
+// it.
 func FuzzKinds(f *testing.F) {
 	kinds := map[schema.GroupVersionKind]*kind.Kind{}
 	for _, k := range stored() {
@@ -34,7 +35,8 @@ func FuzzKinds(f *testing.F) {
 			f.Fatal(err)
 		}
 		for _, part := range txtar.Parse(b).Files {
-			if doc, err := yaml.YAMLToJSON(part.Data); err == nil && (part.Name == "minimal.yaml" || strings.HasPrefix(part.Name, "broken")) {
+			if doc, err := yaml.YAMLToJSON(part.Data); err == nil &&
+				(part.Name == "minimal.yaml" || strings.HasPrefix(part.Name, "broken")) {
 				f.Add(doc)
 			}
 		}

@@ -32,14 +32,16 @@ func TestGolden(t *testing.T) {
 			group = "core"
 		}
 		t.Run(group+"/"+k.Resource+"."+k.Version, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { // where it is always midnight of 2000-01-01, so that ages stay as they are
+			// where it is always midnight of 2000-01-01, so that ages stay as they are
+			synctest.Test(t, func(t *testing.T) {
 				kindtest.Golden(t, k, filepath.Join("testdata", group, k.Resource+"."+k.Version+".txtar"))
 			})
 		})
 	}
 }
 
-// TestRandom fills objects of every kind at random, sends them through both encodings and through all the kind's functions.
+// TestRandom fills objects of every kind at random, sends them through both encodings and through all the kind's
+// functions.
 func TestRandom(t *testing.T) {
 	for _, k := range stored() {
 		if k.Group == "apiextensions.k8s.io" {
@@ -83,7 +85,8 @@ func TestIndexed(t *testing.T) {
 				obj := kindtest.Random(row.Kind, seed)
 				want, ok := row.Kind.Fields(obj)[field]
 				if got := value(obj); got != want || !ok {
-					t.Errorf("%s, %s, seed %d: got %q, want %q (a field: %v)", row.Kind.Resource, field, seed, got, want, ok)
+					t.Errorf("%s, %s, seed %d: got %q, want %q (a field: %v)", row.Kind.Resource, field, seed, got,
+						want, ok)
 				}
 			}
 		}

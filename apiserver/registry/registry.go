@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package registry is the table of resources: one row per resource, with the properties that its kind does not have. The API server builds
-// a Resource from every row; handlers and discovery read them. The package does no I/O.
+// Package registry is the table of resources: one row per resource, with the properties that its kind does not have.
+// The API server builds a Resource from every row; handlers and discovery read them. The package does no I/O.
 package registry
 
 import (
@@ -28,18 +28,19 @@ type Row struct {
 	Subresources []Sub
 	// ReturnsDeleted: DELETE responds with the object, not with a Status.
 	ReturnsDeleted bool
-	// DeletionBlocked and Terminate are for kinds whose deletion is blocked by something besides metadata.finalizers (namespaces). DeletionBlocked
-	// reports whether it is blocked; Terminate marks the object as being deleted.
+	// DeletionBlocked and Terminate are for kinds whose deletion is blocked by something besides metadata.finalizers
+	// (namespaces). DeletionBlocked reports whether it is blocked; Terminate marks the object as being deleted.
 	DeletionBlocked func(kind.Object) bool
 	Terminate       func(kind.Object)
-	// Indexed has the fields by which lists and watches are often selected; the values must equal those of the kind's Fields.
+	// Indexed has the fields by which lists and watches are often selected; the values must equal those of the kind's
+	// Fields.
 	Indexed map[string]func(kind.Object) string
 	// ExcludedVerbs are the verbs that the resource does not support.
 	ExcludedVerbs []string
 	// SetCreator stores the creator in a new object.
 	SetCreator func(obj kind.Object, name, uid string, groups []string, extra map[string][]string)
-	// Computed: objects are computed on request and never stored; the API server has the code. ExcludedVerbs then has the verbs that write
-	// and watch.
+	// Computed: objects are computed on request and never stored; the API server has the code. ExcludedVerbs then has
+	// the verbs that write and watch.
 	Computed bool
 	// ProtectDelete, if not nil, returns an error if the object of that name must not be deleted.
 	ProtectDelete func(name string) error
@@ -53,11 +54,11 @@ type Row struct {
 	IsNamespace bool
 	// MirrorAnnotation is the annotation of mirror objects of a node's own ones ("": none).
 	MirrorAnnotation string
-	// NameOnCreate: Kubernetes validates the name only at creation. As names never change, this affects only generateName.
-	// NameInSubresources: the name is also validated at updates of subresources.
+	// NameOnCreate: Kubernetes validates the name only at creation. As names never change, this affects only
+	// generateName. NameInSubresources: the name is also validated at updates of subresources.
 	NameOnCreate, NameInSubresources bool
-	// AllowsAnyFinalizer are the subresources ("" is the object, "*" all) whose updates accept finalizers of any name. Kinds validate new objects
-	// themselves.
+	// AllowsAnyFinalizer are the subresources ("" is the object, "*" all) whose updates accept finalizers of any name.
+	// Kinds validate new objects themselves.
 	AllowsAnyFinalizer []string
 	// KeepsEmptyFields: present but empty fields are stored, as for kinds that Kubernetes stores as JSON.
 	KeepsEmptyFields bool
@@ -107,15 +108,16 @@ type Resource struct {
 	// FieldManagers are the field managers by subresource; "" is the object.
 	FieldManagers map[string]*apply.Manager
 
-	// Begin, if not nil, allocates what the server assigns to a new or changed object (cluster IPs), after mutating admission and before
-	// validation. settle is called once, with whether the object was stored. AfterDelete is called after a delete.
+	// Begin, if not nil, allocates what the server assigns to a new or changed object (cluster IPs), after mutating
+	// admission and before validation. settle is called once, with whether the object was stored. AfterDelete is called
+	// after a delete.
 	Begin       func(ctx context.Context, obj, old kind.Object, dry bool) (settle func(stored bool), err error)
 	AfterDelete func(ctx context.Context, obj kind.Object)
 
 	// Custom is set for custom resources.
 	Custom *Custom
-	// Guard, if not nil, checks a new or changed object depending on the request's writer and verb, after mutating admission and before validation;
-	// old is nil for a create. It modifies nothing.
+	// Guard, if not nil, checks a new or changed object depending on the request's writer and verb, after mutating
+	// admission and before validation; old is nil for a create. It modifies nothing.
 	Guard func(ctx context.Context, a *auth.Attributes, obj, old runtime.Object) error
 
 	encoders [3]*wire.Encoder
@@ -125,7 +127,8 @@ type Resource struct {
 type Custom struct {
 	// ListKind is the kind of its lists.
 	ListKind string
-	// Convert converts an object of any version of the definition to this resource's. The object is shared and not modified.
+	// Convert converts an object of any version of the definition to this resource's. The object is shared and not
+	// modified.
 	Convert func(ctx context.Context, obj kind.Object) (kind.Object, error)
 	// Stored is the storage version.
 	Stored string
@@ -174,7 +177,12 @@ func (r *Resource) Sub(name string) (Sub, bool) {
 
 // New returns the Resource of a row with its storage.
 func New(row Row, storage objects.Storage) *Resource {
-	r := &Resource{Row: row, Kind: row.Kind, Storage: storage, FieldManagers: map[string]*apply.Manager{}}
+	r := &Resource{
+		Row:           row,
+		Kind:          row.Kind,
+		Storage:       storage,
+		FieldManagers: map[string]*apply.Manager{},
+	}
 	for _, m := range []wire.Media{wire.JSON, wire.YAML, wire.Proto} {
 		r.encoders[m] = wire.NewEncoder(m, r.GVK())
 	}

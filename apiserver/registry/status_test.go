@@ -35,7 +35,8 @@ func copied(next, old kind.Object) kind.Object {
 var (
 	annotationsStay = []string{
 		"APIService", "CSINode", "DeviceTaintRule", "FlowSchema", "PodCertificateRequest", "PodGroup",
-		"PriorityLevelConfiguration", "ResourceClaim", "ServiceCIDR", "StorageVersionMigration", "ValidatingAdmissionPolicy", "VolumeAttachment",
+		"PriorityLevelConfiguration", "ResourceClaim", "ServiceCIDR", "StorageVersionMigration",
+		"ValidatingAdmissionPolicy", "VolumeAttachment",
 	}
 	labelsStay = append([]string{"Deployment"}, annotationsStay...)
 )
@@ -44,12 +45,14 @@ var (
 func TestStatusIsApart(t *testing.T) {
 	for _, k := range stored() {
 		sub := k.Subs["status"]
-		if sub == nil || k.Group == "apiextensions.k8s.io" { // whose schemas hold raw JSON; the package's own tests cover them
+		// whose schemas hold raw JSON; the package's own tests cover them
+		if sub == nil || k.Group == "apiextensions.k8s.io" {
 			continue
 		}
 		t.Run(k.Group+"/"+k.Resource+"."+k.Version, func(t *testing.T) {
 			for seed := range int64(10) {
-				old, next := kindtest.Random(k, seed), kindtest.Random(k, seed+1000)
+				old := kindtest.Random(k, seed)
+				next := kindtest.Random(k, seed+1000)
 				k.Default(old)
 				k.Default(next)
 				old.SetGeneration(7)
@@ -65,15 +68,18 @@ func TestStatusIsApart(t *testing.T) {
 				sub.PrepareUpdate(status, old)
 				was, has := part(old, "Spec")
 				if is, _ := part(status, "Spec"); has && !equality.Semantic.DeepEqual(was, is) {
-					t.Fatalf("seed %d: an update of the status changed the spec (-old +new):\n%s", seed, cmp.Diff(was, is))
+					t.Fatalf("seed %d: an update of the status changed the spec (-old +new):\n%s", seed,
+						cmp.Diff(was, is))
 				}
 				if status.GetGeneration() != 7 {
 					t.Errorf("seed %d: an update of the status made generation 7 %d", seed, status.GetGeneration())
 				}
-				if stay := maps.Equal(status.GetLabels(), old.GetLabels()); stay != slices.Contains(labelsStay, k.Kind) {
+				if stay := maps.Equal(status.GetLabels(), old.GetLabels()); stay != slices.Contains(labelsStay,
+					k.Kind) {
 					t.Errorf("seed %d: labels stay under an update of the status: %v", seed, stay)
 				}
-				if stay := maps.Equal(status.GetAnnotations(), old.GetAnnotations()); stay != slices.Contains(annotationsStay, k.Kind) {
+				if stay := maps.Equal(status.GetAnnotations(), old.GetAnnotations()); stay != slices.Contains(
+					annotationsStay, k.Kind) {
 					t.Errorf("seed %d: annotations stay under an update of the status: %v", seed, stay)
 				}
 			}
@@ -83,9 +89,12 @@ func TestStatusIsApart(t *testing.T) {
 
 // counted are the kinds with a spec that count its changes in metadata.generation.
 var counted = []string{
-	"CSIDriver", "CronJob", "DaemonSet", "Deployment", "DeviceClass", "DeviceTaintRule", "FlowSchema", "HorizontalPodAutoscaler",
-	"Ingress", "IngressClass", "Job", "MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding", "NetworkPolicy", "Pod",
-	"PodDisruptionBudget", "PriorityLevelConfiguration", "ReplicaSet", "ReplicationController", "ResourceSlice", "StatefulSet",
+	"CSIDriver", "CronJob", "DaemonSet", "Deployment", "DeviceClass", "DeviceTaintRule", "FlowSchema",
+	"HorizontalPodAutoscaler",
+	"Ingress", "IngressClass", "Job", "MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding", "NetworkPolicy",
+	"Pod",
+	"PodDisruptionBudget", "PriorityLevelConfiguration", "ReplicaSet", "ReplicationController", "ResourceSlice",
+	"StatefulSet",
 	"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding",
 }
 
@@ -98,7 +107,8 @@ func TestGeneration(t *testing.T) {
 		t.Run(k.Group+"/"+k.Resource+"."+k.Version, func(t *testing.T) {
 			changes := 0
 			for seed := range int64(20) {
-				old, next := kindtest.Random(k, seed), kindtest.Random(k, seed+1000)
+				old := kindtest.Random(k, seed)
+				next := kindtest.Random(k, seed+1000)
 				k.Default(old)
 				k.Default(next)
 				old.SetGeneration(7)
@@ -115,7 +125,8 @@ func TestGeneration(t *testing.T) {
 				is, _ := part(obj, "Spec")
 				want := int64(7)
 				if slices.Contains(counted, k.Kind) && !equality.Semantic.DeepEqual(was, is) {
-					want, changes = 8, changes+1
+					want = 8
+					changes = changes + 1
 				}
 				if obj.GetGeneration() != want {
 					t.Fatalf("seed %d: generation %d, want %d", seed, obj.GetGeneration(), want)

@@ -24,7 +24,10 @@ func readStored(t *testing.T, gr schema.GroupResource, value []byte) (kind.Objec
 	t.Helper()
 	for _, row := range Table(gates.All()) {
 		if k := row.Kind; row.View == nil && k.GVR().GroupResource() == gr {
-			e, err := objects.Config{Codec: objects.Protobuf(k.GVK(), k.New, k.StoredVersions), Default: k.Default}.Decoded(store.KV{Key: "/registry/x", Value: value, Revision: 7}, nil)
+			e, err := objects.Config{
+				Codec:   objects.Protobuf(k.GVK(), k.New, k.StoredVersions),
+				Default: k.Default,
+			}.Decoded(store.KV{Key: "/registry/x", Value: value, Revision: 7}, nil)
 			if err != nil {
 				return nil, err
 			}
@@ -35,8 +38,8 @@ func readStored(t *testing.T, gr schema.GroupResource, value []byte) (kind.Objec
 	return nil, nil
 }
 
-// TestStoredVersionsUnconverted: the kinds that Kubernetes 1.37 stores in another version than the one served here, as whole random
-// objects.
+// TestStoredVersionsUnconverted: the kinds that Kubernetes 1.37 stores in another version than the one served here, as
+// whole random objects.
 func TestStoredVersionsUnconverted(t *testing.T) {
 	for _, c := range []struct{ group, resource, version string }{
 		{"certificates.k8s.io", "clustertrustbundles", "v1beta1"},
@@ -68,13 +71,15 @@ func TestStoredVersionsUnconverted(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				value, err := objects.Protobuf(gvk, nil, nil).Encode(old.(kind.Object)) //nolint:forcetypeassert // every type of the scheme is one
+				// every type of the scheme is one
+				value, err := objects.Protobuf(gvk, nil, nil).Encode(old.(kind.Object))
 				if err != nil {
 					t.Fatal(err)
 				}
 				got, err := readStored(t, k.GVR().GroupResource(), value)
 				if err != nil || !equality.Semantic.DeepEqual(got, obj) {
-					t.Fatalf("%s of seed %d stored as %s: %v (-want +got):\n%s", k.Kind, seed, c.version, err, cmp.Diff(obj, got))
+					t.Fatalf("%s of seed %d stored as %s: %v (-want +got):\n%s", k.Kind, seed, c.version, err,
+						cmp.Diff(obj, got))
 				}
 			}
 		}
@@ -102,7 +107,8 @@ func TestStoredVersions(t *testing.T) {
 			`"spec":{"scaleTargetRef":{"kind":"Deployment","name":"d"},"minReplicas":1,"maxReplicas":3,"metrics":[{"type":"Resource","resource":{"name":"cpu","target":{"type":"Utilization","averageUtilization":50}}}]}`,
 		},
 		{
-			"a claim without what reading fills in", "", "persistentvolumeclaims", `{"kind":"PersistentVolumeClaim","apiVersion":"v1","metadata":{"name":"c"},"spec":{}}`,
+			"a claim without what reading fills in", "", "persistentvolumeclaims",
+			`{"kind":"PersistentVolumeClaim","apiVersion":"v1","metadata":{"name":"c"},"spec":{}}`,
 			`"spec":{"resources":{},"volumeMode":"Filesystem"},"status":{"phase":"Pending"}`,
 		},
 		{
@@ -110,11 +116,26 @@ func TestStoredVersions(t *testing.T) {
 			`{"kind":"ResourceClaim","apiVersion":"resource.k8s.io/v1beta1","metadata":{"name":"c"},"spec":{"devices":{"requests":[{"name":"a","deviceClassName":"x"}]}}}`,
 			`decode ResourceClaim: found resource.k8s.io/v1beta1 ResourceClaim, want resource.k8s.io/v1: unknown field "spec.devices.requests[0].deviceClassName"`,
 		},
-		{"another kind", "", "pods", `{"kind":"Secret","apiVersion":"v1"}`, `decode Pod: found v1 Secret, want v1: another kind`},
-		{"another group", "networking.k8s.io", "ingresses", `{"kind":"Ingress","apiVersion":"extensions/v1beta1"}`, `found extensions/v1beta1 Ingress, want networking.k8s.io/v1: another kind`},
-		{"an unknown version", "", "pods", `{"kind":"Pod","apiVersion":"v7"}`, `decode Pod: found v7 Pod, want v1: no version that is known`},
-		{"a broken message", "batch", "cronjobs", "k8s\x00\n\x18\n\rbatch/v1beta1\x12\x07CronJob\x12\x01\xff", `decode CronJob: found batch/v1beta1 CronJob, want batch/v1: `},
-		{"encrypted", "", "secrets", "k8s:enc:secretbox:v1:a:\x01\x02", `decode Secret: it is encrypted, and no configuration of encryption at rest says how to read it`},
+		{
+			"another kind", "", "pods", `{"kind":"Secret","apiVersion":"v1"}`,
+			`decode Pod: found v1 Secret, want v1: another kind`,
+		},
+		{
+			"another group", "networking.k8s.io", "ingresses", `{"kind":"Ingress","apiVersion":"extensions/v1beta1"}`,
+			`found extensions/v1beta1 Ingress, want networking.k8s.io/v1: another kind`,
+		},
+		{
+			"an unknown version", "", "pods", `{"kind":"Pod","apiVersion":"v7"}`,
+			`decode Pod: found v7 Pod, want v1: no version that is known`,
+		},
+		{
+			"a broken message", "batch", "cronjobs", "k8s\x00\n\x18\n\rbatch/v1beta1\x12\x07CronJob\x12\x01\xff",
+			`decode CronJob: found batch/v1beta1 CronJob, want batch/v1: `,
+		},
+		{
+			"encrypted", "", "secrets", "k8s:enc:secretbox:v1:a:\x01\x02",
+			`decode Secret: it is encrypted, and no configuration of encryption at rest says how to read it`,
+		},
 		{"no object", "", "pods", `[`, `decode Pod: neither protobuf nor JSON: `},
 	} {
 		obj, err := readStored(t, schema.GroupResource{Group: c.group, Resource: c.resource}, []byte(c.stored))

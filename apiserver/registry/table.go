@@ -51,21 +51,39 @@ func Table(on gates.On) []Row {
 
 func coreGroup(on gates.On) []Row {
 	return []Row{
-		{Kind: core.Namespace(), IsNamespace: true, DeletionBlocked: namespaceHasFinalizers, Terminate: terminateNamespace, ExcludedVerbs: []string{"deletecollection"}},
+		{
+			Kind:            core.Namespace(),
+			IsNamespace:     true,
+			DeletionBlocked: namespaceHasFinalizers,
+			Terminate:       terminateNamespace,
+			ExcludedVerbs:   []string{"deletecollection"},
+		},
 		{Kind: core.Node(), Subresources: nodeSubs},
 		{Kind: core.ConfigMap()},
 		{Kind: core.Secret()},
 		{Kind: core.ServiceAccount(), Subresources: []Sub{tokenSub}, ReturnsDeleted: true},
 		{Kind: service.Service(), NameOnCreate: true, Subresources: serviceSubs, ReturnsDeleted: true},
-		{Kind: pod.Pod(on), MirrorAnnotation: corev1.MirrorPodAnnotationKey, Subresources: podSubs, ReturnsDeleted: true, Indexed: byNode(nodeOfPod), ResetFields: podReset},
+		{
+			Kind:             pod.Pod(on),
+			MirrorAnnotation: corev1.MirrorPodAnnotationKey,
+			Subresources:     podSubs,
+			ReturnsDeleted:   true,
+			Indexed:          byNode(nodeOfPod),
+			ResetFields:      podReset,
+		},
 		{Kind: core.ReplicationController(on)},
-		{Kind: service.Endpoints(), Deprecated: "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice"},
+		{
+			Kind:       service.Endpoints(),
+			Deprecated: "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice",
+		},
 		{Kind: core.LimitRange()},
 		{Kind: core.ResourceQuota(), NameOnCreate: true},
 		{Kind: volume.PersistentVolume(), ReturnsDeleted: true},
 		{Kind: volume.PersistentVolumeClaim(), ReturnsDeleted: true},
 		{
-			Kind: core.ComponentStatus(), Computed: true, Deprecated: "v1 ComponentStatus is deprecated in v1.19+",
+			Kind:          core.ComponentStatus(),
+			Computed:      true,
+			Deprecated:    "v1 ComponentStatus is deprecated in v1.19+",
 			ExcludedVerbs: readOnly,
 		},
 		{Kind: core.PodTemplate(on), NameOnCreate: true, ReturnsDeleted: true},
@@ -89,10 +107,19 @@ func namedGroups(on gates.On) []Row {
 		{Kind: apps.ControllerRevision()},
 		{Kind: autoscaling.HorizontalPodAutoscalerV2(), NameOnCreate: true},
 		{Kind: autoscaling.HorizontalPodAutoscalerV1(), NameOnCreate: true, View: scalerView},
-		{Kind: batch.Job(on), NameOnCreate: true, OrphanWarning: "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them " +
-			"or set propagationPolicy=Orphan to suppress this warning"},
+		{
+			Kind:         batch.Job(on),
+			NameOnCreate: true,
+			OrphanWarning: "child pods are preserved by default when jobs are deleted; set " +
+				"propagationPolicy=Background to remove them " +
+				"or set propagationPolicy=Orphan to suppress this warning",
+		},
 		{Kind: batch.CronJob(on), NameOnCreate: true, AllowsAnyFinalizer: []string{"status"}},
-		{Kind: certificates.CertificateSigningRequest(), SetCreator: certificates.SetRequester, ResetFields: requestReset},
+		{
+			Kind:        certificates.CertificateSigningRequest(),
+			SetCreator:  certificates.SetRequester,
+			ResetFields: requestReset,
+		},
 		{Kind: certificates.ClusterTrustBundle()},
 		{Kind: certificates.PodCertificateRequest()},
 		{Kind: coordination.Lease(), NameOnCreate: true, AllowsAnyFinalizer: objectOnly},
@@ -127,7 +154,13 @@ func namedGroups(on gates.On) []Row {
 		{Kind: storage.CSINode(), ReturnsDeleted: true},
 		{Kind: storage.CSIStorageCapacity()},
 		{Kind: storagemigration.StorageVersionMigration(), ResetFields: statusOnly},
-		{Kind: apiextensions.CustomResourceDefinition(), AllowsAnyFinalizer: all, KeepsEmptyFields: true, DeletionBlocked: apiextensions.Held, Terminate: apiextensions.Terminate},
+		{
+			Kind:               apiextensions.CustomResourceDefinition(),
+			AllowsAnyFinalizer: all,
+			KeepsEmptyFields:   true,
+			DeletionBlocked:    apiextensions.Held,
+			Terminate:          apiextensions.Terminate,
+		},
 	}
 }
 
@@ -167,12 +200,23 @@ var podSubs = []Sub{
 }
 
 var (
-	nodeSubs    = []Sub{{Name: "proxy", GVK: coreKind("NodeProxyOptions"), Verbs: anyMethod, Connect: true}}
-	serviceSubs = []Sub{{Name: "proxy", GVK: coreKind("ServiceProxyOptions"), Verbs: anyMethod, Connect: true}}
-	tokenSub    = Sub{Name: "token", GVK: authenticationv1.SchemeGroupVersion.WithKind("TokenRequest"), Verbs: createVerbs}
+	nodeSubs = []Sub{{
+		Name:    "proxy",
+		GVK:     coreKind("NodeProxyOptions"),
+		Verbs:   anyMethod,
+		Connect: true,
+	}}
+	serviceSubs = []Sub{{
+		Name:    "proxy",
+		GVK:     coreKind("ServiceProxyOptions"),
+		Verbs:   anyMethod,
+		Connect: true,
+	}}
+	tokenSub = Sub{Name: "token", GVK: authenticationv1.SchemeGroupVersion.WithKind("TokenRequest"), Verbs: createVerbs}
 )
 
-// namespaceHasFinalizers: the finalizers in a namespace's spec block its deletion; the namespace controller removes them.
+// namespaceHasFinalizers: the finalizers in a namespace's spec block its deletion; the namespace controller removes
+// them.
 func namespaceHasFinalizers(obj kind.Object) bool {
 	ns, ok := obj.(*corev1.Namespace)
 	return ok && len(ns.Spec.Finalizers) > 0
@@ -187,14 +231,17 @@ func terminateNamespace(obj kind.Object) {
 // Values of ResetFields where a subresource keeps more than the status or the spec.
 var (
 	podReset = map[string][][]string{
-		"status": {{"spec"}, {"metadata", "deletionTimestamp"}, {"metadata", "ownerReferences"}},
-		"resize": {{"status"}}, "ephemeralcontainers": {{"status"}},
+		"status":              {{"spec"}, {"metadata", "deletionTimestamp"}, {"metadata", "ownerReferences"}},
+		"resize":              {{"status"}},
+		"ephemeralcontainers": {{"status"}},
 	}
 	deploymentReset = map[string][][]string{"status": {{"spec"}, {"metadata", "labels"}}}
 	// statusOnly: an update of the status does not change metadata either.
 	statusOnly   = map[string][][]string{"status": {{"spec"}, {"metadata"}}}
 	requestReset = map[string][][]string{
-		"": {{"spec"}, {"status"}}, "status": {{"spec"}}, "approval": {{"spec"}, {"status", "certificate"}},
+		"":         {{"spec"}, {"status"}},
+		"status":   {{"spec"}},
+		"approval": {{"spec"}, {"status", "certificate"}},
 	}
 )
 

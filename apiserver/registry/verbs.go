@@ -43,7 +43,11 @@ func (r *Resource) AllSubresources() []Sub {
 		out = append(out, s)
 	}
 	if r.Scale != nil {
-		out = append(out, Sub{Name: "scale", GVK: autoscalingv1.SchemeGroupVersion.WithKind("Scale"), Verbs: subresourceVerbs})
+		out = append(out, Sub{
+			Name:  "scale",
+			GVK:   autoscalingv1.SchemeGroupVersion.WithKind("Scale"),
+			Verbs: subresourceVerbs,
+		})
 	}
 	slices.SortFunc(out, func(a, b Sub) int {
 		if r.Custom != nil {

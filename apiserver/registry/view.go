@@ -31,7 +31,10 @@ func (s *viewed) query(q objects.ListQuery) (objects.ListQuery, error) {
 	if s.v.FieldLabel == nil || q.Fields.Empty() {
 		return q, nil
 	}
-	sel, err := q.Fields.Transform(func(field, value string) (string, string, error) { return s.v.FieldLabel(field), value, nil })
+	sel, err := q.Fields.Transform(func(field, value string) (string, string, error) {
+		return s.v.FieldLabel(field),
+			value, nil
+	})
 	if err != nil {
 		return q, err
 	}
@@ -72,7 +75,9 @@ func (s *viewed) Create(ctx context.Context, obj kind.Object) (*objects.Entry, o
 func (s *viewed) Update(
 	ctx context.Context, namespace, name string, createMissing bool, f objects.UpdateFunc,
 ) (*objects.Entry, bool, objects.Receipt, error) {
-	e, created, r, err := s.st.Update(ctx, namespace, name, createMissing, func(ctx context.Context, current kind.Object) (kind.Object, error) {
+	e, created, r, err := s.st.Update(ctx, namespace, name, createMissing, func(
+		ctx context.Context, current kind.Object,
+	) (kind.Object, error) {
 		var served kind.Object
 		if current != nil {
 			served = s.v.ToServed(current)
@@ -86,7 +91,10 @@ func (s *viewed) Update(
 	return s.entry(e), created, r, err
 }
 
-func (s *viewed) Delete(ctx context.Context, namespace, name string, check func(kind.Object) error) (*objects.Entry, objects.Receipt, error) {
+func (s *viewed) Delete(ctx context.Context, namespace, name string, check func(
+	kind.Object,
+) error,
+) (*objects.Entry, objects.Receipt, error) {
 	e, r, err := s.st.Delete(ctx, namespace, name, func(current kind.Object) error {
 		if check == nil {
 			return nil

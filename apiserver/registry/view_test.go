@@ -22,8 +22,10 @@ func openView(t *testing.T, cfg objects.Config, s store.Store) objects.Storage {
 	same := func(obj kind.Object) kind.Object { return obj.DeepCopyObject().(kind.Object) }
 	view := registry.Viewed(c.Resource(cfg), &registry.View{Of: cfg.Resource, ToServed: same, ToStored: same})
 	ctx, cancel := context.WithCancel(context.Background())
-	done, ready := make(chan error, 1), make(chan struct{})
-	go func() { done <- c.Run(ctx, sync.OnceFunc(func() { close(ready) })) }() // ends with ctx, which the cleanup cancels
+	done := make(chan error, 1)
+	ready := make(chan struct{})
+	// ends with ctx, which the cleanup cancels
+	go func() { done <- c.Run(ctx, sync.OnceFunc(func() { close(ready) })) }()
 	<-ready
 	t.Cleanup(func() {
 		cancel()
@@ -36,6 +38,8 @@ func openView(t *testing.T, cfg objects.Config, s store.Store) objects.Storage {
 
 // TestView: a view can do what the storage behind it can.
 func TestView(t *testing.T) {
-	objectstest.RunRecords(t, func(t *testing.T, c objects.Config, s store.Store) objectstest.Records { return openView(t, c, s) })
+	objectstest.RunRecords(t, func(t *testing.T, c objects.Config, s store.Store) objectstest.Records {
+		return openView(t, c, s)
+	})
 	objectstest.RunWatch(t, openView)
 }

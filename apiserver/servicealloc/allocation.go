@@ -42,7 +42,8 @@ func (t *allocation) release(ctx context.Context) {
 	if !t.dry {
 		t.a.release(ctx, t, t.ips, t.ports)
 	}
-	t.ips, t.ports = nil, nil
+	t.ips = nil
+	t.ports = nil
 }
 
 // commit records that the Service has been stored.
@@ -93,13 +94,18 @@ func (t *allocation) allocateFamilies(ctx context.Context, s *corev1.Service, fr
 			ip, err := t.allocateNextIP(ctx, spec.IPFamilies[i])
 			switch {
 			case errors.Is(err, errFull):
-				return apierrors.NewInternalError(fmt.Errorf("failed to allocate a serviceIP for Service %q: %w", s.Name, err))
+				return apierrors.NewInternalError(fmt.Errorf("failed to allocate a serviceIP for Service %q: %w",
+					s.Name, err))
 			case err != nil:
-				return invalid(s, field.ErrorList{field.Invalid(path, spec.ClusterIPs, fmt.Sprintf("failed to allocate IP: %v", err))})
+				return invalid(s, field.ErrorList{
+					field.Invalid(path, spec.ClusterIPs, fmt.Sprintf("failed to allocate IP: %v", err)),
+				})
 			}
 			spec.ClusterIPs[i] = ip.String()
 		} else if err := t.allocateIP(ctx, text); err != nil {
-			return invalid(s, field.ErrorList{field.Invalid(path, spec.ClusterIPs, fmt.Sprintf("failed to allocate IP %s: %v", text, err))})
+			return invalid(s, field.ErrorList{
+				field.Invalid(path, spec.ClusterIPs, fmt.Sprintf("failed to allocate IP %s: %v", text, err)),
+			})
 		}
 	}
 	spec.ClusterIP = spec.ClusterIPs[0]

@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// portLeakTime is how long a recorded port must be without a Service before it is released: longer than the time between the two writes
-	// of a request, which may be another server's.
+	// portLeakTime is how long a recorded port must be without a Service before it is released: longer than the time
+	// between the two writes of a request, which may be another server's.
 	portLeakTime = 90 * time.Second
 	// releaseTimeout limits a release.
 	releaseTimeout = 10 * time.Second
@@ -34,8 +34,8 @@ func (a *Allocator) schedulePortRepairLocked(in time.Duration) {
 	}
 }
 
-// Start reconciles the RangeAllocation of node ports with the Services, before the first allocation. It is called when all Services have been
-// passed.
+// Start reconciles the RangeAllocation of node ports with the Services, before the first allocation. It is called when
+// all Services have been passed.
 func (a *Allocator) Start(ctx context.Context) error {
 	if a.registry == nil {
 		return nil
@@ -84,13 +84,18 @@ func (a *Allocator) Start(ctx context.Context) error {
 func (a *Allocator) reportUnallocatedLocked(port int32) {
 	for _, h := range a.nodePorts[port] {
 		a.problems.add(Problem{
-			Service: h.service, UID: h.uid, Reason: "PortNotAllocated", Action: portAction, Message: fmt.Sprintf("Port %d is not allocated; repairing", port),
+			Service: h.service,
+			UID:     h.uid,
+			Reason:  "PortNotAllocated",
+			Action:  portAction,
+			Message: fmt.Sprintf("Port %d is not allocated; repairing", port),
 		})
 	}
 	a.loop.Add(workItem{task: reportProblems})
 }
 
-// repairPorts updates the record from the Services as far as that is certain. It returns when to check again; zero: after the next change.
+// repairPorts updates the record from the Services as far as that is certain. It returns when to check again; zero:
+// after the next change.
 func (a *Allocator) repairPorts(ctx context.Context) (requeueAfter time.Duration, err error) {
 	a.mu.Lock()
 	leaked, missing, requeueAfter := a.inconsistentPortsLocked(time.Now())
@@ -136,7 +141,8 @@ func (a *Allocator) repairPorts(ctx context.Context) (requeueAfter time.Duration
 	return requeueAfter, nil
 }
 
-// inconsistentPortsLocked lists recorded ports without a Service for portLeakTime, and ports of Services that are not recorded.
+// inconsistentPortsLocked lists recorded ports without a Service for portLeakTime, and ports of Services that are not
+// recorded.
 func (a *Allocator) inconsistentPortsLocked(now time.Time) (leaked, missing []int32, requeueAfter time.Duration) {
 	r := &a.observed
 	if r.invalid {

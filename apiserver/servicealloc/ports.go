@@ -82,7 +82,8 @@ func (t *allocation) choosePorts(s, old *corev1.Service) error {
 	// For load balancers that check each node for local endpoints.
 	if port := s.Spec.HealthCheckNodePort; port != 0 {
 		if err := t.allocatePort(port); err != nil {
-			return apierrors.NewInternalError(fmt.Errorf("failed to allocate requested HealthCheck NodePort %d: %w", port, err))
+			return apierrors.NewInternalError(fmt.Errorf("failed to allocate requested HealthCheck NodePort %d: %w",
+				port, err))
 		}
 		return nil
 	}
@@ -105,7 +106,9 @@ func (t *allocation) choosePortsForCreate(s *corev1.Service) error {
 		shared := nodePorts[p.Port]
 		switch {
 		case shared == 0:
-			named := slices.IndexFunc(s.Spec.Ports, func(o corev1.ServicePort) bool { return o.Port == p.Port && o.NodePort != 0 })
+			named := slices.IndexFunc(s.Spec.Ports, func(o corev1.ServicePort) bool {
+				return o.Port == p.Port && o.NodePort != 0
+			})
 			if named < 0 {
 				free, err := t.allocateNextPort()
 				if err != nil {
@@ -136,7 +139,8 @@ func (t *allocation) choosePortsForUpdate(s, old *corev1.Service) error {
 		Protocol corev1.Protocol
 		NodePort int32
 	}
-	current, seen := map[int32]bool{}, map[key]bool{}
+	current := map[int32]bool{}
+	seen := map[key]bool{}
 	for _, p := range old.Spec.Ports {
 		current[p.NodePort] = true
 	}
@@ -171,7 +175,8 @@ func portAllocationError(err error) error {
 }
 
 func invalidPort(s *corev1.Service, i int, err error) error {
-	return invalid(s, field.ErrorList{field.Invalid(field.NewPath("spec", "ports").Index(i).Child("nodePort"), s.Spec.Ports[i].NodePort, err.Error())})
+	return invalid(s, field.ErrorList{field.Invalid(field.NewPath("spec", "ports").Index(i).Child("nodePort"),
+		s.Spec.Ports[i].NodePort, err.Error())})
 }
 
 func (t *allocation) allocatePort(port int32) error {
@@ -202,7 +207,7 @@ func (t *allocation) allocateNextPort() (int32, error) {
 		if n <= 0 {
 			continue
 		}
-		from := rand.Int32N(n) //nolint:gosec // not for security
+		from := rand.Int32N(n) // not for security
 		for i := range n {
 			port := part[0] + (from+i)%n
 			if !t.portInUse(port) && !slices.Contains(t.ports, port) {

@@ -13,8 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Problem is a problem that only the Service's owner can solve, or one that was solved. It is reported as an event of the Service, with
-// Kubernetes' reasons.
+// Problem is a problem that only the Service's owner can solve, or one that was solved. It is reported as an event of
+// the Service, with Kubernetes' reasons.
 type Problem struct {
 	Service types.NamespacedName
 	UID     types.UID
@@ -97,7 +97,8 @@ func (a *Allocator) recheckAllLocked() {
 func (a *Allocator) recheck(now time.Time) time.Duration {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	q, next := &a.problems, time.Duration(0)
+	q := &a.problems
+	next := time.Duration(0)
 	for uid, at := range q.recheck {
 		if left := at.Sub(now); left > 0 {
 			if next == 0 || left < next {
@@ -126,21 +127,31 @@ func (a *Allocator) problemsLocked(uid types.UID) []Problem {
 	}
 	var out []Problem
 	add := func(action, reason, format string, args ...any) {
-		out = append(out, Problem{Service: keyOf(s), UID: uid, Reason: reason, Action: action, Message: fmt.Sprintf(format, args...)})
+		out = append(out, Problem{
+			Service: keyOf(s),
+			UID:     uid,
+			Reason:  reason,
+			Action:  action,
+			Message: fmt.Sprintf(format, args...),
+		})
 	}
 	ips, ports := allocationsOf(s)
 	for _, ip := range ips {
 		if !a.inAnyRangeLocked(ip) {
-			add(ipAction, "ClusterIPOutOfRange", "Cluster IP [%v]: %s is not within any configured Service CIDR; please recreate service", familyOf(ip), ip)
+			add(ipAction, "ClusterIPOutOfRange", "Cluster IP [%v]: %s is not within any configured Service CIDR; "+
+				"please recreate service", familyOf(ip), ip)
 		} else if h, held := a.ips[ip]; held && h.uid != uid {
-			add(ipAction, "ClusterIPAlreadyAllocated", "Cluster IP [%v]:%s was assigned to multiple services; please recreate service", familyOf(ip), ip)
+			add(ipAction, "ClusterIPAlreadyAllocated",
+				"Cluster IP [%v]:%s was assigned to multiple services; please recreate service", familyOf(ip), ip)
 		}
 	}
 	for _, port := range ports {
 		if held := a.nodePorts[port]; !a.ports.Contains(port) {
-			add(portAction, "PortOutOfRange", "Port %d is not within the port range %s; please recreate service", port, a.ports)
+			add(portAction, "PortOutOfRange", "Port %d is not within the port range %s; please recreate service", port,
+				a.ports)
 		} else if len(held) > 1 && held[0].uid != uid {
-			add(portAction, "PortAlreadyAllocated", "Port %d was assigned to multiple services; please recreate service", port)
+			add(portAction, "PortAlreadyAllocated",
+				"Port %d was assigned to multiple services; please recreate service", port)
 		}
 	}
 	return out
@@ -159,11 +170,14 @@ func (a *Allocator) inAnyRangeLocked(ip netip.Addr) bool {
 // reportAll records the events of the queued problems. A failure is logged and not retried.
 func (a *Allocator) reportAll(ctx context.Context, log *slog.Logger) {
 	a.mu.Lock()
-	waiting, more := a.problems.queued, a.problems.dropped
-	a.problems.queued, a.problems.dropped = nil, 0
+	waiting := a.problems.queued
+	more := a.problems.dropped
+	a.problems.queued = nil
+	a.problems.dropped = 0
 	a.mu.Unlock()
 	for _, p := range waiting {
-		log.Warn("service has an invalid address or port", "service", p.Service.String(), "reason", p.Reason, "message", p.Message)
+		log.Warn("service has an invalid address or port", "service", p.Service.String(), "reason", p.Reason,
+			"message", p.Message)
 		if err := a.report(ctx, p); err != nil && ctx.Err() == nil {
 			log.Debug("record event about service", "service", p.Service.String(), "error", err)
 		}

@@ -16,11 +16,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// RangeRegistry stores the allocated node ports for servers that share a store: a RangeAllocation in the format and at the key of Kubernetes' API
-// server, which may be one of these servers.
+// RangeRegistry stores the allocated node ports for servers that share a store: a RangeAllocation in the format and at
+// the key of Kubernetes' API server, which may be one of these servers.
 type RangeRegistry interface {
-	// GuaranteedUpdate applies f to the stored value (nil: none) and retries after conflicts; f may be called several times. If f returns its
-	// argument, nothing is written. The argument is shared.
+	// GuaranteedUpdate applies f to the stored value (nil: none) and retries after conflicts; f may be called several
+	// times. If f returns its argument, nothing is written. The argument is shared.
 	GuaranteedUpdate(ctx context.Context, f func(now *corev1.RangeAllocation) (*corev1.RangeAllocation, error)) error
 }
 
@@ -51,7 +51,7 @@ func (b *portBitmap) ports() []int32 {
 	var out []int32
 	for i := range b.bits.BitLen() {
 		if b.bits.Bit(i) == 1 {
-			out = append(out, b.base+int32(i)) //nolint:gosec // below maxPorts
+			out = append(out, b.base+int32(i)) // below maxPorts
 		}
 	}
 	return out
@@ -60,7 +60,8 @@ func (b *portBitmap) ports() []int32 {
 // decodeRangeAllocation decodes a record; its range is the stored one.
 func decodeRangeAllocation(r *corev1.RangeAllocation) (b portBitmap, err error) {
 	var first, last int32
-	if n, err := fmt.Sscanf(r.Range, "%d-%d", &first, &last); err != nil || n != 2 || first < 0 || last < first || last >= maxPorts {
+	if n, err := fmt.Sscanf(r.Range, "%d-%d", &first, &last); err != nil || n != 2 || first < 0 || last < first ||
+		last >= maxPorts {
 		return b, fmt.Errorf("the RangeAllocation of node ports has the range %q", r.Range)
 	}
 	if len(r.Data) > maxPorts/8 {
@@ -77,7 +78,8 @@ func (a *Allocator) encodeBitmap(now *corev1.RangeAllocation, b *portBitmap) *co
 	if now != nil {
 		out = now.DeepCopy()
 	}
-	out.Range, out.Data = a.ports.String(), b.bits.Bytes()
+	out.Range = a.ports.String()
+	out.Data = b.bits.Bytes()
 	return out
 }
 
@@ -87,7 +89,8 @@ func (a *Allocator) decodeBitmap(now *corev1.RangeAllocation) (b portBitmap, err
 		return b, errNoRangeAllocation
 	}
 	if now.Range != a.ports.String() {
-		return b, fmt.Errorf("the provided range does not match the current range: node ports are %s here and %s in the store; "+
+		return b, fmt.Errorf("the provided range does not match the current range: node ports are %s here and %s in "+
+			"the store; "+
 			"start all servers with the same --service-node-port-range", a.ports, now.Range)
 	}
 	return decodeRangeAllocation(now)
@@ -96,10 +99,14 @@ func (a *Allocator) decodeBitmap(now *corev1.RangeAllocation) (b portBitmap, err
 // allocatePortsInRegistry allocates node ports in the record, in one change.
 func (t *allocation) allocatePortsInRegistry(ctx context.Context, s, old *corev1.Service) error {
 	a := t.a
-	requested, health := slices.Clone(s.Spec.Ports), s.Spec.HealthCheckNodePort
+	requested := slices.Clone(s.Spec.Ports)
+	health := s.Spec.HealthCheckNodePort
 	var refused error
 	err := a.registry.GuaranteedUpdate(ctx, func(now *corev1.RangeAllocation) (*corev1.RangeAllocation, error) {
-		s.Spec.Ports, s.Spec.HealthCheckNodePort, t.ports, refused = slices.Clone(requested), health, nil, nil
+		s.Spec.Ports = slices.Clone(requested)
+		s.Spec.HealthCheckNodePort = health
+		t.ports = nil
+		refused = nil
 		b, err := a.decodeBitmap(now)
 		if err != nil {
 			return nil, portAllocationError(err)
@@ -201,7 +208,9 @@ func (a *Allocator) SetRangeAllocation(obj runtime.Object) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	was := a.observed.bits
-	a.observed.resourceVersion, a.observed.bits, a.observed.invalid = r.ResourceVersion, b, err != nil || r.Range != a.ports.String()
+	a.observed.resourceVersion = r.ResourceVersion
+	a.observed.bits = b
+	a.observed.invalid = err != nil || r.Range != a.ports.String()
 	now := time.Now()
 	loose := map[int32]time.Time{}
 	for _, port := range b.ports() {

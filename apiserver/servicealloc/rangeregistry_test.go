@@ -29,7 +29,9 @@ type fakeRegistry struct {
 	breaks  error // what becomes of writes, after they are done
 }
 
-func (p *fakeRegistry) GuaranteedUpdate(_ context.Context, f func(now *corev1.RangeAllocation) (*corev1.RangeAllocation, error)) error {
+func (p *fakeRegistry) GuaranteedUpdate(
+	_ context.Context, f func(now *corev1.RangeAllocation) (*corev1.RangeAllocation, error),
+) error {
 	for {
 		p.mu.Lock()
 		was := p.now
@@ -79,10 +81,14 @@ func (p *fakeRegistry) ports(t *testing.T) []int32 {
 }
 
 // server is one more server that shares p; heard holds the problems it tells of.
-func (p *fakeRegistry) server(t *testing.T, ports PortRange, services ...*corev1.Service) (a *Allocator, heard *[]string) {
+func (p *fakeRegistry) server(
+	t *testing.T, ports PortRange, services ...*corev1.Service,
+) (a *Allocator, heard *[]string) {
 	t.Helper()
 	heard = &[]string{}
-	a, err := New([]netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")}, ports, newFakeIPAddresses(), p, func(_ context.Context, q Problem) error {
+	a, err := New([]netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")}, ports, newFakeIPAddresses(), p, func(
+		_ context.Context, q Problem,
+	) error {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		*heard = append(*heard, fmt.Sprintf("%s %s: %s", q.Service.Name, q.Reason, q.Message))
@@ -109,7 +115,12 @@ func (p *fakeRegistry) server(t *testing.T, ports PortRange, services ...*corev1
 func portService(name string, ports ...int32) *corev1.Service {
 	s := serviceOf(name, corev1.ServiceTypeNodePort)
 	for i, port := range ports {
-		s.Spec.Ports = append(s.Spec.Ports, corev1.ServicePort{Name: fmt.Sprint(i), Port: 80 + int32(i), NodePort: port, Protocol: "TCP"})
+		s.Spec.Ports = append(s.Spec.Ports, corev1.ServicePort{
+			Name:     fmt.Sprint(i),
+			Port:     80 + int32(i),
+			NodePort: port,
+			Protocol: "TCP",
+		})
 	}
 	s.Spec.ClusterIPs = []string{corev1.ClusterIPNone}
 	s.Spec.ClusterIP = corev1.ClusterIPNone
@@ -178,7 +189,8 @@ func TestOneRecordEveryWay(t *testing.T) {
 	}
 	other := portService("o", 30080)
 	_, err := second.Begin(t.Context(), other, nil, false)
-	if err == nil || !strings.HasSuffix(err.Error(), "spec.ports[0].nodePort: Invalid value: 30080: provided port is already allocated") {
+	if err == nil || !strings.HasSuffix(err.Error(),
+		"spec.ports[0].nodePort: Invalid value: 30080: provided port is already allocated") {
 		t.Errorf("taken by another server: %v", err)
 	}
 	if _, err := second.Begin(t.Context(), other, nil, true); err == nil {
@@ -221,7 +233,8 @@ func TestOneRecordEveryWay(t *testing.T) {
 	}
 }
 
-// TestRecordIsRepaired: what a server left behind that was killed between its two writes is given back, and not before it is certain.
+// TestRecordIsRepaired: what a server left behind that was killed between its two writes is given back, and not before
+// it is certain.
 func TestRecordIsRepaired(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &fakeRegistry{}
@@ -262,7 +275,8 @@ func TestRecordIsRepaired(t *testing.T) {
 		p.now = nil
 		a.RemoveRangeAllocation(nil)
 		p.mu.Unlock()
-		if _, err := a.Begin(ctx, portService("early", 0), nil, false); err == nil || !strings.Contains(err.Error(), errNoRangeAllocation.Error()) {
+		if _, err := a.Begin(ctx, portService("early", 0), nil, false); err == nil ||
+			!strings.Contains(err.Error(), errNoRangeAllocation.Error()) {
 			t.Errorf("without a record: %v", err)
 		}
 		time.Sleep(2 * settleTime)
@@ -276,7 +290,8 @@ func TestRecordIsRepaired(t *testing.T) {
 		if p.writes != writes {
 			t.Errorf("%d writes in an hour in which nothing happened", p.writes-writes)
 		}
-		if want := []string{"past PortNotAllocated: Port 30030 is not allocated; repairing"}; !slices.Equal((*heard)[:1], want) {
+		if want := []string{"past PortNotAllocated: Port 30030 is not allocated; repairing"}; !slices.Equal(
+			(*heard)[:1], want) {
 			t.Errorf("told: %q", *heard)
 		}
 	})
@@ -291,7 +306,8 @@ func TestWriteOfUnknownOutcome(t *testing.T) {
 		done := make(chan error, 1)
 		go func() { done <- a.Run(ctx, slog.New(slog.DiscardHandler)) }() // ends with ctx
 		p.fail(errors.New("the line broke"))
-		if _, err := a.Begin(ctx, portService("s", 30020), nil, false); err == nil || !strings.Contains(err.Error(), "the line broke") {
+		if _, err := a.Begin(ctx, portService("s", 30020), nil, false); err == nil ||
+			!strings.Contains(err.Error(), "the line broke") {
 			t.Errorf("got %v", err)
 		}
 		p.fail(nil)
@@ -304,7 +320,8 @@ func TestWriteOfUnknownOutcome(t *testing.T) {
 	})
 }
 
-// TestStartWithOldRecord: a start takes over what was recorded under another range, or in no form at all; a server of another range gives no ports.
+// TestStartWithOldRecord: a start takes over what was recorded under another range, or in no form at all; a server of
+// another range gives no ports.
 func TestStartWithOldRecord(t *testing.T) {
 	p := &fakeRegistry{}
 	begins := PortRange{First: 30000, Last: 30031}
@@ -314,7 +331,8 @@ func TestStartWithOldRecord(t *testing.T) {
 	if got := p.ports(t); !slices.Equal(got, []int32{30020}) || p.now.Range != "30010-30100" {
 		t.Errorf("after the range changed: %v of %s", got, p.now.Range)
 	}
-	if _, err := old.Begin(t.Context(), portService("b", 0), nil, false); err == nil || !strings.Contains(err.Error(), "node ports are 30000-30031 here and 30010-30100 in the store") {
+	if _, err := old.Begin(t.Context(), portService("b", 0), nil, false); err == nil ||
+		!strings.Contains(err.Error(), "node ports are 30000-30031 here and 30010-30100 in the store") {
 		t.Errorf("a server of another range: %v", err)
 	}
 	for _, bad := range []corev1.RangeAllocation{
@@ -340,7 +358,8 @@ func TestProblemsAreTold(t *testing.T) {
 		p := &fakeRegistry{}
 		at := func(name, ip string, port int32) *corev1.Service {
 			s := portService(name, port)
-			s.Spec.ClusterIP, s.Spec.ClusterIPs = ip, []string{ip}
+			s.Spec.ClusterIP = ip
+			s.Spec.ClusterIPs = []string{ip}
 			return s
 		}
 		ok := at("ok", "10.96.0.10", 30010)
@@ -354,9 +373,11 @@ func TestProblemsAreTold(t *testing.T) {
 		synctest.Wait()
 		slices.Sort(*heard)
 		want := []string{
-			"outside ClusterIPOutOfRange: Cluster IP [IPv4]: 192.168.0.7 is not within any configured Service CIDR; please recreate service",
+			"outside ClusterIPOutOfRange: Cluster IP [IPv4]: 192.168.0.7 is not within any configured Service CIDR; " +
+				"please recreate service",
 			"outside PortOutOfRange: Port 20000 is not within the port range 30000-32767; please recreate service",
-			"twin ClusterIPAlreadyAllocated: Cluster IP [IPv4]:10.96.0.10 was assigned to multiple services; please recreate service",
+			"twin ClusterIPAlreadyAllocated: Cluster IP [IPv4]:10.96.0.10 was assigned to multiple services; please " +
+				"recreate service",
 			"twin PortAlreadyAllocated: Port 30010 was assigned to multiple services; please recreate service",
 		}
 		if !slices.Equal(*heard, want) {
@@ -385,7 +406,8 @@ func BenchmarkNodePorts(b *testing.B) {
 		record RangeRegistry
 	}{{"alone", nil}, {"shared", &fakeRegistry{now: &corev1.RangeAllocation{Range: DefaultPorts.String()}}}} {
 		b.Run(c.name, func(b *testing.B) {
-			a, err := New([]netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")}, DefaultPorts, newFakeIPAddresses(), c.record, untold)
+			a, err := New([]netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")}, DefaultPorts, newFakeIPAddresses(),
+				c.record, untold)
 			if err != nil {
 				b.Fatal(err)
 			}

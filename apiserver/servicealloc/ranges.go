@@ -20,7 +20,8 @@ import (
 // defaultServiceCIDR is the name of the ServiceCIDR with the server's own ranges.
 const defaultServiceCIDR = "kubernetes"
 
-// staticIPs is the maximum number of addresses at the low end of a range that automatic allocation uses last (KEP-3070).
+// staticIPs is the maximum number of addresses at the low end of a range that automatic allocation uses last
+// (KEP-3070).
 const staticIPs = 256
 
 // addressRange is a ServiceCIDR.
@@ -127,7 +128,8 @@ func (a *Allocator) freeIPLocked(family corev1.IPFamily, exclude map[netip.Addr]
 
 // freeInLocked searches the upper part of a range first, then the part for static allocation.
 func (a *Allocator) freeInLocked(p netip.Prefix, exclude map[netip.Addr]bool) (netip.Addr, bool) {
-	first, end := uint64(1), uint64(1)<<min(p.Addr().BitLen()-p.Bits(), 62)
+	first := uint64(1)
+	end := uint64(1) << min(p.Addr().BitLen()-p.Bits(), 62)
 	if p.Addr().Is4() && end > 1 {
 		end-- // the broadcast address
 	}
@@ -148,7 +150,7 @@ func (a *Allocator) freeInLocked(p netip.Prefix, exclude map[netip.Addr]bool) (n
 			continue
 		}
 		n := r[1] - r[0]
-		from := rand.Uint64N(n) //nolint:gosec // not for security
+		from := rand.Uint64N(n) // not for security
 		for i := range n {
 			ip := addressAt(p, r[0]+(from+i)%n)
 			_, taken := a.ips[ip]

@@ -20,9 +20,16 @@ import (
 )
 
 func cidr(name, ready string, cidrs ...string) *networkingv1.ServiceCIDR {
-	c := &networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: networkingv1.ServiceCIDRSpec{CIDRs: cidrs}}
+	c := &networkingv1.ServiceCIDR{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: networkingv1.ServiceCIDRSpec{
+			CIDRs: cidrs,
+		},
+	}
 	if ready != "" {
-		c.Status.Conditions = []metav1.Condition{{Type: networkingv1.ServiceCIDRConditionReady, Status: metav1.ConditionStatus(ready)}}
+		c.Status.Conditions = []metav1.Condition{
+			{Type: networkingv1.ServiceCIDRConditionReady, Status: metav1.ConditionStatus(ready)},
+		}
 	}
 	return c
 }
@@ -55,10 +62,12 @@ func TestServersShareIPAddresses(t *testing.T) {
 	taken := serviceOf("late", corev1.ServiceTypeClusterIP)
 	for ip, name := range seen {
 		if name == "s0" { // of the first server
-			taken.Spec.ClusterIP, taken.Spec.ClusterIPs = ip, []string{ip}
+			taken.Spec.ClusterIP = ip
+			taken.Spec.ClusterIPs = []string{ip}
 		}
 	}
-	if _, err := servers[1].Begin(t.Context(), taken, nil, false); err == nil || !strings.Contains(err.Error(), "provided IP is already allocated") {
+	if _, err := servers[1].Begin(t.Context(), taken, nil, false); err == nil ||
+		!strings.Contains(err.Error(), "provided IP is already allocated") {
 		t.Errorf("an address of the other server: got %v", err)
 	}
 }
@@ -88,8 +97,10 @@ func TestMoreRanges(t *testing.T) {
 	}
 	for _, ip := range []string{"10.97.0.0", "10.97.0.7"} {
 		s := serviceOf("edge", corev1.ServiceTypeClusterIP)
-		s.Spec.ClusterIP, s.Spec.ClusterIPs = ip, []string{ip}
-		if _, err := a.Begin(t.Context(), s, nil, false); err == nil || !strings.Contains(err.Error(), "the provided network does not match the current range") {
+		s.Spec.ClusterIP = ip
+		s.Spec.ClusterIPs = []string{ip}
+		if _, err := a.Begin(t.Context(), s, nil, false); err == nil ||
+			!strings.Contains(err.Error(), "the provided network does not match the current range") {
 			t.Errorf("%s: got %v", ip, err)
 		}
 	}
@@ -102,7 +113,8 @@ func TestMoreRanges(t *testing.T) {
 	a.RemoveRange(going)
 	a.RemoveRange(cidr("kubernetes", "", "10.96.0.0/29"))
 	s := serviceOf("own", corev1.ServiceTypeClusterIP)
-	s.Spec.ClusterIP, s.Spec.ClusterIPs = "10.96.0.1", []string{"10.96.0.1"}
+	s.Spec.ClusterIP = "10.96.0.1"
+	s.Spec.ClusterIPs = []string{"10.96.0.1"}
 	if _, err := a.Begin(t.Context(), s, nil, false); err != nil {
 		t.Errorf("the server's own range is gone: %v", err)
 	}
@@ -126,12 +138,14 @@ func TestRepair(t *testing.T) {
 		a := sharing(t, "10.96.0.0/24", b)
 		b.hears = []*Allocator{a}
 		old := serviceOf("old", corev1.ServiceTypeClusterIP) // from before there were IPAddresses
-		old.Spec.ClusterIP, old.Spec.ClusterIPs = "10.96.0.5", []string{"10.96.0.5"}
+		old.Spec.ClusterIP = "10.96.0.5"
+		old.Spec.ClusterIPs = []string{"10.96.0.5"}
 		a.SetService(old)
 		put := func(ip, name string, age time.Duration) {
 			b.mu.Lock()
 			defer b.mu.Unlock()
-			b.putLocked(netip.MustParseAddr(ip), types.NamespacedName{Namespace: "default", Name: name}, time.Now().Add(-age))
+			b.putLocked(netip.MustParseAddr(ip), types.NamespacedName{Namespace: "default", Name: name},
+				time.Now().Add(-age))
 		}
 		put("10.96.0.6", "leaked", time.Hour)
 		put("10.96.0.7", "coming", 0)
@@ -158,7 +172,12 @@ func TestRepair(t *testing.T) {
 			}
 		}
 		time.Sleep(3 * settleTime)
-		check("at first", map[string]bool{"10.96.0.5": true, "10.96.0.6": false, "10.96.0.7": true, "10.96.0.8": true})
+		check("at first", map[string]bool{
+			"10.96.0.5": true,
+			"10.96.0.6": false,
+			"10.96.0.7": true,
+			"10.96.0.8": true,
+		})
 		time.Sleep(ipLeakTime)
 		check("a minute later", map[string]bool{"10.96.0.7": false, "10.96.0.8": true})
 		b.mu.Lock()
@@ -168,7 +187,8 @@ func TestRepair(t *testing.T) {
 		check("deleted by hand", map[string]bool{"10.96.0.5": true})
 		put("10.96.0.9", "other", 0)
 		stolen := serviceOf("stolen", corev1.ServiceTypeClusterIP)
-		stolen.Spec.ClusterIP, stolen.Spec.ClusterIPs = "10.96.0.9", []string{"10.96.0.9"}
+		stolen.Spec.ClusterIP = "10.96.0.9"
+		stolen.Spec.ClusterIPs = []string{"10.96.0.9"}
 		a.SetService(stolen)
 		time.Sleep(3 * settleTime)
 		synctest.Wait()

@@ -22,7 +22,8 @@ const (
 	manager = "ipallocator.k8s.io"
 	// settleTime is how long the events of a Service and of its IPAddress may take to arrive.
 	settleTime = 2 * time.Second
-	// ipLeakTime is the minimum age of an IPAddress without a Service before it is deleted: another server may be about to store the Service.
+	// ipLeakTime is the minimum age of an IPAddress without a Service before it is deleted: another server may be about
+	// to store the Service.
 	ipLeakTime = time.Minute
 	// retryTime is the pause after a failed repair.
 	retryTime = 5 * time.Second
@@ -39,11 +40,16 @@ type ipAddress struct {
 func Address(ip netip.Addr, service types.NamespacedName) *networkingv1.IPAddress {
 	return &networkingv1.IPAddress{
 		ObjectMeta: metav1.ObjectMeta{
-			Name:   ip.String(),
-			Labels: map[string]string{networkingv1.LabelIPAddressFamily: string(familyOf(ip)), networkingv1.LabelManagedBy: manager},
+			Name: ip.String(),
+			Labels: map[string]string{
+				networkingv1.LabelIPAddressFamily: string(familyOf(ip)),
+				networkingv1.LabelManagedBy:       manager,
+			},
 		},
 		Spec: networkingv1.IPAddressSpec{ParentRef: &networkingv1.ParentReference{
-			Resource: "services", Namespace: service.Namespace, Name: service.Name,
+			Resource:  "services",
+			Namespace: service.Namespace,
+			Name:      service.Name,
 		}},
 	}
 }
@@ -191,7 +197,8 @@ func (a *Allocator) repair(ctx context.Context, ip netip.Addr) error {
 	case held && !h.stored: // settle will decide
 		return nil
 	case held && !claimed:
-		if err := a.ipAddressClient.Create(ctx, ip, h.service); err != nil && !errors.Is(err, ErrAllocated) { // if it is taken, its event triggers another repair
+		// if it is taken, its event triggers another repair
+		if err := a.ipAddressClient.Create(ctx, ip, h.service); err != nil && !errors.Is(err, ErrAllocated) {
 			return fmt.Errorf("claim for service %s: %w", h.service, err)
 		}
 	case claimed && c.managed && (!held || c.service != h.service):

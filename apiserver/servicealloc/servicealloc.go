@@ -1,18 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package servicealloc allocates IP families, cluster IPs and node ports of Services. The API server calls it in every write of a Service,
-// before validation, and passes it every Service, IPAddress and ServiceCIDR. An allocated cluster IP has an IPAddress object, which is
-// created before the Service is stored: of several servers on one store only one can create it. Allocations are also kept in memory, to
-// find a free address without reading. A server with a store of its own keeps node ports in memory only; servers that share a store use a
-// record there, with optimistic locking (rangeregistry.go). The package never writes a Service.
+// Package servicealloc allocates IP families, cluster IPs and node ports of Services. The API server calls it in every
+// write of a Service, before validation, and passes it every Service, IPAddress and ServiceCIDR. An allocated cluster
+// IP has an IPAddress object, which is created before the Service is stored: of several servers on one store only one
+// can create it. Allocations are also kept in memory, to find a free address without reading. A server with a store of
+// its own keeps node ports in memory only; servers that share a store use a record there, with optimistic locking
+// (rangeregistry.go). The package never writes a Service.
 //
 // Invariants:
 //  1. An address or port belongs to at most one service (by UID).
-//  2. What Begin allocated is kept or released by settle, which is called once; what an update no longer needs is released only when
-//     the update has been stored.
+//  2. What Begin allocated is kept or released by settle, which is called once; what an update no longer needs is
+//     released only when the update has been stored.
 //  3. Run repairs an interruption between the two writes: a service's address without IPAddress gets one, an
 //     IPAddress without service is deleted (repair.go); likewise with ports and their record (portrepair.go).
-//  4. What cannot be repaired (two services with one port, one outside the range) is reported once, by an event (problems.go).
+//  4. What cannot be repaired (two services with one port, one outside the range) is reported once, by an event
+//     (problems.go).
 package servicealloc
 
 import (
@@ -31,7 +33,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"keelson/api/core/service"
-
 	"keelson/lib/keyed"
 )
 
@@ -40,9 +41,11 @@ var ErrAllocated = errors.New("provided IP is already allocated")
 
 // IPAddresses creates and deletes IPAddress objects. Its methods are called without a lock held.
 type IPAddresses interface {
-	// Create creates the IPAddress of ip for the Service. If it exists for the same Service, that is no error; for another: ErrAllocated.
+	// Create creates the IPAddress of ip for the Service. If it exists for the same Service, that is no error; for
+	// another: ErrAllocated.
 	Create(ctx context.Context, ip netip.Addr, service types.NamespacedName) error
-	// Delete deletes the IPAddress of ip if an API server created it for the Service. If there is none, that is no error.
+	// Delete deletes the IPAddress of ip if an API server created it for the Service. If there is none, that is no
+	// error.
 	Delete(ctx context.Context, ip netip.Addr, service types.NamespacedName) error
 }
 
@@ -75,20 +78,36 @@ type Allocator struct {
 	problems problems
 }
 
-// New returns an allocator of the addresses in own and in the ServiceCIDRs passed to it, and of node ports. The first range has the default
-// family; its first address is only allocated on request (the Service kubernetes). registry is nil for a server with a store of its own.
-func New(own []netip.Prefix, ports PortRange, ipAddresses IPAddresses, registry RangeRegistry, report Report) (*Allocator, error) {
+// New returns an allocator of the addresses in own and in the ServiceCIDRs passed to it, and of node ports. The first
+// range has the default family; its first address is only allocated on request (the Service kubernetes). registry is
+// nil for a server with a store of its own.
+func New(
+	own []netip.Prefix, ports PortRange, ipAddresses IPAddresses, registry RangeRegistry, report Report,
+) (*Allocator, error) {
 	if err := CheckRanges(own); err != nil {
 		return nil, err
 	}
 	a := &Allocator{
-		defaultRanges: slices.Clone(own), ports: ports, ipAddressClient: ipAddresses, registry: registry, report: report,
-		services: map[types.UID]*corev1.Service{},
-		ranges:   map[string]addressRange{}, ips: map[netip.Addr]holder{}, ipAddresses: map[netip.Addr]ipAddress{}, nodePorts: map[int32][]holder{},
-		released: map[netip.Addr]bool{},
-		observed: observedRange{unusedSince: map[int32]time.Time{}}, problems: newProblems(),
+		defaultRanges:   slices.Clone(own),
+		ports:           ports,
+		ipAddressClient: ipAddresses,
+		registry:        registry,
+		report:          report,
+		services:        map[types.UID]*corev1.Service{},
+		ranges:          map[string]addressRange{},
+		ips:             map[netip.Addr]holder{},
+		ipAddresses:     map[netip.Addr]ipAddress{},
+		nodePorts:       map[int32][]holder{},
+		released:        map[netip.Addr]bool{},
+		observed:        observedRange{unusedSince: map[int32]time.Time{}},
+		problems:        newProblems(),
 	}
-	a.loop = keyed.New(keyed.Config[workItem]{Do: a.runTask, Compare: workItem.compare, Pause: retryTime, Failed: a.logFailure})
+	a.loop = keyed.New(keyed.Config[workItem]{
+		Do:      a.runTask,
+		Compare: workItem.compare,
+		Pause:   retryTime,
+		Failed:  a.logFailure,
+	})
 	for i := range a.defaultRanges {
 		a.defaultRanges[i] = a.defaultRanges[i].Masked()
 	}
@@ -160,7 +179,8 @@ func (a *Allocator) RemoveService(obj runtime.Object) {
 	a.removeLocked(s.UID, ips, ports)
 }
 
-// releaseRemovedLocked releases what a Service does not have any more, unless a running request has just allocated it again.
+// releaseRemovedLocked releases what a Service does not have any more, unless a running request has just allocated it
+// again.
 func (a *Allocator) releaseRemovedLocked(uid types.UID, ips []netip.Addr, ports []int32) {
 	ips = slices.DeleteFunc(ips, func(ip netip.Addr) bool { return a.ips[ip].uid != uid || !a.ips[ip].stored })
 	for _, ip := range ips {
@@ -214,15 +234,21 @@ func needsClusterIP(s *corev1.Service) bool {
 	return s.Spec.Type != corev1.ServiceTypeExternalName && s.Spec.ClusterIP != corev1.ClusterIPNone
 }
 
-// Begin sets the families, addresses and node ports of s, which the caller owns, before validation: it allocates requested ones and assigns
-// missing ones. old is the previous Service, or nil. The caller must call settle with whether s was stored. A dry run allocates nothing and
-// gets the same values as in Kubernetes. After an error nothing is allocated.
+// Begin sets the families, addresses and node ports of s, which the caller owns, before validation: it allocates
+// requested ones and assigns missing ones. old is the previous Service, or nil. The caller must call settle with
+// whether s was stored. A dry run allocates nothing and gets the same values as in Kubernetes. After an error nothing
+// is allocated.
 func (a *Allocator) Begin(ctx context.Context, s, old *corev1.Service, dry bool) (settle func(stored bool), err error) {
 	service.Complete(s, old)
 	if errs := service.SettleFamilies(s, old, a.families()); len(errs) > 0 {
 		return nil, invalid(s, errs)
 	}
-	t := &allocation{a: a, uid: s.UID, service: keyOf(s), dry: dry}
+	t := &allocation{
+		a:       a,
+		uid:     s.UID,
+		service: keyOf(s),
+		dry:     dry,
+	}
 	if old != nil {
 		t.uid = old.UID
 	}

@@ -19,7 +19,8 @@ import (
 
 func serviceOf(uid string, kind corev1.ServiceType, ports ...corev1.ServicePort) *corev1.Service {
 	return &corev1.Service{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: uid, UID: types.UID(uid)}, Spec: corev1.ServiceSpec{Type: kind, Ports: ports},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: uid, UID: types.UID(uid)},
+		Spec:       corev1.ServiceSpec{Type: kind, Ports: ports},
 	}
 }
 
@@ -106,7 +107,8 @@ func TestAllocatesOnce(t *testing.T) {
 	var wg sync.WaitGroup
 	for i := range 200 {
 		wg.Go(func() {
-			s := serviceOf(fmt.Sprint("s", i), corev1.ServiceTypeNodePort, corev1.ServicePort{Port: 80, Protocol: "TCP"}, corev1.ServicePort{Port: 80, Protocol: "UDP"})
+			s := serviceOf(fmt.Sprint("s", i), corev1.ServiceTypeNodePort,
+				corev1.ServicePort{Port: 80, Protocol: "TCP"}, corev1.ServicePort{Port: 80, Protocol: "UDP"})
 			settle, err := a.Begin(t.Context(), s, nil, false)
 			if err != nil {
 				t.Error(err)
@@ -116,7 +118,8 @@ func TestAllocatesOnce(t *testing.T) {
 			mu.Lock()
 			defer mu.Unlock()
 			if s.Spec.Ports[0].NodePort != s.Spec.Ports[1].NodePort {
-				t.Errorf("one port of two protocols got node ports %d and %d", s.Spec.Ports[0].NodePort, s.Spec.Ports[1].NodePort)
+				t.Errorf("one port of two protocols got node ports %d and %d", s.Spec.Ports[0].NodePort,
+					s.Spec.Ports[1].NodePort)
 			}
 			for _, key := range []string{s.Spec.ClusterIP, fmt.Sprint(s.Spec.Ports[0].NodePort)} {
 				if other, taken := seen[key]; taken {
@@ -132,22 +135,33 @@ func TestAllocatesOnce(t *testing.T) {
 func TestRefusals(t *testing.T) {
 	a := allocator(t, "10.96.0.0/24")
 	first := serviceOf("first", corev1.ServiceTypeNodePort, corev1.ServicePort{Port: 80, NodePort: 30080})
-	first.Spec.ClusterIP, first.Spec.ClusterIPs = "10.96.0.10", []string{"10.96.0.10"}
+	first.Spec.ClusterIP = "10.96.0.10"
+	first.Spec.ClusterIPs = []string{"10.96.0.10"}
 	a.SetService(first)
 	for _, c := range []struct {
 		name, ip string
 		port     int32
 		want     string
 	}{
-		{"taken", "10.96.0.10", 0, `spec.clusterIPs: Invalid value: ["10.96.0.10"]: failed to allocate IP 10.96.0.10: provided IP is already allocated`},
-		{"outside", "1.2.3.4", 0, "failed to allocate IP 1.2.3.4: the provided network does not match the current range"},
+		{
+			"taken", "10.96.0.10", 0,
+			`spec.clusterIPs: Invalid value: ["10.96.0.10"]: failed to allocate IP 10.96.0.10: provided IP is already allocated`,
+		},
+		{
+			"outside", "1.2.3.4", 0, "failed to allocate IP 1.2.3.4: the provided network does not match the current " +
+				"range",
+		},
 		{"port taken", "", 30080, "spec.ports[0].nodePort: Invalid value: 30080: provided port is already allocated"},
-		{"port outside", "", 80, "spec.ports[0].nodePort: Invalid value: 80: provided port is not in the valid range. The range of valid ports is 30000-32767"},
+		{
+			"port outside", "", 80, "spec.ports[0].nodePort: Invalid value: 80: provided port is not in the valid " +
+				"range. The range of valid ports is 30000-32767",
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := serviceOf("second", corev1.ServiceTypeNodePort, corev1.ServicePort{Port: 80, NodePort: c.port})
 			if c.ip != "" {
-				s.Spec.ClusterIP, s.Spec.ClusterIPs = c.ip, []string{c.ip}
+				s.Spec.ClusterIP = c.ip
+				s.Spec.ClusterIPs = []string{c.ip}
 			}
 			taken := len(a.ips) + len(a.nodePorts)
 			_, err := a.Begin(t.Context(), s, nil, false)
@@ -172,7 +186,8 @@ func TestGivesBack(t *testing.T) {
 	// The update drops the node port; until it is stored nobody else may have it.
 	port := s.Spec.Ports[0].NodePort
 	next := s.DeepCopy()
-	next.Spec.Type, next.Spec.Ports[0].NodePort = corev1.ServiceTypeClusterIP, 0
+	next.Spec.Type = corev1.ServiceTypeClusterIP
+	next.Spec.Ports[0].NodePort = 0
 	settle, err = a.Begin(t.Context(), next, s, false)
 	if err != nil {
 		t.Fatal(err)
@@ -197,7 +212,8 @@ func TestFull(t *testing.T) {
 	a := allocator(t, "10.96.0.0/29")
 	given := 0
 	for i := range 10 {
-		if _, err := a.Begin(t.Context(), serviceOf(fmt.Sprint(i), corev1.ServiceTypeClusterIP), nil, false); err == nil {
+		if _, err := a.Begin(t.Context(), serviceOf(fmt.Sprint(i), corev1.ServiceTypeClusterIP), nil,
+			false); err == nil {
 			given++
 		} else if !strings.Contains(err.Error(), "range is full") {
 			t.Error(err)
@@ -208,10 +224,12 @@ func TestFull(t *testing.T) {
 	}
 }
 
-// TestTwoFamilies: a second address comes and goes with the family, also where a first one stays; a dry run takes neither.
+// TestTwoFamilies: a second address comes and goes with the family, also where a first one stays; a dry run takes
+// neither.
 func TestTwoFamilies(t *testing.T) {
 	b := newFakeIPAddresses()
-	a, err := New([]netip.Prefix{netip.MustParsePrefix("10.96.0.0/24"), netip.MustParsePrefix("fd00:1::/108")}, DefaultPorts, b, nil, untold)
+	a, err := New([]netip.Prefix{netip.MustParsePrefix("10.96.0.0/24"), netip.MustParsePrefix("fd00:1::/108")},
+		DefaultPorts, b, nil, untold)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -256,7 +274,10 @@ func TestPortWords(t *testing.T) {
 	a := allocator(t, "10.96.0.0/24")
 	has := serviceOf("has", corev1.ServiceTypeNodePort, corev1.ServicePort{Port: 80, NodePort: 30080})
 	a.SetService(has)
-	balanced := corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer, ExternalTrafficPolicy: corev1.ServiceExternalTrafficPolicyLocal}
+	balanced := corev1.ServiceSpec{
+		Type:                  corev1.ServiceTypeLoadBalancer,
+		ExternalTrafficPolicy: corev1.ServiceExternalTrafficPolicyLocal,
+	}
 	asked := *balanced.DeepCopy()
 	asked.HealthCheckNodePort = 30080
 	for _, tt := range []struct {
@@ -266,18 +287,55 @@ func TestPortWords(t *testing.T) {
 		dry  bool
 		want string
 	}{
-		{"two ports, one number", corev1.ServiceSpec{Type: "NodePort", Ports: ports{{Port: 1, NodePort: 30001}, {Port: 2, NodePort: 30001, Protocol: "UDP"}}}, nil, false,
-			`spec.ports[1].nodePort: Invalid value: 30001: provided port is already allocated`},
-		{"named by the other protocol", corev1.ServiceSpec{Type: "NodePort", Ports: ports{{Port: 1}, {Port: 1, NodePort: 30002, Protocol: "UDP"}}}, nil, false, "[30002 30002]"},
-		{"none wanted", corev1.ServiceSpec{Type: "LoadBalancer", AllocateLoadBalancerNodePorts: new(false), Ports: ports{{Port: 1}, {Port: 2, NodePort: 30003}}}, nil, false, "[0 30003]"},
-		{"a dry run", corev1.ServiceSpec{Type: "NodePort", Ports: ports{{Port: 1}, {Port: 2}}}, nil, true, "[32769 32770]"},
-		{"a dry run out of range", corev1.ServiceSpec{Type: "NodePort", Ports: ports{{Port: 1, NodePort: 1}}}, nil, true, "[1]"},
-		{"health checks' is taken", asked, nil, false, "Internal error occurred: failed to allocate requested HealthCheck NodePort 30080: provided port is already allocated"},
+		{
+			"two ports, one number",
+			corev1.ServiceSpec{
+				Type:  "NodePort",
+				Ports: ports{{Port: 1, NodePort: 30001}, {Port: 2, NodePort: 30001, Protocol: "UDP"}},
+			},
+			nil, false,
+			`spec.ports[1].nodePort: Invalid value: 30001: provided port is already allocated`,
+		},
+		{
+			"named by the other protocol", corev1.ServiceSpec{
+				Type:  "NodePort",
+				Ports: ports{{Port: 1}, {Port: 1, NodePort: 30002, Protocol: "UDP"}},
+			}, nil, false, "[30002 30002]",
+		},
+		{
+			"none wanted", corev1.ServiceSpec{
+				Type:                          "LoadBalancer",
+				AllocateLoadBalancerNodePorts: new(false),
+				Ports:                         ports{{Port: 1}, {Port: 2, NodePort: 30003}},
+			}, nil, false, "[0 30003]",
+		},
+		{
+			"a dry run",
+			corev1.ServiceSpec{Type: "NodePort", Ports: ports{{Port: 1}, {Port: 2}}},
+			nil, true,
+			"[32769 32770]",
+		},
+		{
+			"a dry run out of range",
+			corev1.ServiceSpec{Type: "NodePort", Ports: ports{{Port: 1, NodePort: 1}}},
+			nil,
+			true, "[1]",
+		},
+		{
+			"health checks' is taken", asked, nil, false, "Internal error occurred: failed to allocate requested " +
+				"HealthCheck NodePort 30080: provided port is already allocated",
+		},
 		{"kept", corev1.ServiceSpec{Type: "NodePort", Ports: ports{{Port: 81}}}, has, false, "[30080]"},
-		{"twice", corev1.ServiceSpec{Type: "NodePort", Ports: ports{{Port: 1, NodePort: 30080}, {Port: 2, NodePort: 30080}}}, has, false, "duplicate nodePort: { 30080}"},
+		{
+			"twice", corev1.ServiceSpec{
+				Type:  "NodePort",
+				Ports: ports{{Port: 1, NodePort: 30080}, {Port: 2, NodePort: 30080}},
+			}, has, false, "duplicate nodePort: { 30080}",
+		},
 	} {
 		s := &corev1.Service{Spec: tt.spec}
-		s.Name, s.UID = "s", "s"
+		s.Name = "s"
+		s.UID = "s"
 		got := ""
 		settle, err := a.Begin(t.Context(), s, tt.old, tt.dry)
 		if err != nil {

@@ -29,7 +29,8 @@ func LogProtocol(r *http.Request) (string, error) {
 	if len(offered) == 0 {
 		return "", nil
 	}
-	return "", apierrors.NewBadRequest(fmt.Sprintf("requested protocol(s) are not supported: %v; supports %v", offered, []string{binaryLog, base64Log}))
+	return "", apierrors.NewBadRequest(fmt.Sprintf("requested protocol(s) are not supported: %v; supports %v", offered,
+		[]string{binaryLog, base64Log}))
 }
 
 // Log sends log as websocket messages and closes it. It returns when log or the websocket has ended.

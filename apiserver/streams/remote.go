@@ -31,8 +31,8 @@ type Options struct{ Stdin, Stdout, Stderr, TTY bool }
 // pingInterval is the interval of pings to an idle kubelet connection.
 const pingInterval = 5 * time.Second
 
-// Remote serves exec or attach over a websocket (v5.channel.k8s.io) and uses SPDY to the kubelet at target. It returns when both
-// connections are closed. Errors after the handshake are sent on the error channel.
+// Remote serves exec or attach over a websocket (v5.channel.k8s.io) and uses SPDY to the kubelet at target. It returns
+// when both connections are closed. Errors after the handshake are sent on the error channel.
 func Remote(w http.ResponseWriter, r *http.Request, target *url.URL, via http.RoundTripper, wants Options) {
 	ws, err := accept(w, r, constants.StreamProtocolV5Name)
 	if err != nil {
@@ -72,7 +72,12 @@ type session struct {
 }
 
 func newSession(ws *websocket.Conn, wants Options) *session {
-	s := &session{ws: ws, options: wants, sizes: make(chan remotecommand.TerminalSize, 1), done: make(chan struct{})}
+	s := &session{
+		ws:      ws,
+		options: wants,
+		sizes:   make(chan remotecommand.TerminalSize, 1),
+		done:    make(chan struct{}),
+	}
 	s.stdin, s.stdinWriter = io.Pipe()
 	return s
 }
@@ -159,7 +164,8 @@ func (s *session) run(ctx context.Context, target *url.URL, via http.RoundTrippe
 	if err != nil {
 		return err
 	}
-	remote, err := remotecommand.NewSPDYExecutorRejectRedirects(rt, clientspdy.NewUpgraderForStreaming(rt), http.MethodPost, target)
+	remote, err := remotecommand.NewSPDYExecutorRejectRedirects(rt, clientspdy.NewUpgraderForStreaming(rt),
+		http.MethodPost, target)
 	if err != nil {
 		return err
 	}
@@ -202,7 +208,8 @@ func exitStatus(err error) []byte {
 		s = metav1.Status{Status: metav1.StatusSuccess}
 	case errors.As(err, &exit) && exit.Exited():
 		s = metav1.Status{
-			Status: metav1.StatusFailure, Reason: constants.NonZeroExitCodeReason,
+			Status:  metav1.StatusFailure,
+			Reason:  constants.NonZeroExitCodeReason,
 			Message: fmt.Sprintf("command terminated with non-zero exit code: %v", exit),
 			Details: &metav1.StatusDetails{Causes: []metav1.StatusCause{
 				{Type: constants.ExitCodeCauseType, Message: strconv.Itoa(exit.ExitStatus())},
@@ -211,7 +218,8 @@ func exitStatus(err error) []byte {
 	case errors.As(err, &status):
 		s = status.Status()
 	default:
-		text := strings.TrimPrefix(err.Error(), "Internal error occurred: ") // the kubelet has added this prefix already
+		// the kubelet has added this prefix already
+		text := strings.TrimPrefix(err.Error(), "Internal error occurred: ")
 		s = apierrors.NewInternalError(errors.New(text)).Status()
 	}
 	b, err := json.Marshal(&s)

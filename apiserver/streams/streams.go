@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package streams serves the websockets of exec, attach, port-forward and log, and translates them for kubelets, which use SPDY (exec,
-// attach, port-forward) or plain HTTP (log). handlers calls it after admission. Clients with SPDY, or with a websocket protocol that
-// kubelets know (v4.channel.k8s.io and older), are proxied directly and do not use it. It never authorizes a request.
+// Package streams serves the websockets of exec, attach, port-forward and log, and translates them for kubelets, which
+// use SPDY (exec, attach, port-forward) or plain HTTP (log). handlers calls it after admission. Clients with SPDY, or
+// with a websocket protocol that kubelets know (v4.channel.k8s.io and older), are proxied directly and do not use it.
+// It never authorizes a request.
 package streams
 
 import (
@@ -19,15 +20,17 @@ import (
 
 const (
 	handshakeTimeout = 10 * time.Second
-	// closeTimeout is how long a client has to read the last data and to answer the close of its websocket: on a slow connection megabytes may
-	// be in flight, and an earlier close would reset the connection at the client's next message, such as a ping.
+	// closeTimeout is how long a client has to read the last data and to answer the close of its websocket: on a slow
+	// connection megabytes may be in flight, and an earlier close would reset the connection at the client's next
+	// message, such as a ping.
 	closeTimeout = time.Minute
 )
 
 // IsWebSocket reports whether a request asks for a websocket of any protocol.
 func IsWebSocket(r *http.Request) bool { return wsstream.IsWebSocketRequest(r) }
 
-// IsRemote reports whether Remote must serve an exec or attach: only v5 can close standard input alone, which kubelets' websockets cannot.
+// IsRemote reports whether Remote must serve an exec or attach: only v5 can close standard input alone, which kubelets'
+// websockets cannot.
 func IsRemote(r *http.Request) bool {
 	return IsWebSocket(r) && slices.Contains(websocket.Subprotocols(r), remotecommand.StreamProtocolV5Name)
 }
@@ -39,15 +42,16 @@ func IsTunnel(r *http.Request) bool { return IsWebSocket(r) && len(tunnelledProt
 func tunnelledProtocols(r *http.Request) []string {
 	var inner []string
 	for _, p := range websocket.Subprotocols(r) {
-		if rest, ok := strings.CutPrefix(p, constants.WebsocketsSPDYTunnelingPrefix); ok && strings.HasSuffix(p, constants.KubernetesSuffix) {
+		if rest, ok := strings.CutPrefix(p, constants.WebsocketsSPDYTunnelingPrefix); ok &&
+			strings.HasSuffix(p, constants.KubernetesSuffix) {
 			inner = append(inner, rest)
 		}
 	}
 	return inner
 }
 
-// accept answers the handshake; protocol must be offered by the client, or "". After an error the response has been written. The Origin
-// header is not checked, because authentication never uses cookies.
+// accept answers the handshake; protocol must be offered by the client, or "". After an error the response has been
+// written. The Origin header is not checked, because authentication never uses cookies.
 func accept(w http.ResponseWriter, r *http.Request, protocol string) (*websocket.Conn, error) {
 	u := websocket.Upgrader{HandshakeTimeout: handshakeTimeout, CheckOrigin: func(*http.Request) bool { return true }}
 	if protocol != "" {

@@ -33,7 +33,8 @@ import (
 type node struct{ ended chan error }
 
 func (n node) ExecInContainer(
-	ctx context.Context, _, _, _ string, cmd []string, in io.Reader, out, errw io.WriteCloser, tty bool, sizes <-chan kubeletexec.TerminalSize, _ time.Duration,
+	ctx context.Context, _, _, _ string, cmd []string, in io.Reader, out, errw io.WriteCloser, tty bool,
+	sizes <-chan kubeletexec.TerminalSize, _ time.Duration,
 ) error {
 	switch cmd[0] {
 	case "cat":
@@ -93,7 +94,8 @@ func serve(t *testing.T) (string, node) {
 				http.Error(w, err.Error(), http.StatusBadRequest)
 				return
 			}
-			kubeletexec.ServeExec(w, r, n, "", "", "", r.URL.Query()["command"], opts, idle, create, kubeletexec.SupportedStreamingProtocols)
+			kubeletexec.ServeExec(w, r, n, "", "", "", r.URL.Query()["command"], opts, idle, create,
+				kubeletexec.SupportedStreamingProtocols)
 		case "/forward":
 			opts, err := kubeletforward.NewV4Options(r)
 			if err != nil {
@@ -125,7 +127,12 @@ func serve(t *testing.T) (string, node) {
 				http.Error(w, err.Error(), http.StatusInternalServerError)
 			}
 		case streams.IsRemote(r):
-			streams.Remote(w, r, target, via, streams.Options{Stdin: q.Has("input"), Stdout: q.Has("output"), Stderr: q.Has("error"), TTY: q.Has("tty")})
+			streams.Remote(w, r, target, via, streams.Options{
+				Stdin:  q.Has("input"),
+				Stdout: q.Has("output"),
+				Stderr: q.Has("error"),
+				TTY:    q.Has("tty"),
+			})
 		default:
 			http.Error(w, "not a websocket of ours", http.StatusTeapot)
 		}
@@ -180,7 +187,10 @@ func TestStdinEndsAndOutputComesBack(t *testing.T) {
 	base, _ := serve(t)
 	var out bytes.Buffer
 	in := strings.Repeat("hello, world\n", 50_000)
-	err := execute(t, base, "/exec?command=cat&input=1&output=1", remotecommand.StreamOptions{Stdin: strings.NewReader(in), Stdout: &out})
+	err := execute(t, base, "/exec?command=cat&input=1&output=1", remotecommand.StreamOptions{
+		Stdin:  strings.NewReader(in),
+		Stdout: &out,
+	})
 	if err != nil || out.String() != in {
 		t.Errorf("cat: %v, %d bytes; want none, the same %d bytes", err, out.Len(), len(in))
 	}
@@ -189,7 +199,10 @@ func TestStdinEndsAndOutputComesBack(t *testing.T) {
 func TestStreamsStayApart(t *testing.T) {
 	base, _ := serve(t)
 	var out, errw bytes.Buffer
-	err := execute(t, base, "/exec?command=both&output=1&error=1", remotecommand.StreamOptions{Stdout: &out, Stderr: &errw})
+	err := execute(t, base, "/exec?command=both&output=1&error=1", remotecommand.StreamOptions{
+		Stdout: &out,
+		Stderr: &errw,
+	})
 	if err != nil || out.String() != "to out" || errw.String() != "to err" {
 		t.Errorf("both: %v, %q, %q", err, out.String(), errw.String())
 	}
@@ -199,7 +212,10 @@ func TestMuchOutputArrivesWhole(t *testing.T) {
 	base, _ := serve(t)
 	var out bytes.Buffer
 	// Standard input is never read: what was sent of it must not cost any output.
-	err := execute(t, base, "/exec?command=much&output=1&input=1", remotecommand.StreamOptions{Stdin: strings.NewReader("unread"), Stdout: &out})
+	err := execute(t, base, "/exec?command=much&output=1&input=1", remotecommand.StreamOptions{
+		Stdin:  strings.NewReader("unread"),
+		Stdout: &out,
+	})
 	if err != nil || out.Len() != 10_000_000 {
 		t.Errorf("much: %v, %d bytes; want 10,000,000", err, out.Len())
 	}
@@ -220,7 +236,11 @@ func TestTerminalSize(t *testing.T) {
 	q := once{make(chan remotecommand.TerminalSize, 1)}
 	q.sizes <- remotecommand.TerminalSize{Width: 132, Height: 43}
 	defer close(q.sizes)
-	err := execute(t, base, "/exec?command=size&output=1&tty=1", remotecommand.StreamOptions{Stdout: &out, Tty: true, TerminalSizeQueue: q})
+	err := execute(t, base, "/exec?command=size&output=1&tty=1", remotecommand.StreamOptions{
+		Stdout:            &out,
+		Tty:               true,
+		TerminalSizeQueue: q,
+	})
 	if err != nil || out.String() != "132x43 tty=true" {
 		t.Errorf("size: %v, %q; want 132x43 tty=true", err, out.String())
 	}
@@ -241,7 +261,8 @@ func TestRefusalOfTheKubeletIsTold(t *testing.T) {
 func TestClientThatLeavesEndsTheStreams(t *testing.T) {
 	base, n := serve(t)
 	d := websocket.Dialer{Subprotocols: []string{"v5.channel.k8s.io"}}
-	c, resp, err := d.DialContext(t.Context(), strings.Replace(base, "http", "ws", 1)+"/exec?command=hang&input=1&output=1", nil)
+	c, resp, err := d.DialContext(t.Context(),
+		strings.Replace(base, "http", "ws", 1)+"/exec?command=hang&input=1&output=1", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -263,13 +284,25 @@ func TestClientThatLeavesEndsTheStreams(t *testing.T) {
 func TestGarbageDoesNoHarm(t *testing.T) {
 	base, _ := serve(t)
 	d := websocket.Dialer{Subprotocols: []string{"v5.channel.k8s.io"}}
-	c, resp, err := d.DialContext(t.Context(), strings.Replace(base, "http", "ws", 1)+"/exec?command=cat&input=1&output=1", nil)
+	c, resp, err := d.DialContext(t.Context(),
+		strings.Replace(base, "http", "ws", 1)+"/exec?command=cat&input=1&output=1", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	_ = resp.Body.Close()
 	defer func() { _ = c.Close() }()
-	for _, m := range [][]byte{{}, {255}, {255, 200}, {77, 1, 2}, {4, '{'}, {4}, {3, 'x'}, {1, 'x'}, {0, 'o', 'k'}, {255, 0}} {
+	for _, m := range [][]byte{
+		{},
+		{255},
+		{255, 200},
+		{77, 1, 2},
+		{4, '{'},
+		{4},
+		{3, 'x'},
+		{1, 'x'},
+		{0, 'o', 'k'},
+		{255, 0},
+	} {
 		if err := c.WriteMessage(websocket.BinaryMessage, m); err != nil {
 			t.Fatal(err)
 		}
@@ -305,8 +338,11 @@ func TestPortForwardInAWebSocket(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	stop, ready, ended := make(chan struct{}), make(chan struct{}), make(chan error, 1)
-	f, err := portforward.NewOnAddressesForStreaming(dialer, []string{"127.0.0.1"}, []string{"0:80"}, stop, ready, io.Discard, io.Discard)
+	stop := make(chan struct{})
+	ready := make(chan struct{})
+	ended := make(chan error, 1)
+	f, err := portforward.NewOnAddressesForStreaming(dialer, []string{"127.0.0.1"}, []string{"0:80"}, stop, ready,
+		io.Discard, io.Discard)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -348,7 +384,8 @@ func TestPortForwardRefusedByTheKubelet(t *testing.T) {
 		t.Fatalf("dial: %v; want a refusal", err)
 	}
 	defer func() { _ = resp.Body.Close() }()
-	if b, _ := io.ReadAll(resp.Body); resp.StatusCode != http.StatusInternalServerError || !strings.Contains(string(b), "container not found") {
+	if b, _ := io.ReadAll(resp.Body); resp.StatusCode != http.StatusInternalServerError ||
+		!strings.Contains(string(b), "container not found") {
 		t.Errorf("%d %s; want 500 with the kubelet's sentence", resp.StatusCode, b)
 	}
 }

@@ -19,8 +19,9 @@ import (
 	"k8s.io/streaming/pkg/httpstream/spdy"
 )
 
-// Tunnel serves a port-forward with SPDY inside a websocket: the kubelet at target gets the same bytes. An error means that the kubelet
-// rejected the connection and no response was written. It returns nil when both connections are closed.
+// Tunnel serves a port-forward with SPDY inside a websocket: the kubelet at target gets the same bytes. An error means
+// that the kubelet rejected the connection and no response was written. It returns nil when both connections are
+// closed.
 func Tunnel(w http.ResponseWriter, r *http.Request, target *url.URL, via http.RoundTripper) error {
 	kubelet, protocol, err := dialSPDY(r, target, via)
 	if err != nil {
@@ -70,12 +71,14 @@ func dialSPDY(r *http.Request, target *url.URL, via http.RoundTripper) (io.ReadW
 		return nil, "", err
 	}
 	conn, ok := resp.Body.(io.ReadWriteCloser)
-	if resp.StatusCode == http.StatusSwitchingProtocols && ok && strings.EqualFold(resp.Header.Get(httpstream.HeaderUpgrade), spdy.HeaderSpdy31) {
+	if resp.StatusCode == http.StatusSwitchingProtocols && ok &&
+		strings.EqualFold(resp.Header.Get(httpstream.HeaderUpgrade), spdy.HeaderSpdy31) {
 		return conn, resp.Header.Get(httpstream.HeaderProtocolVersion), nil
 	}
 	defer func() { _ = resp.Body.Close() }()
 	if resp.StatusCode == http.StatusSwitchingProtocols {
-		return nil, "", apierrors.NewInternalError(fmt.Errorf("unable to upgrade connection: the kubelet speaks %q", resp.Header.Get(httpstream.HeaderUpgrade)))
+		return nil, "", apierrors.NewInternalError(fmt.Errorf("unable to upgrade connection: the kubelet speaks %q",
+			resp.Header.Get(httpstream.HeaderUpgrade)))
 	}
 	b, err := io.ReadAll(io.LimitReader(resp.Body, maxErrorText))
 	if err != nil {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package table converts objects to the Table that kubectl prints: a kind's columns and one row per object. handlers calls it. It never
-// modifies an object.
+// Package table converts objects to the Table that kubectl prints: a kind's columns and one row per object. handlers
+// calls it. It never modifies an object.
 package table
 
 import (

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package tunnels keeps the connections that nodes open to this server. Through them the server reaches kubelets behind NAT or a firewall.
-// apiserver mounts it and passes it to apiserver/outbound. It knows no Kubernetes objects and never dials.
+// Package tunnels keeps the connections that nodes open to this server. Through them the server reaches kubelets behind
+// NAT or a firewall. apiserver mounts it and passes it to apiserver/outbound. It knows no Kubernetes objects and never
+// dials.
 //
 // Invariants:
-//  1. A node has one tunnel at most, the one that it opened last. It carries only connections to that node's own kubelet, which
-//     presents the same certificate as without a tunnel.
+//  1. A node has one tunnel at most, the one that it opened last. It carries only connections to that node's own
+//     kubelet, which presents the same certificate as without a tunnel.
 //  2. A tunnel ends with the node, with the certificate that opened it, and with the server.
 package tunnels
 
@@ -56,7 +57,8 @@ type tunnel struct {
 func New(cfg Config) *Tunnels {
 	t := &Tunnels{cfg: cfg, byNode: map[string]*tunnel{}}
 	t.gauge = prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "keelson_apiserver_node_tunnels", Help: "Nodes that keep a connection open, by which the server reaches their kubelets.",
+		Name: "keelson_apiserver_node_tunnels",
+		Help: "Nodes that keep a connection open, by which the server reaches their kubelets.",
 	}, func() float64 {
 		t.mu.Lock()
 		defer t.mu.Unlock()
@@ -118,7 +120,8 @@ func (t *Tunnels) open(conn net.Conn, buffered *bufio.ReadWriter, node string, e
 	tn := &tunnel{session: session, slots: make(chan struct{}, mux.Most)}
 	kept := t.register(node, tn)
 	if kept {
-		_, err = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: "+mux.Protocol+"\r\n\r\n")
+		_, err = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: "+
+			mux.Protocol+"\r\n\r\n")
 	} else {
 		err = errors.New("the server stops")
 	}
@@ -223,7 +226,7 @@ func (t *Tunnels) Dial(ctx context.Context, node string) (net.Conn, error) {
 	tn := t.byNode[node]
 	t.mu.Unlock()
 	if tn == nil {
-		return nil, nil //nolint:nilnil // nil: there is no tunnel
+		return nil, nil // nil: there is no tunnel
 	}
 	select {
 	case tn.slots <- struct{}{}:
@@ -237,8 +240,8 @@ func (t *Tunnels) Dial(ctx context.Context, node string) (net.Conn, error) {
 	return &countedConn{Conn: stream, release: sync.OnceFunc(func() { <-tn.slots })}, nil
 }
 
-// dial opens a stream for a caller that holds a seat, and releases the seat on an error. If a node does not respond, Open blocks for
-// minutes; the seat then stays taken, which limits the number of blocked calls.
+// dial opens a stream for a caller that holds a seat, and releases the seat on an error. If a node does not respond,
+// Open blocks for minutes; the seat then stays taken, which limits the number of blocked calls.
 func (tn *tunnel) dial(ctx context.Context) (net.Conn, error) {
 	type result struct {
 		stream net.Conn
@@ -278,7 +281,8 @@ func (s *countedConn) Close() error {
 	return s.Conn.Close()
 }
 
-// hijackedConn first reads the bytes that the HTTP server has buffered, and delays writes until the response to the node's request is sent.
+// hijackedConn first reads the bytes that the HTTP server has buffered, and delays writes until the response to the
+// node's request is sent.
 type hijackedConn struct {
 	net.Conn
 	r         io.Reader

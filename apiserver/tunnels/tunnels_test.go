@@ -161,7 +161,8 @@ func (s said) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
-// TestEachNodeIsReachedByItsOwn: connections lead to the node that opened the tunnel, and to no other; the last tunnel of a node counts.
+// TestEachNodeIsReachedByItsOwn: connections lead to the node that opened the tunnel, and to no other; the last tunnel
+// of a node counts.
 func TestEachNodeIsReachedByItsOwn(t *testing.T) {
 	s := newServer(t)
 	one, _ := s.join(t, "one", mux.Protocol)

@@ -45,7 +45,8 @@ type sample struct {
 
 type container struct{ namespace, pod, name string }
 
-// parse reads the kubelet's /metrics/resource in Prometheus' text format. now replaces missing timestamps. Other metrics are skipped.
+// parse reads the kubelet's /metrics/resource in Prometheus' text format. now replaces missing timestamps. Other
+// metrics are skipped.
 func parse(r io.Reader, now time.Time) (*sample, error) {
 	out := &sample{containers: map[container]*point{}}
 	limited := &io.LimitedReader{R: r, N: maxBytes + 1}
@@ -110,9 +111,12 @@ func (p *point) set(name string, value float64, at time.Time) {
 	switch {
 	case math.IsNaN(value) || value < 0 || value > math.MaxInt64/2:
 	case strings.HasSuffix(name, "_cpu_usage_seconds_total"):
-		p.cpu, p.at, p.has = value, at, p.has|hasCPU // the CPU's time counts for the rate
+		p.cpu = value
+		p.at = at
+		p.has = p.has | hasCPU // the CPU's time counts for the rate
 	case strings.HasSuffix(name, "_memory_working_set_bytes"):
-		p.memory, p.has = value, p.has|hasMemory
+		p.memory = value
+		p.has = p.has | hasMemory
 	case value < 1e11: // seconds
 		p.start = time.UnixMilli(int64(value * 1000))
 	}
@@ -136,7 +140,8 @@ func readLabels(s string) (labels map[string]string, rest string, err error) {
 		if end < 0 {
 			return nil, "", errLabels
 		}
-		labels[name], s = unescape.Replace(value[:end]), value[end+1:]
+		labels[name] = unescape.Replace(value[:end])
+		s = value[end+1:]
 	}
 }
 
@@ -155,8 +160,8 @@ func closing(s string) int {
 
 var unescape = strings.NewReplacer(`\\`, `\`, `\"`, `"`, `\n`, "\n")
 
-// readValue parses "value" or "value milliseconds". A time far from now is replaced by now: metrics are current, and a time that JSON
-// cannot represent would break the whole response.
+// readValue parses "value" or "value milliseconds". A time far from now is replaced by now: metrics are current, and a
+// time that JSON cannot represent would break the whole response.
 func readValue(s string, now time.Time) (float64, time.Time, error) {
 	f := strings.Fields(s)
 	if len(f) == 0 || len(f) > 2 {

@@ -33,7 +33,8 @@ func TestParse(t *testing.T) {
 	if app == nil || !app.complete() || app.cpu != 1.5 || app.memory != 1<<20 || !app.start.Equal(time.Unix(990, 0)) {
 		t.Errorf("app: got %+v", app)
 	}
-	if log := s.containers[container{"default", "web", `lo"g`}]; log == nil || log.complete() || len(s.containers) != 2 {
+	if log := s.containers[container{"default", "web", `lo"g`}]; log == nil || log.complete() ||
+		len(s.containers) != 2 {
 		t.Errorf("log: got %+v of %d", log, len(s.containers))
 	}
 }
@@ -63,8 +64,12 @@ func TestParseRefuses(t *testing.T) {
 func TestParseTimes(t *testing.T) {
 	now := time.Unix(1_000_000, 0)
 	for text, want := range map[string]time.Time{
-		"1000000000": now, "999995000": now.Add(-5 * time.Second), "1000005000": now.Add(5 * time.Second),
-		"0": now, "9223372036854775807": now, "-9223372036854775808": now,
+		"1000000000":           now,
+		"999995000":            now.Add(-5 * time.Second),
+		"1000005000":           now.Add(5 * time.Second),
+		"0":                    now,
+		"9223372036854775807":  now,
+		"-9223372036854775808": now,
 	} {
 		s, err := parse(strings.NewReader("node_cpu_usage_seconds_total 1 "+text), now)
 		if err != nil || !s.node.at.Equal(want) {

@@ -43,9 +43,11 @@ func rate(was, now *point) *reading {
 	if !now.complete() || now.memory == 0 {
 		return nil
 	}
-	from, used := now.start, now.cpu // since the start
+	from := now.start
+	used := now.cpu // since the start
 	if was != nil && was.has&hasCPU != 0 && !was.at.Before(now.start) && was.cpu <= now.cpu {
-		from, used = was.at, now.cpu-was.cpu
+		from = was.at
+		used = now.cpu - was.cpu
 	} else if now.start.IsZero() || now.at.Sub(now.start) < minContainerAge || now.at.Sub(now.start) > maxSampleAge {
 		return nil
 	}
@@ -53,7 +55,11 @@ func rate(was, now *point) *reading {
 	if window <= 0 {
 		return nil
 	}
-	return &reading{usage: metrics.Usage(uint64(used/window.Seconds()*1e9), uint64(now.memory)), at: now.at, window: window}
+	return &reading{
+		usage:  metrics.Usage(uint64(used/window.Seconds()*1e9), uint64(now.memory)),
+		at:     now.at,
+		window: window,
+	}
 }
 
 // compute converts two samples to usage. A pod has a result only if all of its containers have one.
@@ -64,7 +70,9 @@ func compute(was, now *sample) nodeUsage {
 	}
 	out.node = rate(&was.node, &now.node)
 	incomplete := map[podKey]bool{}
-	for _, c := range slices.SortedFunc(maps.Keys(now.containers), func(a, b container) int { return strings.Compare(a.name, b.name) }) {
+	for _, c := range slices.SortedFunc(maps.Keys(now.containers), func(a, b container) int {
+		return strings.Compare(a.name, b.name)
+	}) {
 		key := podKey{c.namespace, c.pod}
 		r := rate(was.containers[c], now.containers[c])
 		if r == nil {
@@ -77,7 +85,8 @@ func compute(was, now *sample) nodeUsage {
 			out.pods[key] = p
 		}
 		if r.at.Before(p.at) {
-			p.at, p.window = r.at, r.window
+			p.at = r.at
+			p.window = r.window
 		}
 		p.containers = append(p.containers, metricsv1beta1.ContainerMetrics{Name: c.name, Usage: r.usage})
 	}

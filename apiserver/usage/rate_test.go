@@ -10,7 +10,12 @@ import (
 
 // at is a point s seconds after some time, of something that began at start (0: nobody says when).
 func at(s, start, cpu, memory float64) *point {
-	p := &point{at: time.UnixMilli(int64(s * 1000)), cpu: cpu, memory: memory, has: hasCPU | hasMemory}
+	p := &point{
+		at:     time.UnixMilli(int64(s * 1000)),
+		cpu:    cpu,
+		memory: memory,
+		has:    hasCPU | hasMemory,
+	}
 	if start != 0 {
 		p.start = time.UnixMilli(int64(start * 1000))
 	}
@@ -50,18 +55,23 @@ func TestRate(t *testing.T) {
 // TestComputePods: a pod has figures when all of its containers have, and those of the earliest of them in time.
 func TestComputePods(t *testing.T) {
 	was := &sample{containers: map[container]*point{
-		{"ns", "two", "b"}: at(1000, 900, 1, 1), {"ns", "two", "a"}: at(1001, 900, 1, 1), {"ns", "part", "a"}: at(1000, 900, 1, 1),
+		{"ns", "two", "b"}:  at(1000, 900, 1, 1),
+		{"ns", "two", "a"}:  at(1001, 900, 1, 1),
+		{"ns", "part", "a"}: at(1000, 900, 1, 1),
 	}}
 	now := &sample{containers: map[container]*point{
-		{"ns", "two", "b"}: at(1010, 900, 2, 1), {"ns", "two", "a"}: at(1011, 900, 3, 1),
-		{"ns", "part", "a"}: at(1010, 900, 2, 1), {"ns", "part", "new"}: at(1010, 1009, 2, 1),
+		{"ns", "two", "b"}:    at(1010, 900, 2, 1),
+		{"ns", "two", "a"}:    at(1011, 900, 3, 1),
+		{"ns", "part", "a"}:   at(1010, 900, 2, 1),
+		{"ns", "part", "new"}: at(1010, 1009, 2, 1),
 	}}
 	got := compute(was, now)
 	if len(got.pods) != 1 || got.node != nil {
 		t.Fatalf("got %+v", got)
 	}
 	p := got.pods[podKey{"ns", "two"}]
-	if p == nil || len(p.containers) != 2 || p.containers[0].Name != "a" || p.containers[0].Usage.Cpu().String() != "200m" || !p.at.Equal(time.Unix(1010, 0)) {
+	if p == nil || len(p.containers) != 2 || p.containers[0].Name != "a" ||
+		p.containers[0].Usage.Cpu().String() != "200m" || !p.at.Equal(time.Unix(1010, 0)) {
 		t.Errorf("got %+v", p)
 	}
 }

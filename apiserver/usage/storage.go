@@ -24,7 +24,9 @@ import (
 // Reader reads nodes and pods from the server's cache; objects are shared.
 type Reader interface {
 	Get(ctx context.Context, gvr schema.GroupVersionResource, namespace, name string) (runtime.Object, error)
-	Select(ctx context.Context, gvr schema.GroupVersionResource, namespace string, l labels.Selector, f fields.Selector) ([]runtime.Object, error)
+	Select(
+		ctx context.Context, gvr schema.GroupVersionResource, namespace string, l labels.Selector, f fields.Selector,
+	) ([]runtime.Object, error)
 	PodsOn(node string) []*corev1.Pod
 }
 
@@ -84,15 +86,22 @@ func (n Nodes) metrics(ctx context.Context, nodes []runtime.Object) []kind.Objec
 		}
 		if r != nil {
 			out = append(out, &metricsv1beta1.NodeMetrics{
-				ObjectMeta: metav1.ObjectMeta{Name: node.Name, Labels: node.Labels, CreationTimestamp: metav1.NewTime(now)},
-				Timestamp:  metav1.NewTime(r.at), Window: metav1.Duration{Duration: r.window}, Usage: r.usage,
+				ObjectMeta: metav1.ObjectMeta{
+					Name:              node.Name,
+					Labels:            node.Labels,
+					CreationTimestamp: metav1.NewTime(now),
+				},
+				Timestamp: metav1.NewTime(r.at),
+				Window:    metav1.Duration{Duration: r.window},
+				Usage:     r.usage,
 			})
 		}
 	}
 	return out
 }
 
-// fakeWindow is the window of simulated metrics. Autoscalers accept metrics of pods that have been ready for one window.
+// fakeWindow is the window of simulated metrics. Autoscalers accept metrics of pods that have been ready for one
+// window.
 const fakeWindow = time.Second
 
 func (n Nodes) fake(node *corev1.Node, now time.Time) *reading {
@@ -178,8 +187,15 @@ func (p Pods) metrics(ctx context.Context, pods []runtime.Object) []kind.Object 
 		}
 		if r != nil {
 			out = append(out, &metricsv1beta1.PodMetrics{
-				ObjectMeta: metav1.ObjectMeta{Name: pod.Name, Namespace: pod.Namespace, Labels: pod.Labels, CreationTimestamp: metav1.NewTime(now)},
-				Timestamp:  metav1.NewTime(r.at), Window: metav1.Duration{Duration: r.window}, Containers: r.containers,
+				ObjectMeta: metav1.ObjectMeta{
+					Name:              pod.Name,
+					Namespace:         pod.Namespace,
+					Labels:            pod.Labels,
+					CreationTimestamp: metav1.NewTime(now),
+				},
+				Timestamp:  metav1.NewTime(r.at),
+				Window:     metav1.Duration{Duration: r.window},
+				Containers: r.containers,
 			})
 		}
 	}

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package usage serves metrics.k8s.io: the CPU and memory usage of nodes and of pods' containers. The API server calls it when a client
-// reads NodeMetrics or PodMetrics. It then asks the kubelets of these nodes; it never polls by itself.
+// Package usage serves metrics.k8s.io: the CPU and memory usage of nodes and of pods' containers. The API server calls
+// it when a client reads NodeMetrics or PodMetrics. It then asks the kubelets of these nodes; it never polls by itself.
 //
 // Invariants:
-//  1. Without requests of clients there are no requests to kubelets, and no timer except the one that drops old samples.
+//  1. Without requests of clients there are no requests to kubelets, and no timer except the one that drops old
+//     samples.
 //  2. One request to a kubelet at a time, and none while its last answer is younger than sampleTTL.
-//  3. A kubelet that does not answer delays a response about other nodes by at most waitTimeout; if its last request failed,
-//     not at all.
+//  3. A kubelet that does not answer delays a response about other nodes by at most waitTimeout; if its last request
+//     failed, not at all.
 //  4. A kubelet's metrics count only for pods on its own node.
 package usage
 
@@ -67,7 +68,13 @@ type nodeState struct {
 
 // New returns an empty collector.
 func New(fetch Fetch, log *slog.Logger) *Collector {
-	c := &Collector{fetch: fetch, log: log, requestSlots: make(chan struct{}, maxRequests), retrySlots: make(chan struct{}, maxRetryRequests), nodes: map[string]*nodeState{}}
+	c := &Collector{
+		fetch:        fetch,
+		log:          log,
+		requestSlots: make(chan struct{}, maxRequests),
+		retrySlots:   make(chan struct{}, maxRetryRequests),
+		nodes:        map[string]*nodeState{},
+	}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	return c
 }
@@ -181,16 +188,20 @@ func (c *Collector) refresh(node string, was *sample, slots chan struct{}) {
 		// The first failure is no warning: a node may be asked before its kubelet listens.
 		level := slog.LevelDebug
 		if s.failed && !s.logged {
-			level, s.logged = slog.LevelWarn, true
+			level = slog.LevelWarn
+			s.logged = true
 		}
 		c.log.Log(c.ctx, level, "kubelet does not tell what its node and pods use", "node", node, "err", err)
 	}
 	s.logged = s.logged && err != nil
-	s.lastRequest, s.failed = time.Now(), err != nil
+	s.lastRequest = time.Now()
+	s.failed = err != nil
 	if err != nil {
-		s.last, s.usage = nil, nodeUsage{}
+		s.last = nil
+		s.usage = nodeUsage{}
 	} else {
-		s.last, s.usage = now, compute(was, now)
+		s.last = now
+		s.usage = compute(was, now)
 	}
 	close(s.inFlight)
 	s.inFlight = nil

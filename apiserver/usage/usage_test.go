@@ -17,7 +17,8 @@ import (
 	"time"
 )
 
-// kubelets answers as nodes do that have used half a core since ever; nodes called dead never answer, the node gone is not reached.
+// kubelets answers as nodes do that have used half a core since ever; nodes called dead never answer, the node gone is
+// not reached.
 type kubelets struct{ asked atomic.Int64 }
 
 func (k *kubelets) fetch(ctx context.Context, node string) (*http.Response, error) {
@@ -30,7 +31,8 @@ func (k *kubelets) fetch(ctx context.Context, node string) (*http.Response, erro
 		return nil, errors.New("no route to host")
 	}
 	now := time.Now()
-	body := fmt.Sprintf("node_cpu_usage_seconds_total %v %d\nnode_memory_working_set_bytes 1e6\n", now.Sub(time.Unix(0, 0)).Seconds()/2, now.UnixMilli())
+	body := fmt.Sprintf("node_cpu_usage_seconds_total %v %d\nnode_memory_working_set_bytes 1e6\n",
+		now.Sub(time.Unix(0, 0)).Seconds()/2, now.UnixMilli())
 	return &http.Response{StatusCode: http.StatusOK, Body: io.NopCloser(strings.NewReader(body))}, nil
 }
 
@@ -44,8 +46,10 @@ func TestCollector(t *testing.T) {
 			return c.usageOf(t.Context(), nodes), time.Since(begin)
 		}
 		got, took := ask("a")
-		if n := got["a"].node; n == nil || n.usage.Cpu().String() != "500m" || n.window != samplePause || took != samplePause || k.asked.Load() != 2 {
-			t.Fatalf("at first: got %+v in %v with %d requests, want 500m over a second from two", got["a"].node, took, k.asked.Load())
+		if n := got["a"].node; n == nil || n.usage.Cpu().String() != "500m" || n.window != samplePause ||
+			took != samplePause || k.asked.Load() != 2 {
+			t.Fatalf("at first: got %+v in %v with %d requests, want 500m over a second from two", got["a"].node, took,
+				k.asked.Load())
 		}
 		// while it is fresh nobody is asked again
 		time.Sleep(sampleTTL / 2)
@@ -99,7 +103,8 @@ func TestDeadKubeletDelaysOthersOnceAndByLittle(t *testing.T) {
 		for i, want := range []time.Duration{waitTimeout, 0, 0} {
 			begin := time.Now()
 			got := c.usageOf(t.Context(), []string{"a", "dead", "gone"})
-			if took := time.Since(begin); got["a"].node == nil || got["dead"].node != nil || got["gone"].node != nil || took != want {
+			if took := time.Since(begin); got["a"].node == nil || got["dead"].node != nil || got["gone"].node != nil ||
+				took != want {
 				t.Errorf("time %d: got %+v in %v, want a's in %v", i, got, took, want)
 			}
 			time.Sleep(requestTimeout + sampleTTL)
@@ -118,11 +123,13 @@ func TestDeadKubeletDelaysOthersOnceAndByLittle(t *testing.T) {
 	})
 }
 
-// TestOneFailureIsNoWarning: a node that has just registered may not listen yet. What goes on is told once, and again after it was well.
+// TestOneFailureIsNoWarning: a node that has just registered may not listen yet. What goes on is told once, and again
+// after it was well.
 func TestOneFailureIsNoWarning(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var text strings.Builder
-		k, down := &kubelets{}, true
+		k := &kubelets{}
+		down := true
 		c := New(func(ctx context.Context, node string) (*http.Response, error) {
 			if down {
 				node = "gone"

@@ -23,16 +23,34 @@ func realPod(key string) *corev1.Pod {
 	p := objectstest.Pod(key, "app=my-app", "pod-template-hash=5d4f8c7b9")
 	p.UID = "2f1c7a52-6b1e-4a5e-9d67-0d1b5f6f0c11"
 	for i := range 3 {
-		c := corev1.Container{Name: fmt.Sprintf("container-%d", i), Image: "registry.example/my-app:v1.2.3", Command: []string{"/bin/app", "--serve"}}
-		for j := range 6 {
-			c.Env = append(c.Env, corev1.EnvVar{Name: fmt.Sprintf("VARIABLE_%d", j), Value: "some value of middling length"})
+		c := corev1.Container{
+			Name:    fmt.Sprintf("container-%d", i),
+			Image:   "registry.example/my-app:v1.2.3",
+			Command: []string{"/bin/app", "--serve"},
 		}
-		c.Resources.Requests = corev1.ResourceList{"cpu": resource.MustParse("100m"), "memory": resource.MustParse("64Mi")}
+		for j := range 6 {
+			c.Env = append(c.Env, corev1.EnvVar{
+				Name:  fmt.Sprintf("VARIABLE_%d", j),
+				Value: "some value of middling length",
+			})
+		}
+		c.Resources.Requests = corev1.ResourceList{
+			"cpu":    resource.MustParse("100m"),
+			"memory": resource.MustParse("64Mi"),
+		}
 		p.Spec.Containers = append(p.Spec.Containers, c)
-		p.Status.ContainerStatuses = append(p.Status.ContainerStatuses, corev1.ContainerStatus{Name: c.Name, Image: c.Image, Ready: true})
+		p.Status.ContainerStatuses = append(p.Status.ContainerStatuses, corev1.ContainerStatus{
+			Name:  c.Name,
+			Image: c.Image,
+			Ready: true,
+		})
 	}
 	for _, t := range []corev1.PodConditionType{"PodScheduled", "Initialized", "ContainersReady", "Ready"} {
-		p.Status.Conditions = append(p.Status.Conditions, corev1.PodCondition{Type: t, Status: "True", LastTransitionTime: p.CreationTimestamp})
+		p.Status.Conditions = append(p.Status.Conditions, corev1.PodCondition{
+			Type:               t,
+			Status:             "True",
+			LastTransitionTime: p.CreationTimestamp,
+		})
 	}
 	return p
 }
@@ -77,7 +95,13 @@ func BenchmarkList5000(b *testing.B) {
 		want int
 	}{
 		{"all", objectstest.Everything(), 5000},
-		{"namespace", objects.ListQuery{Namespace: "ns-3", Labels: objectstest.Everything().Labels, Fields: fields.Everything()}, 250},
+		{
+			"namespace", objects.ListQuery{
+				Namespace: "ns-3",
+				Labels:    objectstest.Everything().Labels,
+				Fields:    fields.Everything(),
+			}, 250,
+		},
 		{"node", func() objects.ListQuery {
 			q := objectstest.Everything()
 			q.Fields = fields.ParseSelectorOrDie("spec.nodeName=node-5")

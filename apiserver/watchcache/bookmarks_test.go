@@ -48,7 +48,9 @@ func create(t testing.TB, r objects.Storage, key string) *objects.Entry {
 // bind sets a pod's node.
 func bind(t testing.TB, r objects.Storage, ns, name, node string) *objects.Entry {
 	t.Helper()
-	e, _, _, err := r.Update(t.Context(), ns, name, false, func(_ context.Context, cur kind.Object) (kind.Object, error) {
+	e, _, _, err := r.Update(t.Context(), ns, name, false, func(
+		_ context.Context, cur kind.Object,
+	) (kind.Object, error) {
 		p := cur.DeepCopyObject().(*corev1.Pod)
 		p.Spec.NodeName = node
 		p.Generation++
@@ -113,24 +115,28 @@ func TestBookmarks(t *testing.T) {
 	_, r := start(t, watchcache.Config{Store: st, BookmarkEvery: time.Nanosecond})
 	first := create(t, r, "ns/a")
 	q := since(first)
-	q.Bookmarks, q.Fields = true, fields.ParseSelectorOrDie("spec.nodeName=none")
+	q.Bookmarks = true
+	q.Fields = fields.ParseSelectorOrDie("spec.nodeName=none")
 	w, err := r.Watch(t.Context(), q)
 	if err != nil {
 		t.Fatal(err)
 	}
 	next := create(t, r, "ns/b")
 	ev := <-w.Events()
-	if got := ev.Entry.Object.GetResourceVersion(); ev.Type != watch.Bookmark || got != next.Object.GetResourceVersion() {
+	if got := ev.Entry.Object.GetResourceVersion(); ev.Type != watch.Bookmark ||
+		got != next.Object.GetResourceVersion() {
 		t.Errorf("got %s at %s, want a bookmark at %s", ev.Type, got, next.Object.GetResourceVersion())
 	}
 	if _, ok := ev.Entry.Object.(*corev1.Pod); !ok || ev.Entry.Object.GetAnnotations() != nil {
 		t.Errorf("bookmark is %T %v, want a bare pod", ev.Entry.Object, ev.Entry.Object)
 	}
-	if _, err := st.Create(t.Context(), "/registry/other/x", []byte("x")); err != nil { // another resource moves the cluster on
+	// another resource moves the cluster on
+	if _, err := st.Create(t.Context(), "/registry/other/x", []byte("x")); err != nil {
 		t.Fatal(err)
 	}
 	ev = <-w.Events()
-	if want := objects.FormatRevision(next.Revision + 1); ev.Type != watch.Bookmark || ev.Entry.Object.GetResourceVersion() != want {
+	if want := objects.FormatRevision(next.Revision + 1); ev.Type != watch.Bookmark ||
+		ev.Entry.Object.GetResourceVersion() != want {
 		t.Errorf("got %s at %s, want a bookmark at %s", ev.Type, ev.Entry.Object.GetResourceVersion(), want)
 	}
 }
@@ -142,14 +148,16 @@ func TestBookmarkBeforeDeadline(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 2100*time.Millisecond)
 		defer cancel()
 		q := since(first)
-		q.Bookmarks, q.Namespace = true, "none"
+		q.Bookmarks = true
+		q.Namespace = "none"
 		w, err := r.Watch(ctx, q)
 		if err != nil {
 			t.Fatal(err)
 		}
 		last := create(t, r, "ns/b")
 		ev, ok := <-w.Events()
-		if !ok || ev.Type != watch.Bookmark || ev.Entry.Object.GetResourceVersion() != last.Object.GetResourceVersion() {
+		if !ok || ev.Type != watch.Bookmark ||
+			ev.Entry.Object.GetResourceVersion() != last.Object.GetResourceVersion() {
 			t.Errorf("got %+v, want a bookmark at %d", ev, last.Revision)
 		}
 		cancel()
@@ -186,7 +194,8 @@ func TestResumeAfterRestart(t *testing.T) {
 				t.Fatalf("watch ended: %v", w.Err())
 			}
 			if ev.Type != want.typ || ev.Entry.Object.GetResourceVersion() != want.e.Object.GetResourceVersion() {
-				t.Errorf("got %s at %s, want %s at %d", ev.Type, ev.Entry.Object.GetResourceVersion(), want.typ, want.e.Revision)
+				t.Errorf("got %s at %s, want %s at %d", ev.Type, ev.Entry.Object.GetResourceVersion(), want.typ,
+					want.e.Revision)
 			}
 		}
 		cancel()
@@ -266,7 +275,9 @@ func TestCacheFallsBehind(t *testing.T) {
 
 func TestUnreadableObjects(t *testing.T) {
 	st := objectstest.NewStore(t)
-	for _, key := range []string{"/registry/pods/ns/bad", "/registry/pods", "/registry", "/elsewhere/pods/x", "/registry/pods/short"} {
+	for _, key := range []string{
+		"/registry/pods/ns/bad", "/registry/pods", "/registry", "/elsewhere/pods/x", "/registry/pods/short",
+	} {
 		if _, err := st.Create(t.Context(), key, []byte("garbage")); err != nil {
 			t.Fatal(err)
 		}
@@ -291,7 +302,8 @@ func TestEndReleasesEverything(t *testing.T) {
 	c := watchcache.New(watchcache.Config{Store: st})
 	r := c.Resource(objectstest.Pods())
 	ctx, cancel := context.WithCancel(t.Context())
-	done, ready := make(chan error, 1), make(chan struct{})
+	done := make(chan error, 1)
+	ready := make(chan struct{})
 	go func() { done <- c.Run(ctx, func() { close(ready) }) }() // ends with ctx
 	<-ready
 	var watches []objects.Watch
@@ -329,28 +341,37 @@ func TestAllAndServices(t *testing.T) {
 	c := watchcache.New(watchcache.Config{Store: st})
 	pods := c.Resource(objectstest.Pods())
 	cfg := objects.Config{
-		GVK: corev1.SchemeGroupVersion.WithKind("Service"), New: func() kind.Object { return &corev1.Service{} }, Namespaced: true,
-		Prefix: objects.StorePrefix(corev1.Resource("services")),
+		GVK:        corev1.SchemeGroupVersion.WithKind("Service"),
+		New:        func() kind.Object { return &corev1.Service{} },
+		Namespaced: true,
+		Prefix:     objects.StorePrefix(corev1.Resource("services")),
 	}
 	services := c.Resource(cfg)
-	cfg.GVK, cfg.New = corev1.SchemeGroupVersion.WithKind("Endpoints"), func() kind.Object { return &corev1.Endpoints{} }
+	cfg.GVK = corev1.SchemeGroupVersion.WithKind("Endpoints")
+	cfg.New = func() kind.Object { return &corev1.Endpoints{} }
 	cfg.Prefix = objects.StorePrefix(corev1.Resource("endpoints"))
 	endpoints := c.Resource(cfg)
 	run(t, c)
 	create(t, pods, "a/x")
 	create(t, pods, "b/x")
 	svc := &corev1.Service{}
-	svc.Namespace, svc.Name = "a", "s"
+	svc.Namespace = "a"
+	svc.Name = "s"
 	if _, r, err := services.Create(t.Context(), svc); err != nil || r.Key != "/registry/services/specs/a/s" {
 		t.Errorf("service: got key %s, %v", r.Key, err)
 	}
 	ep := &corev1.Endpoints{}
-	ep.Namespace, ep.Name = "a", "s"
+	ep.Namespace = "a"
+	ep.Name = "s"
 	if _, r, err := endpoints.Create(t.Context(), ep); err != nil || r.Key != "/registry/services/endpoints/a/s" {
 		t.Errorf("endpoints: got key %s, %v", r.Key, err)
 	}
 	for what, want := range map[string]int{"": 2, "a": 1, "none": 0} {
-		l, err := pods.List(t.Context(), objects.ListQuery{Namespace: what, Labels: labels.Everything(), Fields: fields.Everything()})
+		l, err := pods.List(t.Context(), objects.ListQuery{
+			Namespace: what,
+			Labels:    labels.Everything(),
+			Fields:    fields.Everything(),
+		})
 		n := 0
 		for range pods.All(what) {
 			n++
@@ -369,8 +390,8 @@ func TestAllAndServices(t *testing.T) {
 	}
 }
 
-// TestUnreadable: a list that lacks an object that cannot be read is an error, but to who is content with what there is, and nobody is told
-// that such an object is absent; it is mended by who writes it anew, or removed unread.
+// TestUnreadable: a list that lacks an object that cannot be read is an error, but to who is content with what there
+// is, and nobody is told that such an object is absent; it is mended by who writes it anew, or removed unread.
 func TestUnreadable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		st := objectstest.NewStore(t)
@@ -383,13 +404,18 @@ func TestUnreadable(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := st.Update(t.Context(), good.Key, []byte(`{"kind":"Secret","apiVersion":"v1"}`), good.Revision); err != nil { // heard of later
+		// heard of later
+		if _, err := st.Update(t.Context(), good.Key, []byte(`{"kind":"Secret","apiVersion":"v1"}`),
+			good.Revision); err != nil {
 			t.Fatal(err)
 		}
 		_, err = r.List(t.Context(), objectstest.Everything())
 		status, ok := errors.AsType[*apierrors.StatusError](err)
-		if !ok || status.ErrStatus.Reason != metav1.StatusReasonStoreReadError || len(status.ErrStatus.Details.Causes) != 2 ||
-			!strings.HasPrefix(err.Error(), "failed to read one or more pods from the storage: [StorageError: corrupt object, Code: 7, Key: /registry/pods/ns/new, ResourceVersion: 0, AdditionalErrorMsg: object not decodable revision=") {
+		if !ok || status.ErrStatus.Reason != metav1.StatusReasonStoreReadError ||
+			len(status.ErrStatus.Details.Causes) != 2 ||
+			!strings.HasPrefix(err.Error(), "failed to read one or more pods from the storage: [StorageError: "+
+				"corrupt object, Code: 7, Key: /registry/pods/ns/new, ResourceVersion: 0, AdditionalErrorMsg: object "+
+				"not decodable revision=") {
 			t.Errorf("a list that lacks something: %v", err)
 		}
 		q := objectstest.Everything()

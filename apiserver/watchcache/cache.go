@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package watchcache holds the objects of every resource in memory, fed by one watch on the store, and serves reads and watches from
-// there. The API server creates one Cache. Its handlers use each resource's objects.Storage: Cache.Resource for built-in resources,
-// Cache.Add for custom resources (apiserver/crd). Writes pass through to the store. It never modifies an object that it holds, and knows
-// nothing of HTTP.
+// Package watchcache holds the objects of every resource in memory, fed by one watch on the store, and serves reads and
+// watches from there. The API server creates one Cache. Its handlers use each resource's objects.Storage:
+// Cache.Resource for built-in resources, Cache.Add for custom resources (apiserver/crd). Writes pass through to the
+// store. It never modifies an object that it holds, and knows nothing of HTTP.
 //
 // Invariants the code cites:
 //
@@ -12,9 +12,10 @@
 //     starts at the list's revision miss nothing and repeat nothing.
 //  3. A slow watcher costs a bounded queue and then its watch; never another watcher's time.
 //
-// The path of a write: feed.go receives it from the store's watch and decodes it; resource.go puts it into the trees (trees.go) and the
-// history window; routes.go selects the watchers that it may concern; watch.go delivers it. load.go fills the trees at start,
-// replacement.go fills those of a resource that is added later, and resume.go starts a watch at an older resourceVersion.
+// The path of a write: feed.go receives it from the store's watch and decodes it; resource.go puts it into the trees
+// (trees.go) and the history window; routes.go selects the watchers that it may concern; watch.go delivers it. load.go
+// fills the trees at start, replacement.go fills those of a resource that is added later, and resume.go starts a watch
+// at an older resourceVersion.
 package watchcache
 
 import (
@@ -50,7 +51,8 @@ type Cache struct {
 	bookmark    time.Duration
 	waitTimeout time.Duration
 
-	// resources by their key prefix without Root, as in objects.Config. After Run has begun the map is replaced, never modified.
+	// resources by their key prefix without Root, as in objects.Config. After Run has begun the map is replaced, never
+	// modified.
 	resources atomic.Pointer[map[string]*Resource]
 
 	// feedMu is held while a batch of store events is applied; resources are added and removed between batches.
@@ -84,14 +86,22 @@ func New(c Config) *Cache {
 		c.WaitTimeout = 3 * time.Second
 	}
 	cache := &Cache{
-		store: c.Store, log: c.Log, bookmark: c.BookmarkEvery, waitTimeout: c.WaitTimeout, memo: objects.NewMemo(c.EncodedBytes), handoff: objects.NewHandoff(),
-		loading: map[string]*replacement{}, revisionChanged: make(chan struct{}), stop: make(chan struct{}),
+		store:           c.Store,
+		log:             c.Log,
+		bookmark:        c.BookmarkEvery,
+		waitTimeout:     c.WaitTimeout,
+		memo:            objects.NewMemo(c.EncodedBytes),
+		handoff:         objects.NewHandoff(),
+		loading:         map[string]*replacement{},
+		revisionChanged: make(chan struct{}),
+		stop:            make(chan struct{}),
 	}
 	cache.resources.Store(&map[string]*Resource{})
 	return cache
 }
 
-// Resource adds a resource before Run and returns its storage (use Add later). A second call with the same prefix returns the first one.
+// Resource adds a resource before Run and returns its storage (use Add later). A second call with the same prefix
+// returns the first one.
 func (c *Cache) Resource(cfg objects.Config) *Resource {
 	resources := *c.resources.Load()
 	if r, ok := resources[cfg.Prefix]; ok {

@@ -16,8 +16,10 @@ import (
 func run(t testing.TB, c *watchcache.Cache) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	done, ready := make(chan error, 1), make(chan struct{})
-	go func() { done <- c.Run(ctx, sync.OnceFunc(func() { close(ready) })) }() // ends with ctx, which the cleanup cancels
+	done := make(chan error, 1)
+	ready := make(chan struct{})
+	// ends with ctx, which the cleanup cancels
+	go func() { done <- c.Run(ctx, sync.OnceFunc(func() { close(ready) })) }()
 	<-ready
 	t.Cleanup(func() {
 		cancel()
@@ -36,7 +38,9 @@ func open(t *testing.T, cfg objects.Config, s store.Store) objects.Storage {
 }
 
 func TestRecords(t *testing.T) {
-	objectstest.RunRecords(t, func(t *testing.T, c objects.Config, s store.Store) objectstest.Records { return open(t, c, s) })
+	objectstest.RunRecords(t, func(t *testing.T, c objects.Config, s store.Store) objectstest.Records {
+		return open(t, c, s)
+	})
 }
 
 func TestWatch(t *testing.T) {

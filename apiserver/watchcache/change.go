@@ -16,7 +16,8 @@ import (
 	"keelson/apiserver/objects"
 )
 
-// change is one write, shared by all watchers. prev is nil for a create, cur for a delete; with bookmarkEntry it is a bookmark.
+// change is one write, shared by all watchers. prev is nil for a create, cur for a delete; with bookmarkEntry it is a
+// bookmark.
 type change struct {
 	resource      *Resource
 	rev           int64
@@ -58,7 +59,8 @@ type selection struct {
 	labels labels.Selector
 	fields fields.Selector
 	all    bool
-	// index returns the indexed field if the field selector uses only that, and value is the selected value; nil: no index.
+	// index returns the indexed field if the field selector uses only that, and value is the selected value; nil: no
+	// index.
 	index func(kind.Object) string
 	value string
 }
@@ -67,27 +69,46 @@ func newSelection(q *objects.ListQuery) selection {
 	return selection{labels: q.Labels, fields: q.Fields, all: q.Labels.Empty() && q.Fields.Empty()}
 }
 
-// useIndex sets the index of the selection. If the selector needs no other field, the fields of objects need not be computed.
+// useIndex sets the index of the selection. If the selector needs no other field, the fields of objects need not be
+// computed.
 func (s *selection) useIndex(index func(kind.Object) string, value string) {
 	if len(s.fields.Requirements()) == 1 {
-		s.index, s.value = index, value
+		s.index = index
+		s.value = value
 	}
 }
 
-// eventFor converts a change to the event for one watch: an object that begins to match is ADDED; one that stops matching is DELETED, with its
-// last matching state and the change's revision.
+// eventFor converts a change to the event for one watch: an object that begins to match is ADDED; one that stops
+// matching is DELETED, with its last matching state and the change's revision.
 func (s *selection) eventFor(c *change) (objects.Event, bool) {
-	before, after := c.prev != nil, c.cur != nil
+	before := c.prev != nil
+	after := c.cur != nil
 	if !s.all {
 		before, after = s.matches(c)
 	}
 	switch {
 	case before && after:
-		return objects.Event{Type: watch.Modified, Entry: c.cur, Prev: c.prev, At: c.at, Marked: &c.marked}, true
+		return objects.Event{
+			Type:   watch.Modified,
+			Entry:  c.cur,
+			Prev:   c.prev,
+			At:     c.at,
+			Marked: &c.marked,
+		}, true
 	case after:
-		return objects.Event{Type: watch.Added, Entry: c.cur, At: c.at, Marked: &c.marked}, true
+		return objects.Event{
+			Type:   watch.Added,
+			Entry:  c.cur,
+			At:     c.at,
+			Marked: &c.marked,
+		}, true
 	case before:
-		return objects.Event{Type: watch.Deleted, Entry: c.deleted(), At: c.at, Marked: &c.marked}, true
+		return objects.Event{
+			Type:   watch.Deleted,
+			Entry:  c.deleted(),
+			At:     c.at,
+			Marked: &c.marked,
+		}, true
 	}
 	return objects.Event{}, false
 }
@@ -134,7 +155,8 @@ func (w *window) add(c *change) {
 	w.changes = append([]*change(nil), w.changes[half:]...)
 }
 
-// expire drops changes older than windowAge, except the newest windowMin. It returns the approximate number of bytes that this can free.
+// expire drops changes older than windowAge, except the newest windowMin. It returns the approximate number of bytes
+// that this can free.
 func (w *window) expire(now time.Time) (bytes int) {
 	old := sort.Search(len(w.changes), func(i int) bool { return now.Sub(w.changes[i].at) < windowAge })
 	n := min(old, len(w.changes)-windowMin)
@@ -149,7 +171,8 @@ func (w *window) expire(now time.Time) (bytes int) {
 	return bytes
 }
 
-// replacedSize is the approximate memory of the replaced or deleted object, which only the window holds: several times its stored size.
+// replacedSize is the approximate memory of the replaced or deleted object, which only the window holds: several times
+// its stored size.
 func (c *change) replacedSize() int {
 	const inMemory = 4
 	if c.prev == nil {

@@ -74,9 +74,11 @@ func (c *Cache) apply(r *Resource, ev *store.Event, now time.Time) {
 		if ch.cur == nil {
 			e, err := r.records.Decoded(ev.KV, c.memo)
 			if err != nil {
-				c.log.Error("stored object cannot be decoded, skipped", "key", ev.KV.Key, "rev", ev.KV.Revision, "err", err)
+				c.log.Error("stored object cannot be decoded, skipped", "key", ev.KV.Key, "rev", ev.KV.Revision, "err",
+					err)
 			}
-			ch.cur, ch.err = e, err
+			ch.cur = e
+			ch.err = err
 		}
 	}
 	r.apply(ch)

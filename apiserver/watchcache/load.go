@@ -57,8 +57,11 @@ func (r *Resource) loadTrees(ctx context.Context) (*trees, int64, error) {
 	return fresh[r], rev, nil
 }
 
-// readAll reads all objects under prefix at one revision into fresh. It decodes a page on all CPUs while it reads the next.
-func (c *Cache) readAll(ctx context.Context, prefix string, route func(key string) *Resource, fresh map[*Resource]*trees) (int64, error) {
+// readAll reads all objects under prefix at one revision into fresh. It decodes a page on all CPUs while it reads the
+// next.
+func (c *Cache) readAll(
+	ctx context.Context, prefix string, route func(key string) *Resource, fresh map[*Resource]*trees,
+) (int64, error) {
 	pages := make(chan []store.KV, 1)
 	var rev int64
 	g, ctx := errgroup.WithContext(ctx)
@@ -92,7 +95,8 @@ func readPages(ctx context.Context, from store.Reader, prefix string, pages chan
 			return 0, err
 		}
 		if page.More {
-			r.Revision, r.From = page.Revision, page.Items[len(page.Items)-1].Key+"\x00"
+			r.Revision = page.Revision
+			r.From = page.Items[len(page.Items)-1].Key + "\x00"
 		}
 		select {
 		case pages <- page.Items:

@@ -12,8 +12,8 @@ import (
 	"keelson/store"
 )
 
-// replacement is a resource that is loaded while the cache runs. It receives events from its creation on, so that writes during the load
-// are not lost.
+// replacement is a resource that is loaded while the cache runs. It receives events from its creation on, so that
+// writes during the load are not lost.
 type replacement struct {
 	resource *Resource
 	pending  []store.Event
@@ -29,8 +29,9 @@ func (c *Cache) queueForReplacement(ev *store.Event) {
 	}
 }
 
-// Add adds a resource while the cache runs, and returns its storage when it is loaded. It replaces an earlier one with that prefix, which
-// serves until then; its watches end and resume with the new one. There must be one call at a time per prefix.
+// Add adds a resource while the cache runs, and returns its storage when it is loaded. It replaces an earlier one with
+// that prefix, which serves until then; its watches end and resume with the new one. There must be one call at a time
+// per prefix.
 func (c *Cache) Add(ctx context.Context, cfg objects.Config) (*Resource, error) {
 	h := &replacement{resource: newResource(c, cfg)}
 	defer func() {
@@ -40,7 +41,8 @@ func (c *Cache) Add(ctx context.Context, cfg objects.Config) (*Resource, error) 
 	}()
 	for {
 		c.feedMu.Lock()
-		c.loading[cfg.Prefix], h.pending = h, nil
+		c.loading[cfg.Prefix] = h
+		h.pending = nil
 		loads := c.loads
 		c.feedMu.Unlock()
 		t, rev, err := h.resource.loadTrees(ctx)

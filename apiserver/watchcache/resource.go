@@ -60,7 +60,10 @@ func (r *Resource) reset(t *trees, rev int64) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.trees, r.last, r.latest, r.snapshots = t, rev, nil, nil
+	r.trees = t
+	r.last = rev
+	r.latest = nil
+	r.snapshots = nil
 	r.window = window{since: rev}
 	r.watches.each(func(w *watcher) { w.terminate() })
 }
@@ -76,13 +79,14 @@ func (r *Resource) apply(ch *change) {
 	}
 	ch.resource = r
 	r.trees.replace(ch.prev, ch.cur)
-	r.last, r.latest = ch.rev, nil
+	r.last = ch.rev
+	r.latest = nil
 	r.addToWindowLocked(ch)
 	r.watches.dispatch(ch)
 }
 
-// addToWindowLocked adds a change to the window. After a burst, when no more changes come, a timer shrinks the window; there is none while the
-// window is small.
+// addToWindowLocked adds a change to the window. After a burst, when no more changes come, a timer shrinks the window;
+// there is none while the window is small.
 func (r *Resource) addToWindowLocked(ch *change) {
 	r.window.add(ch)
 	r.expireLaterLocked()
@@ -103,7 +107,8 @@ func (r *Resource) expire() {
 	r.expireLaterLocked()
 }
 
-// revisionLocked is the revision of the trees: this resource has no change between its last one and the cache's revision.
+// revisionLocked is the revision of the trees: this resource has no change between its last one and the cache's
+// revision.
 func (r *Resource) revisionLocked() int64 { return max(r.last, r.cache.Revision()) }
 
 // current is the entry on which a write is based.
@@ -160,8 +165,8 @@ func (r *Resource) All(namespace string) iter.Seq[*objects.Entry] {
 	}
 }
 
-// Walk calls f with the objects of a namespace ("": all) once the cache is filled, until f returns false; like a list with
-// resourceVersion=0 without pages.
+// Walk calls f with the objects of a namespace ("": all) once the cache is filled, until f returns false; like a list
+// with resourceVersion=0 without pages.
 func (r *Resource) Walk(ctx context.Context, namespace string, f func(*objects.Entry) bool) error {
 	if err := r.await(ctx, false, 0); err != nil {
 		return err
@@ -237,7 +242,9 @@ func (r *Resource) List(ctx context.Context, q objects.ListQuery) (*objects.List
 // objectsPerCheck is the number of objects between two checks of a list's context.
 const objectsPerCheck = 1000
 
-func (r *Resource) listSnapshot(ctx context.Context, s *snapshot, rev int64, q *objects.ListQuery, p objects.Plan) (*objects.List, error) {
+func (r *Resource) listSnapshot(
+	ctx context.Context, s *snapshot, rev int64, q *objects.ListQuery, p objects.Plan,
+) (*objects.List, error) {
 	page := r.records.NewPage(q, p, rev)
 	seen := 0
 	turns.Processors.Do(func() {
@@ -320,7 +327,8 @@ type snapshot struct {
 // snapshot returns the current state. It blocks writers only while it marks the tree as shared (copy-on-write).
 func (r *Resource) snapshot() *snapshot {
 	r.mu.RLock()
-	s, at := r.latest, r.revisionLocked()
+	s := r.latest
+	at := r.revisionLocked()
 	r.mu.RUnlock()
 	if s != nil {
 		return &snapshot{at, s.tree}
@@ -356,7 +364,8 @@ func (r *Resource) snapshotAt(rev int64) *snapshot {
 	return s
 }
 
-// Snapshots for further pages are few and short-lived because they keep old objects in memory; older revisions are read from the store.
+// Snapshots for further pages are few and short-lived because they keep old objects in memory; older revisions are read
+// from the store.
 const (
 	maxSnapshots = 4
 	snapshotTTL  = time.Minute

@@ -47,8 +47,8 @@ func (r *Resource) since() int64 {
 	return r.window.since
 }
 
-// extendWindow extends the window to every change after rev from the store's history, so that clients need not list again after a restart of
-// the server or a burst of writes. Later watches use the extension too.
+// extendWindow extends the window to every change after rev from the store's history, so that clients need not list
+// again after a restart of the server or a burst of writes. Later watches use the extension too.
 func (r *Resource) extendWindow(ctx context.Context, rev int64) error {
 	r.replayMu.Lock()
 	defer r.replayMu.Unlock()
@@ -109,7 +109,12 @@ func (r *Resource) replay(ctx context.Context, from, to int64) ([]*change, error
 }
 
 func (r *Resource) replayed(ev *store.Event) (*change, error) {
-	ch := &change{resource: r, rev: ev.KV.Revision, key: ev.KV.Key, at: time.Now()}
+	ch := &change{
+		resource: r,
+		rev:      ev.KV.Revision,
+		key:      ev.KV.Key,
+		at:       time.Now(),
+	}
 	var err error
 	if ev.Type != store.Deleted {
 		if ch.cur, err = r.records.Decoded(ev.KV, r.cache.memo); err != nil {

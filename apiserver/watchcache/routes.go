@@ -4,8 +4,9 @@ package watchcache
 
 import "keelson/apiserver/objects"
 
-// routes finds the watchers that a change may concern, so that the cost depends on the matches and not on the number of watchers. A watcher
-// has one routeKey: under its object's key, its indexed field's value, its namespace, or among those that see everything.
+// routes finds the watchers that a change may concern, so that the cost depends on the matches and not on the number of
+// watchers. A watcher has one routeKey: under its object's key, its indexed field's value, its namespace, or among
+// those that see everything.
 type routes struct {
 	all       set
 	byNS      map[string]set
@@ -17,7 +18,13 @@ type routes struct {
 type set map[*watcher]struct{}
 
 func newRoutes() routes {
-	return routes{all: set{}, byNS: map[string]set{}, byKey: map[string]set{}, byIdx: map[string]map[string]set{}, bookmarks: set{}}
+	return routes{
+		all:       set{},
+		byNS:      map[string]set{},
+		byKey:     map[string]set{},
+		byIdx:     map[string]map[string]set{},
+		bookmarks: set{},
+	}
 }
 
 // routeKey is the position of a watcher in routes; at most one part is set.
@@ -96,7 +103,8 @@ func (r *routes) dispatch(c *change) {
 		if len(m) == 0 {
 			continue
 		}
-		before, after := indexValueOf(ix, c.prev), indexValueOf(ix, c.cur)
+		before := indexValueOf(ix, c.prev)
+		after := indexValueOf(ix, c.cur)
 		if c.cur != nil {
 			push(m[after], c)
 		}

@@ -37,7 +37,8 @@ type trees struct {
 	main    *btree.BTreeG[item]
 	bytes   int // stored bytes of all objects
 	indexes map[string]*index
-	// decodeErrors has the decoding error of keys without an entry. Such an object must not look absent: a client could delete its dependents.
+	// decodeErrors has the decoding error of keys without an entry. Such an object must not look absent: a client could
+	// delete its dependents.
 	decodeErrors map[string]error
 }
 
@@ -79,14 +80,20 @@ func (t *trees) checkComplete(prefix string, resource schema.GroupResource) erro
 	}
 	slices.Sort(keys)
 	status := metav1.Status{
-		Status: metav1.StatusFailure, Code: http.StatusInternalServerError, Reason: metav1.StatusReasonStoreReadError,
+		Status:  metav1.StatusFailure,
+		Code:    http.StatusInternalServerError,
+		Reason:  metav1.StatusReasonStoreReadError,
 		Details: &metav1.StatusDetails{Name: "list", Group: resource.Group, Kind: resource.Resource},
 	}
 	var texts []string
 	for _, key := range keys {
 		text := t.decodeErrors[key].Error()
 		texts = append(texts, text)
-		status.Details.Causes = append(status.Details.Causes, metav1.StatusCause{Type: metav1.CauseTypeUnexpectedServerResponse, Field: key, Message: text})
+		status.Details.Causes = append(status.Details.Causes, metav1.StatusCause{
+			Type:    metav1.CauseTypeUnexpectedServerResponse,
+			Field:   key,
+			Message: text,
+		})
 	}
 	all := texts[0]
 	if len(texts) > 1 {

@@ -51,7 +51,8 @@ func (w *watcher) Err() error {
 func (w *watcher) push(c *change) {
 	w.mu.Lock()
 	if len(w.queue) >= queueMax {
-		w.ended, w.queue = true, nil
+		w.ended = true
+		w.queue = nil
 	}
 	if !w.ended {
 		w.queue = append(w.queue, c)
@@ -66,7 +67,8 @@ func (w *watcher) push(c *change) {
 // terminate ends the watch on the server's side; the client resumes or lists again.
 func (w *watcher) terminate() {
 	w.mu.Lock()
-	w.ended, w.queue = true, nil
+	w.ended = true
+	w.queue = nil
 	w.mu.Unlock()
 	w.wakeUp()
 }
@@ -81,7 +83,8 @@ func (w *watcher) wakeUp() {
 func (w *watcher) drain() (batch []*change, ended bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	batch, w.queue = w.queue, nil
+	batch = w.queue
+	w.queue = nil
 	return batch, w.ended
 }
 
@@ -108,9 +111,13 @@ func (r *Resource) Watch(ctx context.Context, q objects.ListQuery) (objects.Watc
 		return failedWatch(err), ctx.Err()
 	}
 	w := &watcher{
-		resource: r, selection: newSelection(&q), bookmarks: q.Bookmarks, start: rev,
+		resource:  r,
+		selection: newSelection(&q),
+		bookmarks: q.Bookmarks,
+		start:     rev,
 		namespace: r.records.ScopeOf(q.Namespace),
-		events:    make(chan objects.Event, buffered), wake: make(chan struct{}, 1),
+		events:    make(chan objects.Event, buffered),
+		wake:      make(chan struct{}, 1),
 	}
 	w.route.key, w.route.index, w.route.value = r.indexLookup(&q)
 	switch {
@@ -256,7 +263,9 @@ func (w *watcher) offer(ctx context.Context, ev objects.Event) bool {
 
 // deliverState sends the initial state as ADDED events, and the bookmark at its end if requested.
 func (w *watcher) deliverState(ctx context.Context, q *objects.ListQuery, state *snapshot) bool {
-	r, now, ok := w.resource, time.Now(), true
+	r := w.resource
+	now := time.Now()
+	ok := true
 	seen := 0
 	visit := func(e *objects.Entry) bool {
 		if seen++; seen%objectsPerCheck == 0 {
@@ -285,8 +294,8 @@ func (r *Resource) bookmark(rev int64, initialEnd bool) *objects.Entry {
 	return objects.NewEntry("", obj, rev, nil)
 }
 
-// bookmarkAll sends one shared bookmark to all watchers that want it. It goes through their queues, after all changes of this resource up
-// to it.
+// bookmarkAll sends one shared bookmark to all watchers that want it. It goes through their queues, after all changes
+// of this resource up to it.
 func (r *Resource) bookmarkAll() {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -303,5 +312,10 @@ func (r *Resource) bookmarkOne(w *watcher) {
 
 func (r *Resource) bookmarkLocked() *change {
 	rev := r.revisionLocked()
-	return &change{resource: r, rev: rev, at: time.Now(), bookmarkEntry: r.bookmark(rev, false)}
+	return &change{
+		resource:      r,
+		rev:           rev,
+		at:            time.Now(),
+		bookmarkEntry: r.bookmark(rev, false),
+	}
 }

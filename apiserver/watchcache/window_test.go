@@ -31,7 +31,8 @@ func TestBurstIsForgotten(t *testing.T) {
 		time.Sleep(windowAge - windowAge/4)
 		n, since, timer := state()
 		if n != windowMin || since != burst-windowMin || timer {
-			t.Errorf("%d changes since %d, timer %v; want %d since %d and none", n, since, timer, windowMin, burst-windowMin)
+			t.Errorf("%d changes since %d, timer %v; want %d since %d and none", n, since, timer, windowMin,
+				burst-windowMin)
 		}
 		if got := r.window.after(burst - 1); len(got) != 1 || got[0].rev != burst {
 			t.Errorf("after the last but one: %d changes", len(got))

@@ -39,7 +39,10 @@ func NegotiateText(r *http.Request, ok func(MediaTypeOptions) bool) (MediaTypeOp
 }
 
 // NegotiateStream is negotiate (Negotiate or NegotiateText) for a watch, which has no YAML form.
-func NegotiateStream(r *http.Request, ok func(MediaTypeOptions) bool, negotiate func(*http.Request, func(MediaTypeOptions) bool) (MediaTypeOptions, error)) (MediaTypeOptions, error) {
+func NegotiateStream(r *http.Request, ok func(MediaTypeOptions) bool, negotiate func(*http.Request, func(
+	MediaTypeOptions,
+) bool) (MediaTypeOptions, error),
+) (MediaTypeOptions, error) {
 	w, err := negotiate(r, ok)
 	if err != nil || w.Media != YAML {
 		return w, err
@@ -59,7 +62,8 @@ func NegotiateStream(r *http.Request, ok func(MediaTypeOptions) bool, negotiate 
 
 // DecodeCustom is Decode for kinds without a Go type: read is kind.Kind.Read.
 func DecodeCustom(
-	body []byte, m Media, v Validation, gvk schema.GroupVersionKind, read func([]byte, bool) (kind.Object, []error, error), warn func(string),
+	body []byte, m Media, v Validation, gvk schema.GroupVersionKind,
+	read func([]byte, bool) (kind.Object, []error, error), warn func(string),
 ) (kind.Object, error) {
 	if m == Proto {
 		return nil, UnsupportedMedia(textTypes)

@@ -32,11 +32,15 @@ const (
 )
 
 var (
-	lenientJSON = json.NewSerializerWithOptions(json.DefaultMetaFactory, scheme.Scheme, scheme.Scheme, json.SerializerOptions{})
-	strictJSON  = json.NewSerializerWithOptions(json.DefaultMetaFactory, scheme.Scheme, scheme.Scheme, json.SerializerOptions{Strict: true})
-	lenientYAML = json.NewSerializerWithOptions(json.DefaultMetaFactory, scheme.Scheme, scheme.Scheme, json.SerializerOptions{Yaml: true})
-	strictYAML  = json.NewSerializerWithOptions(json.DefaultMetaFactory, scheme.Scheme, scheme.Scheme, json.SerializerOptions{Yaml: true, Strict: true})
-	protoBody   = protobuf.NewSerializer(scheme.Scheme, scheme.Scheme)
+	lenientJSON = json.NewSerializerWithOptions(json.DefaultMetaFactory, scheme.Scheme, scheme.Scheme,
+		json.SerializerOptions{})
+	strictJSON = json.NewSerializerWithOptions(json.DefaultMetaFactory, scheme.Scheme, scheme.Scheme,
+		json.SerializerOptions{Strict: true})
+	lenientYAML = json.NewSerializerWithOptions(json.DefaultMetaFactory, scheme.Scheme, scheme.Scheme,
+		json.SerializerOptions{Yaml: true})
+	strictYAML = json.NewSerializerWithOptions(json.DefaultMetaFactory, scheme.Scheme, scheme.Scheme,
+		json.SerializerOptions{Yaml: true, Strict: true})
+	protoBody = protobuf.NewSerializer(scheme.Scheme, scheme.Scheme)
 )
 
 func decoder(m Media, v Validation) runtime.Decoder {
@@ -54,9 +58,12 @@ func decoder(m Media, v Validation) runtime.Decoder {
 	}
 }
 
-// Decode decodes body into a new object of kind gvk, of the same type as into, and sets its kind. Unknown and duplicate fields are an
-// error, a warning, or ignored, according to v. Errors are Status errors (400).
-func Decode(body []byte, m Media, v Validation, gvk schema.GroupVersionKind, into runtime.Object, warn func(string)) (runtime.Object, error) {
+// Decode decodes body into a new object of kind gvk, of the same type as into, and sets its kind. Unknown and duplicate
+// fields are an error, a warning, or ignored, according to v. Errors are Status errors (400).
+func Decode(body []byte, m Media, v Validation, gvk schema.GroupVersionKind, into runtime.Object, warn func(
+	string,
+),
+) (runtime.Object, error) {
 	if m == JSON && decodePlain(body, gvk, into) {
 		return into, nil
 	}
@@ -86,8 +93,8 @@ func Decode(body []byte, m Media, v Validation, gvk schema.GroupVersionKind, int
 	return obj, nil
 }
 
-// decodePlain is the fast path for JSON of kind gvk without unknown or duplicate fields: it decodes directly into a Go type. Otherwise it
-// returns false and leaves into unchanged.
+// decodePlain is the fast path for JSON of kind gvk without unknown or duplicate fields: it decodes directly into a Go
+// type. Otherwise it returns false and leaves into unchanged.
 func decodePlain(body []byte, gvk schema.GroupVersionKind, into runtime.Object) bool {
 	strict, err := kjson.UnmarshalStrict(body, into)
 	if err == nil && len(strict) == 0 && into.GetObjectKind().GroupVersionKind() == gvk {
@@ -99,8 +106,9 @@ func decodePlain(body []byte, gvk schema.GroupVersionKind, into runtime.Object) 
 }
 
 func versionMismatch(actual, want schema.GroupVersionKind) error {
-	return apierrors.NewBadRequest(fmt.Sprintf("the API version in the data (%s) does not match the expected API version (%s)",
-		actual.GroupVersion(), want.GroupVersion()))
+	return apierrors.NewBadRequest(
+		fmt.Sprintf("the API version in the data (%s) does not match the expected API version (%s)",
+			actual.GroupVersion(), want.GroupVersion()))
 }
 
 func kindMismatch(actual, want schema.GroupVersionKind) string {
@@ -120,9 +128,11 @@ func internal(group string) string {
 // decodeError is the error for a body that cannot be decoded, with Kubernetes' message.
 func decodeError(err error, actual *schema.GroupVersionKind, want schema.GroupVersionKind, body []byte) error {
 	if actual != nil && actual.Kind != "" {
-		return apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: %v", actual.Kind, actual.Version, want.Kind, err))
+		return apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: %v", actual.Kind,
+			actual.Version, want.Kind, err))
 	}
-	return apierrors.NewBadRequest(fmt.Sprintf("the object provided is unrecognized (must be of type %s): %v (%s)", want.Kind, err, summary(body)))
+	return apierrors.NewBadRequest(fmt.Sprintf("the object provided is unrecognized (must be of type %s): %v (%s)",
+		want.Kind, err, summary(body)))
 }
 
 // summary is the beginning of an undecodable body.
@@ -153,12 +163,14 @@ func DecodeDeleteOptions(body []byte, m Media, gv schema.GroupVersion, into *met
 		return apierrors.NewBadRequest(err.Error())
 	}
 	if actual.Kind != want.Kind {
-		return apierrors.NewBadRequest(fmt.Sprintf("decoded object cannot be converted to DeleteOptions: it is a %s", actual.Kind))
+		return apierrors.NewBadRequest(fmt.Sprintf("decoded object cannot be converted to DeleteOptions: it is a %s",
+			actual.Kind))
 	}
 	return nil
 }
 
-// DecodeApply decodes the body of a server-side apply. Duplicate keys are an error, a warning, or ignored, according to v.
+// DecodeApply decodes the body of a server-side apply. Duplicate keys are an error, a warning, or ignored, according to
+// v.
 func DecodeApply(body []byte, v Validation, warn func(string)) (*unstructured.Unstructured, error) {
 	if u := decodeApplyJSON(body); u != nil {
 		return u, nil
@@ -179,8 +191,8 @@ func DecodeApply(body []byte, v Validation, warn func(string)) (*unstructured.Un
 	return u, nil
 }
 
-// decodeApplyJSON decodes JSON without duplicate keys that means the same as YAML; else it returns nil. YAML decoding takes 40 times as
-// long.
+// decodeApplyJSON decodes JSON without duplicate keys that means the same as YAML; else it returns nil. YAML decoding
+// takes 40 times as long.
 func decodeApplyJSON(body []byte) *unstructured.Unstructured {
 	if CheckDepth(body) != nil {
 		return nil
@@ -244,7 +256,9 @@ func unmarshalYAML(body []byte, into *map[string]any) error {
 // warnYAML splits a YAML decoder's error list into warnings.
 func warnYAML(err error, warn func(string)) {
 	text := err.Error()
-	for _, prefix := range []string{"error converting YAML to JSON: yaml: unmarshal errors:\n", "yaml: unmarshal errors:\n"} {
+	for _, prefix := range []string{
+		"error converting YAML to JSON: yaml: unmarshal errors:\n", "yaml: unmarshal errors:\n",
+	} {
 		if list, ok := strings.CutPrefix(text, prefix); ok {
 			for line := range strings.SplitSeq(list, "\n") {
 				warn(strings.TrimSpace(line))
@@ -265,9 +279,11 @@ func decodeForeignOptions(body []byte, want schema.GroupVersionKind, into *metav
 		return apierrors.NewBadRequest(err.Error())
 	}
 	got := into.GroupVersionKind()
-	known := got == want || got.Kind == want.Kind && (got.Group == metav1.GroupName || got.Group == "") && got.Version == "v1"
+	known := got == want || got.Kind == want.Kind && (got.Group == metav1.GroupName || got.Group == "") &&
+		got.Version == "v1"
 	if !known && !got.Empty() {
-		return apierrors.NewBadRequest(fmt.Sprintf("decoded object cannot be converted to DeleteOptions: it is %s", got))
+		return apierrors.NewBadRequest(fmt.Sprintf("decoded object cannot be converted to DeleteOptions: it is %s",
+			got))
 	}
 	return nil
 }

@@ -8,8 +8,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// maxDepth limits the nesting of a document. The time to process an object, in particular its managed fields, grows with the square of the
-// depth.
+// maxDepth limits the nesting of a document. The time to process an object, in particular its managed fields, grows
+// with the square of the depth.
 const maxDepth = 1000
 
 // CheckDepth rejects JSON with too deep nesting. Other documents pass; they are checked after the conversion to JSON.
@@ -22,7 +22,9 @@ func CheckDepth(doc []byte) error {
 
 // depth is the nesting of a JSON document, at most maxDepth+1; 0 for other documents.
 func depth(doc []byte) int {
-	level, deepest, started := 0, 0, false
+	level := 0
+	deepest := 0
+	started := false
 	for i := 0; i < len(doc) && deepest <= maxDepth; i++ {
 		switch doc[i] {
 		case '{', '[':

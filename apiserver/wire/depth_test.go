@@ -9,15 +9,24 @@ import (
 
 func TestDepth(t *testing.T) {
 	for doc, want := range map[string]int{
-		"": 0, "null": 0, "[[[ in: yaml": 3, "a: [[[": 0, `{"a":{"b":[1,{}]},"c":{}}`: 4, `{"[[[\\\"[[[":"]"}`: 1, " [ ]": 1,
-		strings.Repeat(`{"a":`, 5000): maxDepth + 1, `{"a":"` + strings.Repeat("[", 5000): 1,
+		"":                                   0,
+		"null":                               0,
+		"[[[ in: yaml":                       3,
+		"a: [[[":                             0,
+		`{"a":{"b":[1,{}]},"c":{}}`:          4,
+		`{"[[[\\\"[[[":"]"}`:                 1,
+		" [ ]":                               1,
+		strings.Repeat(`{"a":`, 5000):        maxDepth + 1,
+		`{"a":"` + strings.Repeat("[", 5000): 1,
 	} {
 		if got := depth([]byte(doc)); got != want {
 			t.Errorf("%.40s: got %d, want %d", doc, got, want)
 		}
 	}
-	for _, body := range []string{strings.Repeat(`{"a":`, 9000) + "1" + strings.Repeat("}", 9000), "a: " + strings.Repeat("[", 9000) + strings.Repeat("]", 9000)} {
-		if _, err := DecodeApply([]byte(body), Ignore, func(string) {}); err == nil || !strings.Contains(err.Error(), "exceeded max depth") {
+	for _, body := range []string{strings.Repeat(`{"a":`, 9000) + "1" + strings.Repeat("}", 9000), "a: " +
+		strings.Repeat("[", 9000) + strings.Repeat("]", 9000)} {
+		if _, err := DecodeApply([]byte(body), Ignore, func(string) {}); err == nil ||
+			!strings.Contains(err.Error(), "exceeded max depth") {
 			t.Errorf("apply of %.20s: got %v", body, err)
 		}
 	}

@@ -177,11 +177,15 @@ func protoRaw(b []byte) ([]byte, error) {
 }
 
 // Write responds with obj, encoded as want says; gvk may be empty if obj has its kind.
-func Write(w http.ResponseWriter, r *http.Request, code int, obj runtime.Object, gvk schema.GroupVersionKind, want MediaTypeOptions) {
+func Write(
+	w http.ResponseWriter, r *http.Request, code int, obj runtime.Object, gvk schema.GroupVersionKind,
+	want MediaTypeOptions,
+) {
 	enc := Encoder{media: want.Media, gvk: gvk}
 	b, err := enc.Encode(obj)
 	if err != nil && want.Media == Proto { // a kind without protobuf: every client accepts JSON
-		want.Media, enc.media = JSON, JSON
+		want.Media = JSON
+		enc.media = JSON
 		b, err = enc.Encode(obj)
 	}
 	if err != nil {
@@ -203,7 +207,8 @@ var gzips = sync.Pool{New: func() any {
 func WriteBytes(w http.ResponseWriter, r *http.Request, code int, b []byte, want MediaTypeOptions) {
 	if want.Pretty && want.Media == JSON {
 		var buf bytes.Buffer
-		if json.Indent(&buf, bytes.TrimSuffix(b, []byte("\n")), "", "  ") == nil { // without a newline at the end, as in Kubernetes
+		// without a newline at the end, as in Kubernetes
+		if json.Indent(&buf, bytes.TrimSuffix(b, []byte("\n")), "", "  ") == nil {
 			b = buf.Bytes()
 		}
 	}
@@ -239,7 +244,10 @@ func (z *gzipWriter) finish() {
 }
 
 // WriteParts responds with size bytes that come in parts.
-func WriteParts(w http.ResponseWriter, r *http.Request, code int, contentType string, size int, parts func(func([]byte) bool)) {
+func WriteParts(w http.ResponseWriter, r *http.Request, code int, contentType string, size int, parts func(func(
+	[]byte,
+) bool),
+) {
 	setHeaders(w, contentType)
 	var out io.Writer = w
 	if size >= gzipMinSize && acceptsGzip(r) {

@@ -46,9 +46,11 @@ func FuzzDecode(f *testing.F) {
 func FuzzDecodeApply(f *testing.F) {
 	f.Add([]byte("apiVersion: v1\nkind: Pod\nmetadata: {name: a}\n"))
 	f.Add([]byte("a: 1\na: 2"))
-	f.Add([]byte(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a","managedFields":[]},"spec":{"containers":null}}`))
+	f.Add([]byte(
+		`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a","managedFields":[]},"spec":{"containers":null}}`))
 	f.Fuzz(func(t *testing.T, body []byte) {
-		if u, err := DecodeApply(body, Strict, func(string) {}); err != nil && !apierrors.IsBadRequest(err) || err == nil && u == nil {
+		if u, err := DecodeApply(body, Strict, func(string) {}); err != nil && !apierrors.IsBadRequest(err) ||
+			err == nil && u == nil {
 			t.Errorf("%q: %v", body, err)
 		}
 	})
@@ -57,10 +59,13 @@ func FuzzDecodeApply(f *testing.F) {
 // FuzzDeleteOptions is FuzzDecode for the body of a DELETE.
 func FuzzDeleteOptions(f *testing.F) {
 	f.Add([]byte(`{"kind":"DeleteOptions","apiVersion":"v1","gracePeriodSeconds":0}`))
-	f.Add([]byte(`{"kind":"DeleteOptions","apiVersion":"policy/v1","propagationPolicy":"Foreground","preconditions":{"uid":"u","resourceVersion":"1"}}`))
+	f.Add(
+		[]byte(
+			`{"kind":"DeleteOptions","apiVersion":"policy/v1","propagationPolicy":"Foreground","preconditions":{"uid":"u","resourceVersion":"1"}}`))
 	f.Add([]byte(`{"orphanDependents":true,"dryRun":["All"],"gracePeriodSeconds":"x"}`))
 	f.Fuzz(func(t *testing.T, body []byte) {
-		if err := DecodeDeleteOptions(body, JSON, schema.GroupVersion{Version: "v1"}, &metav1.DeleteOptions{}); err != nil && !apierrors.IsBadRequest(err) {
+		if err := DecodeDeleteOptions(body, JSON, schema.GroupVersion{Version: "v1"},
+			&metav1.DeleteOptions{}); err != nil && !apierrors.IsBadRequest(err) {
 			t.Errorf("%q: %v", body, err)
 		}
 	})
@@ -68,7 +73,10 @@ func FuzzDeleteOptions(f *testing.F) {
 
 // FuzzAccept: whatever a client accepts, it gets one of the encodings or 406.
 func FuzzAccept(f *testing.F) {
-	for _, s := range []string{"", "*/*", "application/json;as=Table;g=meta.k8s.io;v=v1,application/json", "text/*;q=0.3, application/yaml;q=NaN"} {
+	for _, s := range []string{
+		"", "*/*", "application/json;as=Table;g=meta.k8s.io;v=v1,application/json",
+		"text/*;q=0.3, application/yaml;q=NaN",
+	} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, accept string) {

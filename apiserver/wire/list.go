@@ -32,7 +32,8 @@ type List struct {
 	// Len is the number of items. AppendJSON appends item i in list form.
 	Len        int
 	AppendJSON func(b []byte, i int) ([]byte, error)
-	// Size is the protobuf size of item i, and Proto returns the item; they must agree. Proto is nil for lists without a protobuf form.
+	// Size is the protobuf size of item i, and Proto returns the item; they must agree. Proto is nil for lists without
+	// a protobuf form.
 	Size  func(i int) (int, error)
 	Proto func(i int) ([]byte, error)
 }
@@ -43,7 +44,8 @@ func Envelope(list schema.GroupVersionKind, meta metav1.ListMeta) ([]byte, error
 	if err != nil {
 		return nil, fmt.Errorf("encode list metadata: %w", err)
 	}
-	return fmt.Appendf(nil, `{"kind":%q,"apiVersion":%q,"metadata":%s,"items":[]}`, list.Kind, list.GroupVersion().String(), m), nil
+	return fmt.Appendf(nil, `{"kind":%q,"apiVersion":%q,"metadata":%s,"items":[]}`, list.Kind,
+		list.GroupVersion().String(), m), nil
 }
 
 // AppendItem appends an object, encoded as a single JSON response, as a list item.
@@ -65,10 +67,16 @@ func ListBytes(list schema.GroupVersionKind, meta metav1.ListMeta, items [][]byt
 	return append(b, "]}\n"...), nil
 }
 
-// WriteList responds with l in the encoding want. It ends when ctx does or the client disconnects. An error means that nothing has been
-// sent; a later failure aborts the response, so that the client does not take it for complete.
+// WriteList responds with l in the encoding want. It ends when ctx does or the client disconnects. An error means that
+// nothing has been sent; a later failure aborts the response, so that the client does not take it for complete.
 func WriteList(ctx context.Context, w http.ResponseWriter, r *http.Request, l *List, want MediaTypeOptions) error {
-	s := listStream{ctx: ctx.Err, w: w, r: r, want: want, size: -1}
+	s := listStream{
+		ctx:  ctx.Err,
+		w:    w,
+		r:    r,
+		want: want,
+		size: -1,
+	}
 	s.buf, _ = listBuffers.Get().(*[]byte)
 	defer func() {
 		if cap(*s.buf) <= 4*gzipMinSize {
@@ -210,7 +218,8 @@ func (s *listStream) yaml(l *List) error {
 	return err
 }
 
-// convertYAML is jsonToYAML for a goroutine that holds a processor turn, which it releases while it waits for a YAML slot.
+// convertYAML is jsonToYAML for a goroutine that holds a processor turn, which it releases while it waits for a YAML
+// slot.
 func convertYAML(b []byte) (out []byte, err error) {
 	turns.Processors.Away(func() { out, err = jsonToYAML(b) })
 	return out, err
@@ -229,7 +238,7 @@ func (s *listStream) proto(l *List) error {
 		if err != nil {
 			return err
 		}
-		sizes[i] = int32(n) //nolint:gosec // objects are limited to a few MB
+		sizes[i] = int32(n) // objects are limited to a few MB
 		size += 1 + uvarintLen(n) + n
 	}
 	*s.buf = appendEnvelope(*s.buf, l.Kind, size)
@@ -315,7 +324,8 @@ func acceptsGzip(r *http.Request) bool {
 	return strings.Contains(r.Header.Get("Accept-Encoding"), "gzip")
 }
 
-// withoutKind cuts `{"kind":"Pod","apiVersion":"v1",` and the final newline off an encoded object, which list items do not have.
+// withoutKind cuts `{"kind":"Pod","apiVersion":"v1",` and the final newline off an encoded object, which list items do
+// not have.
 func withoutKind(b []byte) []byte {
 	b = bytes.TrimSuffix(b, []byte("\n"))
 	rest, ok := bytes.CutPrefix(b, []byte(`{"kind":"`))

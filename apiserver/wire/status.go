@@ -67,17 +67,20 @@ func UnsupportedMedia(accepted []string) error {
 		accepted = mediaTypes[:]
 	}
 	return newStatus(http.StatusUnsupportedMediaType, metav1.StatusReasonUnsupportedMediaType,
-		"the body of the request was in an unknown format - accepted media types include: "+strings.Join(accepted, ", "))
+		"the body of the request was in an unknown format - accepted media types include: "+strings.Join(accepted,
+			", "))
 }
 
 // UnsupportedRoute is the 415 error of paths that are routed by request type.
 func UnsupportedRoute() error {
-	s := newStatus(http.StatusUnsupportedMediaType, metav1.StatusReasonUnsupportedMediaType, "415: Unsupported Media Type")
+	s := newStatus(http.StatusUnsupportedMediaType, metav1.StatusReasonUnsupportedMediaType,
+		"415: Unsupported Media Type")
 	s.ErrStatus.Details = &metav1.StatusDetails{}
 	return s
 }
 
-// Accepts reports whether a client accepts any of media, ignoring parameters, as in route selection: ranges other than */* match nothing.
+// Accepts reports whether a client accepts any of media, ignoring parameters, as in route selection: ranges other than
+// */* match nothing.
 func Accepts(r *http.Request, media ...string) bool {
 	header := r.Header.Get("Accept")
 	if header == "" {
@@ -94,7 +97,8 @@ func Accepts(r *http.Request, media ...string) bool {
 
 // NotAcceptableRoute is the 406 error of paths that are routed by response type; media are the supported ones.
 func NotAcceptableRoute(media ...string) error {
-	s := newStatus(http.StatusNotAcceptable, metav1.StatusReasonNotAcceptable, "406: Not Acceptable\n\nAvailable representations: "+strings.Join(media, ", "))
+	s := newStatus(http.StatusNotAcceptable, metav1.StatusReasonNotAcceptable,
+		"406: Not Acceptable\n\nAvailable representations: "+strings.Join(media, ", "))
 	s.ErrStatus.Details = &metav1.StatusDetails{}
 	return s
 }
@@ -113,11 +117,17 @@ func NotFoundPath() error {
 
 // MethodNotAllowed is the error for a verb that a resource does not support.
 func MethodNotAllowed() error {
-	s := newStatus(http.StatusMethodNotAllowed, metav1.StatusReasonMethodNotAllowed, "the server does not allow this method on the requested resource")
+	s := newStatus(http.StatusMethodNotAllowed, metav1.StatusReasonMethodNotAllowed,
+		"the server does not allow this method on the requested resource")
 	s.ErrStatus.Details = &metav1.StatusDetails{}
 	return s
 }
 
 func newStatus(code int32, reason metav1.StatusReason, message string) *apierrors.StatusError {
-	return &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: code, Reason: reason, Message: message}}
+	return &apierrors.StatusError{ErrStatus: metav1.Status{
+		Status:  metav1.StatusFailure,
+		Code:    code,
+		Reason:  reason,
+		Message: message,
+	}}
 }

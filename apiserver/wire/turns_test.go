@@ -31,13 +31,21 @@ func withGate(t *testing.T, f func(*testing.T)) {
 	})
 }
 
-// TestPanicGivesTurnBack: an item that cannot be encoded, or a client's connection that panics, does not take a turn for good.
+// TestPanicGivesTurnBack: an item that cannot be encoded, or a client's connection that panics, does not take a turn
+// for good.
 func TestPanicGivesTurnBack(t *testing.T) {
 	withGate(t, func(t *testing.T) {
 		for range 3 {
-			l := &List{Envelope: []byte(`{"apiVersion":"v1","items":[]}`), Field: "items", Len: 1, AppendJSON: func([]byte, int) ([]byte, error) { panic("odd item") }}
+			l := &List{
+				Envelope:   []byte(`{"apiVersion":"v1","items":[]}`),
+				Field:      "items",
+				Len:        1,
+				AppendJSON: func([]byte, int) ([]byte, error) { panic("odd item") },
+			}
 			r := httptest.NewRequest(http.MethodGet, "/", nil)
-			if !panics(func() { _ = WriteList(t.Context(), httptest.NewRecorder(), r, l, MediaTypeOptions{Media: JSON}) }) {
+			if !panics(func() {
+				_ = WriteList(t.Context(), httptest.NewRecorder(), r, l, MediaTypeOptions{Media: JSON})
+			}) {
 				t.Fatal("no panic")
 			}
 		}
@@ -57,8 +65,14 @@ func TestYAMLWaitsWithoutTurn(t *testing.T) {
 		}
 		done := make(chan error, 1)
 		go func() { // ends when the slots are given back
-			l := &List{Envelope: []byte(`{"apiVersion":"v1","items":[]}`), Field: "items", Len: 1, AppendJSON: func(b []byte, _ int) ([]byte, error) { return append(b, `{"a":1}`...), nil }}
-			done <- WriteList(context.Background(), httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", nil), l, MediaTypeOptions{Media: YAML})
+			l := &List{
+				Envelope:   []byte(`{"apiVersion":"v1","items":[]}`),
+				Field:      "items",
+				Len:        1,
+				AppendJSON: func(b []byte, _ int) ([]byte, error) { return append(b, `{"a":1}`...), nil },
+			}
+			done <- WriteList(context.Background(), httptest.NewRecorder(),
+				httptest.NewRequest(http.MethodGet, "/", nil), l, MediaTypeOptions{Media: YAML})
 		}()
 		synctest.Wait()
 		turns.Processors.Do(func() {}) // blocks for ever if the list above has the only one
@@ -78,11 +92,17 @@ func TestListWaitsForItsTurn(t *testing.T) {
 		var encoded atomic.Bool
 		done := make(chan error, 1)
 		go func() { // ends when it has had the place
-			l := &List{Envelope: []byte(`{"apiVersion":"v1","items":[]}`), Field: "items", Len: 1, AppendJSON: func(b []byte, _ int) ([]byte, error) {
-				encoded.Store(true)
-				return append(b, `{"a":1}`...), nil
-			}}
-			done <- WriteList(context.Background(), httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", nil), l, MediaTypeOptions{Media: JSON})
+			l := &List{
+				Envelope: []byte(`{"apiVersion":"v1","items":[]}`),
+				Field:    "items",
+				Len:      1,
+				AppendJSON: func(b []byte, _ int) ([]byte, error) {
+					encoded.Store(true)
+					return append(b, `{"a":1}`...), nil
+				},
+			}
+			done <- WriteList(context.Background(), httptest.NewRecorder(),
+				httptest.NewRequest(http.MethodGet, "/", nil), l, MediaTypeOptions{Media: JSON})
 		}()
 		synctest.Wait()
 		if encoded.Load() {

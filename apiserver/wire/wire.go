@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package wire encodes and decodes request and response bodies: content negotiation, bytes to objects, objects to bytes, Status bodies, and
-// lists and watch frames built from encoded items. pipeline, handlers and discovery call it. It knows no storage, no users and no
-// resources.
+// Package wire encodes and decodes request and response bodies: content negotiation, bytes to objects, objects to
+// bytes, Status bodies, and lists and watch frames built from encoded items. pipeline, handlers and discovery call it.
+// It knows no storage, no users and no resources.
 //
 // Invariants:
 //  1. Objects passed in are never modified: a missing kind is set in a shallow copy.
@@ -57,8 +57,8 @@ type clause struct {
 	params    map[string]string
 }
 
-// Accept chooses the best encoding for an Accept header. ok reports which conversions the endpoint supports; nil: none. An empty header
-// means JSON. The second result is false if nothing matches (406).
+// Accept chooses the best encoding for an Accept header. ok reports which conversions the endpoint supports; nil: none.
+// An empty header means JSON. The second result is false if nothing matches (406).
 func Accept(accept string, ok func(MediaTypeOptions) bool) (MediaTypeOptions, bool) {
 	switch accept {
 	case "", "*/*", TypeJSON, "application/json, */*":
@@ -73,8 +73,13 @@ func Accept(accept string, ok func(MediaTypeOptions) bool) (MediaTypeOptions, bo
 				continue
 			}
 			w := MediaTypeOptions{
-				Media: Media(m), As: c.params["as"], Group: c.params["g"], Version: c.params["v"],
-				Stream: c.params["stream"], Profile: c.params["profile"], Pretty: c.params["pretty"] == "1",
+				Media:   Media(m),
+				As:      c.params["as"],
+				Group:   c.params["g"],
+				Version: c.params["v"],
+				Stream:  c.params["stream"],
+				Profile: c.params["profile"],
+				Pretty:  c.params["pretty"] == "1",
 			}
 			if w.As == "" && w.Group == "" && w.Version == "" || w.As != "" && ok != nil && ok(w) {
 				return w, true
@@ -84,7 +89,8 @@ func Accept(accept string, ok func(MediaTypeOptions) bool) (MediaTypeOptions, bo
 	return MediaTypeOptions{}, false
 }
 
-// maxClauses limits the evaluated entries of an Accept header, maxAccept its bytes, because unauthenticated clients can send them.
+// maxClauses limits the evaluated entries of an Accept header, maxAccept its bytes, because unauthenticated clients can
+// send them.
 const maxClauses, maxAccept = 100, 8 << 10
 
 func parseAccept(header string) []clause {
@@ -100,7 +106,12 @@ func parseAccept(header string) []clause {
 		if name == "*" {
 			sub = "*"
 		}
-		c := clause{kind: kind, sub: sub, q: 1, params: params}
+		c := clause{
+			kind:   kind,
+			sub:    sub,
+			q:      1,
+			params: params,
+		}
 		if q, found := params["q"]; found {
 			if c.q, err = strconv.ParseFloat(q, 64); err != nil || c.q != c.q {
 				c.q = 1
@@ -124,7 +135,8 @@ func wildcards(c clause) int {
 	return 0
 }
 
-// Negotiate is Accept for a request, with a Status error if nothing matches. Browsers, curl and ?pretty get indented JSON.
+// Negotiate is Accept for a request, with a Status error if nothing matches. Browsers, curl and ?pretty get indented
+// JSON.
 func Negotiate(r *http.Request, ok func(MediaTypeOptions) bool) (MediaTypeOptions, error) {
 	accept := strings.Join(r.Header.Values("Accept"), ",")
 	w, fits := Accept(accept, ok)
@@ -137,7 +149,8 @@ func Negotiate(r *http.Request, ok func(MediaTypeOptions) bool) (MediaTypeOption
 	return w, nil
 }
 
-// NegotiatePage is Negotiate for a text page that in JSON and YAML has only the forms accepted by ok. text reports the former.
+// NegotiatePage is Negotiate for a text page that in JSON and YAML has only the forms accepted by ok. text reports the
+// former.
 func NegotiatePage(r *http.Request, ok func(MediaTypeOptions) bool) (w MediaTypeOptions, text bool, err error) {
 	accept := strings.Join(r.Header.Values("Accept"), ",")
 	if strings.TrimSpace(accept) == "" {
@@ -146,7 +159,8 @@ func NegotiatePage(r *http.Request, ok func(MediaTypeOptions) bool) (w MediaType
 	for _, c := range parseAccept(accept) {
 		w := MediaTypeOptions{As: c.params["as"], Group: c.params["g"], Version: c.params["v"]}
 		for _, m := range []Media{JSON, YAML} {
-			if w.Media = m; (c.kind == "*" || c.kind+"/"+c.sub == m.String() || c.kind == "application" && c.sub == "*") && ok(w) {
+			if w.Media = m; (c.kind == "*" || c.kind+"/"+c.sub == m.String() ||
+				c.kind == "application" && c.sub == "*") && ok(w) {
 				w.Pretty = m == JSON && (c.params["pretty"] == "1" || wantsPretty(r))
 				return w, false, nil
 			}
@@ -164,7 +178,8 @@ func wantsPretty(r *http.Request) bool {
 		return v != "" && v != "0" && v != "false"
 	}
 	agent := r.UserAgent()
-	return strings.HasPrefix(agent, "curl") || strings.HasPrefix(agent, "Wget") || strings.HasPrefix(agent, "Mozilla/5.0")
+	return strings.HasPrefix(agent, "curl") || strings.HasPrefix(agent, "Wget") ||
+		strings.HasPrefix(agent, "Mozilla/5.0")
 }
 
 // BodyMedia is the encoding of a request body by its Content-Type; an empty type is JSON. False: 415.

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package authn authenticates requests: by client certificate, bearer token, authenticating proxy, or as the anonymous user. cluster builds
-// an ordered list of authenticators and the API server's pipeline calls it. It never decides what a user may do.
+// Package authn authenticates requests: by client certificate, bearer token, authenticating proxy, or as the anonymous
+// user. cluster builds an ordered list of authenticators and the API server's pipeline calls it. It never decides what
+// a user may do.
 package authn
 
 import (
@@ -19,12 +20,12 @@ import (
 	"keelson/auth"
 )
 
-// ErrUnauthorized is wrapped by every error that leads to 401: the request has an invalid credential. The cause is for the log only, not
-// for the client.
+// ErrUnauthorized is wrapped by every error that leads to 401: the request has an invalid credential. The cause is for
+// the log only, not for the client.
 var ErrUnauthorized = errors.New("invalid credential")
 
-// Certificates authenticates by TLS client certificate: the common name is the user, the organizations are the groups. A verified
-// certificate is cached until it, or a certificate of its chain, expires.
+// Certificates authenticates by TLS client certificate: the common name is the user, the organizations are the groups.
+// A verified certificate is cached until it, or a certificate of its chain, expires.
 type Certificates struct {
 	mu    sync.RWMutex
 	roots *x509.CertPool
@@ -58,7 +59,8 @@ func (c *Certificates) Authenticate(r *http.Request) (*auth.User, bool, error) {
 	if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
 		return nil, false, nil
 	}
-	key, now := fingerprint(r.TLS.PeerCertificates), time.Now()
+	key := fingerprint(r.TLS.PeerCertificates)
+	now := time.Now()
 	c.mu.RLock()
 	k, ok := c.known[key]
 	roots := c.roots
@@ -103,7 +105,11 @@ func verify(roots *x509.CertPool, certs []*x509.Certificate) (known, error) {
 	for _, p := range certs[1:] {
 		between.AddCert(p)
 	}
-	chains, err := leaf.Verify(x509.VerifyOptions{Roots: roots, Intermediates: between, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
+	chains, err := leaf.Verify(x509.VerifyOptions{
+		Roots:         roots,
+		Intermediates: between,
+		KeyUsages:     []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	})
 	if err != nil {
 		return known{}, fmt.Errorf("%w: client certificate of %q: %w", ErrUnauthorized, leaf.Subject.CommonName, err)
 	}
@@ -134,8 +140,8 @@ func Bearer(r *http.Request) string {
 	return ""
 }
 
-// WithAuthenticated adds the group system:authenticated to u, which every user except the anonymous one has. It may modify and return u
-// itself.
+// WithAuthenticated adds the group system:authenticated to u, which every user except the anonymous one has. It may
+// modify and return u itself.
 func WithAuthenticated(u *auth.User) *auth.User {
 	for _, g := range u.Groups {
 		if g == auth.Authenticated || g == auth.Unauthenticated {

@@ -26,17 +26,23 @@ import (
 
 type objects map[string]string
 
-func (o objects) find(key string) (string, bool) { uid, ok := o[key]; return uid, ok }
+func (o objects) find(key string) (string, bool) {
+	uid, ok := o[key]
+	return uid, ok
+}
 
 func (o objects) ServiceAccount(_ context.Context, ns, name string) (string, bool) {
 	return o.find("sa/" + ns + "/" + name)
 }
+
 func (o objects) Pod(_ context.Context, ns, name string) (string, bool) {
 	return o.find("pod/" + ns + "/" + name)
 }
+
 func (o objects) Secret(_ context.Context, ns, name string) (string, bool) {
 	return o.find("secret/" + ns + "/" + name)
 }
+
 func (o objects) SecretToken(_ context.Context, ns, name string) (SecretToken, bool) {
 	token, ok := o.find("token/" + ns + "/" + name)
 	return SecretToken{Token: token, InvalidSince: o["invalid/"+ns+"/"+name], LastUsed: o["used/"+ns+"/"+name]}, ok
@@ -56,7 +62,8 @@ func newTokens(t testing.TB, o Objects) *Tokens {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tokens, err := NewTokens(TokenConfig{Key: key, Issuers: []string{"https://kubernetes.default.svc.cluster.local"}, Extend: true}, o)
+	tokens, err := NewTokens(
+		TokenConfig{Key: key, Issuers: []string{"https://kubernetes.default.svc.cluster.local"}, Extend: true}, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,7 +73,12 @@ func newTokens(t testing.TB, o Objects) *Tokens {
 func TestTokenRoundTrip(t *testing.T) {
 	o := objects{"sa/default/build": "u1", "pod/default/p": "u2"}
 	tokens := newTokens(t, o)
-	b := Bound{Namespace: "default", ServiceAccount: Ref{"build", "u1"}, Pod: &Ref{"p", "u2"}, Node: &Ref{"node-1", "u3"}}
+	b := Bound{
+		Namespace:      "default",
+		ServiceAccount: Ref{"build", "u1"},
+		Pod:            &Ref{"p", "u2"},
+		Node:           &Ref{"node-1", "u3"},
+	}
 	made, err := tokens.Issue(b, nil, time.Hour)
 	if err != nil {
 		t.Fatal(err)
@@ -81,7 +93,8 @@ func TestTokenRoundTrip(t *testing.T) {
 	if u.Name != "system:serviceaccount:default:build" || u.UID != "u1" {
 		t.Errorf("user: got %s (%s)", u.Name, u.UID)
 	}
-	if d := cmp.Diff([]string{"system:serviceaccounts", "system:serviceaccounts:default", "system:authenticated"}, u.Groups); d != "" {
+	if d := cmp.Diff([]string{"system:serviceaccounts", "system:serviceaccounts:default", "system:authenticated"},
+		u.Groups); d != "" {
 		t.Errorf("groups (-want +got):\n%s", d)
 	}
 	if got := u.Extra["authentication.kubernetes.io/pod-name"]; !cmp.Equal(got, []string{"p"}) {
@@ -116,9 +129,18 @@ func TestTokenIsRefused(t *testing.T) {
 		{"of another cluster", foreign.Token, tokens},
 		{"expired", good, &late},
 		{"for another audience", issue(Bound{Namespace: "default", ServiceAccount: build}, "vault"), tokens},
-		{"of a service account made anew", issue(Bound{Namespace: "default", ServiceAccount: Ref{"build", "old"}}), tokens},
-		{"of a service account that is gone", issue(Bound{Namespace: "default", ServiceAccount: Ref{"gone", "u9"}}), tokens},
-		{"of a pod that is gone", issue(Bound{Namespace: "default", ServiceAccount: build, Pod: &Ref{"q", "u7"}}), tokens},
+		{
+			"of a service account made anew", issue(Bound{Namespace: "default", ServiceAccount: Ref{"build", "old"}}),
+			tokens,
+		},
+		{
+			"of a service account that is gone", issue(Bound{Namespace: "default", ServiceAccount: Ref{"gone", "u9"}}),
+			tokens,
+		},
+		{
+			"of a pod that is gone", issue(Bound{Namespace: "default", ServiceAccount: build, Pod: &Ref{"q", "u7"}}),
+			tokens,
+		},
 	} {
 		if _, _, err := c.by.Check(t.Context(), c.token, nil); !errors.Is(err, ErrUnauthorized) {
 			t.Errorf("token %s: got %v, want ErrUnauthorized", c.name, err)
@@ -127,7 +149,8 @@ func TestTokenIsRefused(t *testing.T) {
 	if _, _, err := tokens.Check(t.Context(), good, nil); err != nil {
 		t.Errorf("the good token: %v", err)
 	}
-	if _, matched, err := tokens.Check(t.Context(), issue(Bound{Namespace: "default", ServiceAccount: build}, "vault"), []string{"x", "vault"}); err != nil || !cmp.Equal(matched, []string{"vault"}) {
+	if _, matched, err := tokens.Check(t.Context(), issue(Bound{Namespace: "default", ServiceAccount: build}, "vault"),
+		[]string{"x", "vault"}); err != nil || !cmp.Equal(matched, []string{"vault"}) {
 		t.Errorf("asked for its audience: matched %q, %v", matched, err)
 	}
 }
@@ -142,7 +165,12 @@ func TestLegacyTokens(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	token, err := pki.LegacyToken{Namespace: "default", Secret: "s", Account: "build", AccountUID: "u1"}.Sign(key)
+	token, err := pki.LegacyToken{
+		Namespace:  "default",
+		Secret:     "s",
+		Account:    "build",
+		AccountUID: "u1",
+	}.Sign(key)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -151,7 +179,8 @@ func TestLegacyTokens(t *testing.T) {
 	}
 	o["token/default/s"] = token
 	u, matched, err := tokens.Check(t.Context(), token, nil)
-	if err != nil || u.Name != "system:serviceaccount:default:build" || u.UID != "u1" || !cmp.Equal(matched, []string{"api"}) {
+	if err != nil || u.Name != "system:serviceaccount:default:build" || u.UID != "u1" ||
+		!cmp.Equal(matched, []string{"api"}) {
 		t.Errorf("with its secret: %+v for %q, %v", u, matched, err)
 	}
 	if _, _, err := tokens.Check(t.Context(), token, []string{"vault"}); !errors.Is(err, ErrUnauthorized) {
@@ -167,8 +196,11 @@ func TestBootstrapTokens(t *testing.T) {
 	now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 	good := func() map[string]string {
 		return map[string]string{
-			"token-id": "abcdef", "token-secret": "0123456789abcdef", "usage-bootstrap-authentication": "true",
-			"expiration": "2030-01-02T00:00:00Z", "auth-extra-groups": "system:bootstrappers:workers, system:bootstrappers:workers",
+			"token-id":                       "abcdef",
+			"token-secret":                   "0123456789abcdef",
+			"usage-bootstrap-authentication": "true",
+			"expiration":                     "2030-01-02T00:00:00Z",
+			"auth-extra-groups":              "system:bootstrappers:workers, system:bootstrappers:workers",
 		}
 	}
 	for _, c := range []struct {
@@ -192,19 +224,23 @@ func TestBootstrapTokens(t *testing.T) {
 		for k, v := range data {
 			secret.Data[k] = []byte(v)
 		}
-		by := BootstrapTokens{Now: func() time.Time { return now }, Secret: func(_ context.Context, name string) *corev1.Secret {
-			if name == "bootstrap-token-abcdef" {
-				return secret
-			}
-			return nil
-		}}
+		by := BootstrapTokens{
+			Now: func() time.Time { return now },
+			Secret: func(_ context.Context, name string) *corev1.Secret {
+				if name == "bootstrap-token-abcdef" {
+					return secret
+				}
+				return nil
+			},
+		}
 		r := httptest.NewRequest(http.MethodGet, "/api", http.NoBody)
 		r.Header.Set("Authorization", "Bearer "+c.token)
 		u, ok, err := by.Authenticate(r)
 		if ok != c.ok || (err != nil) != c.wrong {
 			t.Errorf("%s: %v, %v", c.what, ok, err)
 		}
-		if ok && (u.Name != "system:bootstrap:abcdef" || !cmp.Equal(u.Groups, []string{"system:bootstrappers", "system:bootstrappers:workers", "system:authenticated"})) {
+		if ok && (u.Name != "system:bootstrap:abcdef" || !cmp.Equal(u.Groups,
+			[]string{"system:bootstrappers", "system:bootstrappers:workers", "system:authenticated"})) {
 			t.Errorf("%s: %+v", c.what, u)
 		}
 	}

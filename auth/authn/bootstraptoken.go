@@ -17,8 +17,8 @@ import (
 	"keelson/auth"
 )
 
-// BootstrapTokens authenticates joining machines by bootstrap token: "id.secret" is stored in the secret bootstrap-token-<id> of
-// kube-system (Kubernetes documentation, "Authenticating with Bootstrap Tokens").
+// BootstrapTokens authenticates joining machines by bootstrap token: "id.secret" is stored in the secret
+// bootstrap-token-<id> of kube-system (Kubernetes documentation, "Authenticating with Bootstrap Tokens").
 type BootstrapTokens struct {
 	// Secret returns a secret of kube-system, or nil. It is shared and never modified.
 	Secret func(ctx context.Context, name string) *corev1.Secret
@@ -47,7 +47,8 @@ func (b BootstrapTokens) Authenticate(r *http.Request) (*auth.User, bool, error)
 	if parts == nil {
 		return nil, false, nil
 	}
-	id, secret := parts[1], parts[2]
+	id := parts[1]
+	secret := parts[2]
 	s := b.Secret(r.Context(), bootstrapSecretName+id)
 	if s == nil || s.DeletionTimestamp != nil || s.Type != bootstrapSecretType {
 		return nil, false, nil

@@ -28,13 +28,14 @@ import (
 type Config struct {
 	// JWT are the accepted token issuers.
 	JWT []*OIDC
-	// Strangers reports whether the file configures anonymous requests; Anonymous is then their authenticator, or nil if they are disabled.
+	// Strangers reports whether the file configures anonymous requests; Anonymous is then their authenticator, or nil
+	// if they are disabled.
 	Strangers bool
 	Anonymous *Anonymous
 }
 
-// ParseConfig parses and validates the document in b. The issuers in taken belong to another authenticator and are not allowed. Issuers are
-// called through via, which may be nil.
+// ParseConfig parses and validates the document in b. The issuers in taken belong to another authenticator and are not
+// allowed. Issuers are called through via, which may be nil.
 func ParseConfig(b []byte, taken []string, via Via) (*Config, error) {
 	known := runtime.NewScheme()
 	install.Install(known)
@@ -89,11 +90,14 @@ func newJWT(j apiserver.JWTAuthenticator, compiler cel.Compiler, taken []string,
 		return nil, err
 	}
 	if j.Issuer.DiscoveryURL != "" {
-		transport = elsewhere{transport, strings.TrimSuffix(j.Issuer.URL, "/") + "/.well-known/openid-configuration", j.Issuer.DiscoveryURL}
+		transport = elsewhere{transport, strings.TrimSuffix(j.Issuer.URL, "/") +
+			"/.well-known/openid-configuration", j.Issuer.DiscoveryURL}
 	}
 	m := claims{j: j, by: expressions}
 	return &OIDC{
-		issuer: j.Issuer.URL, tokens: &oidc.Config{SkipClientIDCheck: true, SupportedSigningAlgs: algorithms}, user: m.user,
+		issuer: j.Issuer.URL,
+		tokens: &oidc.Config{SkipClientIDCheck: true, SupportedSigningAlgs: algorithms},
+		user:   m.user,
 		client: &http.Client{Transport: transport, Timeout: oidcTimeout},
 	}, nil
 }
@@ -246,7 +250,8 @@ func (m claims) holds(ctx context.Context, c map[string]any, value traits.Mapper
 			continue
 		}
 		if got, ok := c[rule.Claim].(string); !ok || got != rule.RequiredValue {
-			return fmt.Errorf("required claim %s value does not match: got %v, want %s", rule.Claim, c[rule.Claim], rule.RequiredValue)
+			return fmt.Errorf("required claim %s value does not match: got %v, want %s", rule.Claim, c[rule.Claim],
+				rule.RequiredValue)
 		}
 	}
 	if m.by.ClaimValidationRules == nil {
@@ -272,7 +277,12 @@ func (m claims) acceptable(ctx context.Context, u *auth.User) error {
 	if m.by.UserValidationRules == nil {
 		return nil
 	}
-	value, err := celValue(map[string]any{"username": u.Name, "uid": u.UID, "groups": u.Groups, "extra": u.Extra})
+	value, err := celValue(map[string]any{
+		"username": u.Name,
+		"uid":      u.UID,
+		"groups":   u.Groups,
+		"extra":    u.Extra,
+	})
 	if err != nil {
 		return err
 	}
@@ -307,7 +317,8 @@ func text(ctx context.Context, by cel.ClaimsMapper, value traits.Mapper) (string
 	}
 	s, ok := got.EvalResult.Value().(string)
 	if !ok {
-		return "", fmt.Errorf("expression '%s' gives a %s, not a string", got.ExpressionAccessor.GetExpression(), got.EvalResult.Type().TypeName())
+		return "", fmt.Errorf("expression '%s' gives a %s, not a string", got.ExpressionAccessor.GetExpression(),
+			got.EvalResult.Type().TypeName())
 	}
 	return s, nil
 }

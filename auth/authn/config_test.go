@@ -34,7 +34,8 @@ func indented(text string, by int) string {
 func TestClaimMappings(t *testing.T) {
 	s, sign := issuer(t)
 	ca := string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}))
-	issuerOf := "jwt:\n- issuer:\n    url: " + s.URL + "\n    audiences: [keelson, other]\n    audienceMatchPolicy: MatchAny\n    certificateAuthority: |\n" + indented(ca, 6)
+	issuerOf := "jwt:\n- issuer:\n    url: " + s.URL + "\n    audiences: [keelson, other]\n    audienceMatchPolicy: " +
+		"MatchAny\n    certificateAuthority: |\n" + indented(ca, 6)
 	const bySub = "  claimMappings: {username: {claim: sub, prefix: ''}}\n"
 	plain := []string{auth.Authenticated}
 	for _, c := range []struct {
@@ -43,28 +44,89 @@ func TestClaimMappings(t *testing.T) {
 		want        auth.User
 		wrong       string
 	}{
-		{"claims", "  claimMappings: {username: {claim: sub, prefix: 'x:'}, groups: {claim: roles, prefix: 'g:'}, uid: {claim: id}}\n",
+		{
+			"claims", "  claimMappings: {username: {claim: sub, prefix: 'x:'}, groups: {claim: roles, prefix: 'g:'}, " +
+				"uid: {claim: id}}\n",
 			map[string]any{"roles": []string{"a", "b"}, "id": "7", "jti": "j"},
-			auth.User{Name: "x:1234", UID: "7", Groups: []string{"g:a", "g:b", auth.Authenticated}, Extra: map[string][]string{"authentication.kubernetes.io/credential-id": {"JTI=j"}}}, ""},
-		{"expressions", `  claimMappings:
+			auth.User{
+				Name:   "x:1234",
+				UID:    "7",
+				Groups: []string{"g:a", "g:b", auth.Authenticated},
+				Extra:  map[string][]string{"authentication.kubernetes.io/credential-id": {"JTI=j"}},
+			},
+			"",
+		},
+		{
+			"expressions", `  claimMappings:
     username: {expression: 'claims.sub + ":corp"'}
     groups: {expression: 'claims.roles.split(",")'}
     uid: {expression: 'claims.id'}
     extra: [{key: example.com/tenant, valueExpression: claims.tenant}, {key: example.com/none, valueExpression: '""'}]
-`, map[string]any{"roles": "a,b", "id": "7", "tenant": "t1"},
-			auth.User{Name: "1234:corp", UID: "7", Groups: []string{"a", "b", auth.Authenticated}, Extra: map[string][]string{"example.com/tenant": {"t1"}}}, ""},
-		{"second audience", bySub, map[string]any{"aud": []string{"x", "other"}}, auth.User{Name: "1234", Groups: plain}, ""},
+`,
+			map[string]any{"roles": "a,b", "id": "7", "tenant": "t1"},
+			auth.User{
+				Name:   "1234:corp",
+				UID:    "7",
+				Groups: []string{"a", "b", auth.Authenticated},
+				Extra:  map[string][]string{"example.com/tenant": {"t1"}},
+			},
+			"",
+		},
+		{
+			"second audience", bySub, map[string]any{"aud": []string{"x", "other"}}, auth.User{
+				Name:   "1234",
+				Groups: plain,
+			}, "",
+		},
 		{"another audience", bySub, map[string]any{"aud": "x"}, auth.User{}, "token audiences x are none of"},
-		{"no such claim", "  claimMappings: {username: {expression: claims.nobody}}\n", nil, auth.User{}, "no such key: nobody"},
-		{"name of another type", "  claimMappings: {username: {expression: claims.exp}}\n", nil, auth.User{}, "gives a double, not a string"},
-		{"an empty name", "  claimMappings: {username: {expression: '\"\"'}}\n", nil, auth.User{}, "the user's name is empty"},
-		{"email not verified", "  claimMappings: {username: {claim: email, prefix: ''}}\n", map[string]any{"email": "a@b", "email_verified": false}, auth.User{}, "email not verified"},
-		{"required claim", bySub + "  claimValidationRules: [{claim: hd, requiredValue: corp}]\n", map[string]any{"hd": "corp"}, auth.User{Name: "1234", Groups: plain}, ""},
-		{"required claim of another value", bySub + "  claimValidationRules: [{claim: hd, requiredValue: corp}]\n", map[string]any{"hd": "home"}, auth.User{}, "required claim hd value does not match"},
-		{"rule that holds", bySub + "  claimValidationRules: [{expression: 'claims.level > 2.0', message: too low}]\n", map[string]any{"level": 3}, auth.User{Name: "1234", Groups: plain}, ""},
-		{"rule that does not", bySub + "  claimValidationRules: [{expression: 'claims.level > 2.0', message: too low}]\n", map[string]any{"level": 1}, auth.User{}, "failed: too low"},
-		{"user who may not", bySub + "  userValidationRules: [{expression: '!user.username.startsWith(\"12\")', message: reserved}]\n", nil, auth.User{}, "failed: reserved"},
-		{"user who may", bySub + "  userValidationRules: [{expression: 'size(user.groups) == 0', message: reserved}]\n", nil, auth.User{Name: "1234", Groups: plain}, ""},
+		{
+			"no such claim", "  claimMappings: {username: {expression: claims.nobody}}\n", nil,
+			auth.User{},
+			"no such key: nobody",
+		},
+		{
+			"name of another type", "  claimMappings: {username: {expression: claims.exp}}\n", nil,
+			auth.User{},
+			"gives a double, not a string",
+		},
+		{
+			"an empty name", "  claimMappings: {username: {expression: '\"\"'}}\n", nil,
+			auth.User{},
+			"the user's name is empty",
+		},
+		{
+			"email not verified", "  claimMappings: {username: {claim: email, prefix: ''}}\n", map[string]any{
+				"email":          "a@b",
+				"email_verified": false,
+			}, auth.User{}, "email not verified",
+		},
+		{
+			"required claim", bySub + "  claimValidationRules: [{claim: hd, requiredValue: corp}]\n", map[string]any{
+				"hd": "corp",
+			}, auth.User{Name: "1234", Groups: plain}, "",
+		},
+		{
+			"required claim of another value", bySub + "  claimValidationRules: [{claim: hd, requiredValue: corp}]\n",
+			map[string]any{"hd": "home"},
+			auth.User{},
+			"required claim hd value does not match",
+		},
+		{
+			"rule that holds", bySub + "  claimValidationRules: [{expression: 'claims.level > 2.0', message: too " +
+				"low}]\n", map[string]any{"level": 3}, auth.User{Name: "1234", Groups: plain}, "",
+		},
+		{
+			"rule that does not", bySub + "  claimValidationRules: [{expression: 'claims.level > 2.0', message: too " +
+				"low}]\n", map[string]any{"level": 1}, auth.User{}, "failed: too low",
+		},
+		{
+			"user who may not", bySub + "  userValidationRules: [{expression: '!user.username.startsWith(\"12\")', " +
+				"message: reserved}]\n", nil, auth.User{}, "failed: reserved",
+		},
+		{
+			"user who may", bySub + "  userValidationRules: [{expression: 'size(user.groups) == 0', message: " +
+				"reserved}]\n", nil, auth.User{Name: "1234", Groups: plain}, "",
+		},
 	} {
 		cfg, err := ParseConfig(fileOf("AuthenticationConfiguration", issuerOf+c.rules), nil, nil)
 		if err != nil {
@@ -92,7 +154,8 @@ func TestClaimMappings(t *testing.T) {
 func TestDiscoveryElsewhere(t *testing.T) {
 	s, sign := issuer(t)
 	ca := string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}))
-	text := "jwt:\n- issuer:\n    url: https://tokens.example.com\n    discoveryURL: " + s.URL + "/elsewhere\n    audiences: [keelson]\n    certificateAuthority: |\n" +
+	text := "jwt:\n- issuer:\n    url: https://tokens.example.com\n    discoveryURL: " + s.URL +
+		"/elsewhere\n    audiences: [keelson]\n    certificateAuthority: |\n" +
 		indented(ca, 6) + "  claimMappings: {username: {claim: sub, prefix: ''}}\n"
 	cfg, err := ParseConfig(fileOf("AuthenticationConfiguration", text), nil, nil)
 	if err != nil {
@@ -114,7 +177,12 @@ func TestStrangers(t *testing.T) {
 		{"", false, nil},
 		{"anonymous: {enabled: false}\n", true, nil},
 		{"anonymous: {enabled: true}\n", true, map[string]bool{"/livez": true, "/api": true}},
-		{"anonymous: {enabled: true, conditions: [{path: /livez}, {path: /readyz}]}\n", true, map[string]bool{"/livez": true, "/readyz": true, "/livez/etcd": false, "/api": false}},
+		{"anonymous: {enabled: true, conditions: [{path: /livez}, {path: /readyz}]}\n", true, map[string]bool{
+			"/livez":      true,
+			"/readyz":     true,
+			"/livez/etcd": false,
+			"/api":        false,
+		}},
 	} {
 		cfg, err := ParseConfig(fileOf("AuthenticationConfiguration", c.text), nil, nil)
 		if err != nil || cfg.Strangers != c.says || (cfg.Anonymous == nil) != (c.paths == nil) {
@@ -131,7 +199,8 @@ func TestStrangers(t *testing.T) {
 }
 
 func TestWrongConfigs(t *testing.T) {
-	const j = "jwt: [{issuer: {url: 'https://x', audiences: [a]}, claimMappings: {username: {claim: sub, prefix: ''}}}]\n"
+	const j = "jwt: [{issuer: {url: 'https://x', audiences: [a]}, claimMappings: {username: {claim: sub, prefix: " +
+		"''}}}]\n"
 	for text, want := range map[string]string{
 		"jwt: [{issuer: {url: 'http://x', audiences: [a]}, claimMappings: {username: {claim: sub, prefix: ''}}}]\n": "jwt[0].issuer.url: Invalid value: \"http://x\": URL scheme must be https",
 		"jwt: [{issuer: {url: 'https://x'}, claimMappings: {username: {claim: sub, prefix: ''}}}]\n":                "at least one jwt[0].issuer.audiences is required",
@@ -141,7 +210,8 @@ func TestWrongConfigs(t *testing.T) {
 		"unknown: 1\n":                     `unknown field "unknown"`,
 		j + "anonymous: {enabled: true}\n": "URL must not overlap with disallowed issuers",
 	} {
-		if _, err := ParseConfig(fileOf("AuthenticationConfiguration", text), []string{"https://x"}, nil); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := ParseConfig(fileOf("AuthenticationConfiguration", text), []string{"https://x"},
+			nil); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %s", text, err, want)
 		}
 	}
@@ -153,10 +223,12 @@ func TestWrongConfigs(t *testing.T) {
 // FuzzConfig: a configuration is read or refused, and never both.
 func FuzzConfig(f *testing.F) {
 	f.Add("jwt: [{issuer: {url: 'https://x', audiences: [a]}, claimMappings: {username: {claim: sub, prefix: ''}}}]\n")
-	f.Add("jwt: [{issuer: {url: 'https://x', audiences: [a]}, claimMappings: {username: {expression: 'claims.sub'}}, userValidationRules: [{expression: 'size(user.groups) == 0'}]}]\n")
+	f.Add("jwt: [{issuer: {url: 'https://x', audiences: [a]}, claimMappings: {username: {expression: 'claims.sub'}}, " +
+		"userValidationRules: [{expression: 'size(user.groups) == 0'}]}]\n")
 	f.Add("anonymous: {enabled: true, conditions: [{path: /healthz}]}\n")
 	f.Fuzz(func(t *testing.T, text string) {
-		if c, err := ParseConfig(fileOf("AuthenticationConfiguration", text), []string{"https://taken"}, nil); (c == nil) == (err == nil) {
+		if c, err := ParseConfig(fileOf("AuthenticationConfiguration", text), []string{"https://taken"},
+			nil); (c == nil) == (err == nil) {
 			t.Errorf("%q: got %v and %v", text, c, err)
 		}
 	})

@@ -21,8 +21,8 @@ type Live struct {
 	current atomic.Pointer[Config]
 }
 
-// NewLive starts with the configuration in b. The issuers in taken belong to another authenticator. Issuers are called through via, which
-// may be nil.
+// NewLive starts with the configuration in b. The issuers in taken belong to another authenticator. Issuers are called
+// through via, which may be nil.
 func NewLive(b []byte, taken []string, via Via) (*Live, error) {
 	c, err := ParseConfig(b, taken, via)
 	if err != nil {
@@ -39,8 +39,8 @@ func (l *Live) First() *Config { return l.first }
 // issuersTimeout limits the discovery of the issuers of a new configuration.
 const issuersTimeout = time.Minute
 
-// Apply switches to the configuration in b after the discovery of all its issuers has succeeded. The setting for anonymous requests must
-// not change. On an error nothing changes.
+// Apply switches to the configuration in b after the discovery of all its issuers has succeeded. The setting for
+// anonymous requests must not change. On an error nothing changes.
 func (l *Live) Apply(ctx context.Context, b []byte) error {
 	c, err := ParseConfig(b, l.taken, l.via)
 	if err != nil {

@@ -28,8 +28,8 @@ type OIDCConfig struct {
 	ClientID  string
 	// CAFile holds the CAs of the issuer's certificate; empty: the system's.
 	CAFile string
-	// UsernameClaim is the claim with the user's name (default "sub"). UsernamePrefix is added before it: by default the issuer and "#",
-	// but nothing for the claim "email"; "-" means no prefix.
+	// UsernameClaim is the claim with the user's name (default "sub"). UsernamePrefix is added before it: by default
+	// the issuer and "#", but nothing for the claim "email"; "-" means no prefix.
 	UsernameClaim, UsernamePrefix string
 	// GroupsClaim is the claim with the user's groups, a string or a list; GroupsPrefix is added before each.
 	GroupsClaim, GroupsPrefix string
@@ -92,17 +92,24 @@ func NewOIDC(cfg OIDCConfig, via Via) (*OIDC, error) {
 		return nil, fmt.Errorf("oidc authorities: %s: %w", cfg.CAFile, err)
 	}
 	return &OIDC{
-		issuer: cfg.IssuerURL, tokens: &oidc.Config{ClientID: cfg.ClientID, SupportedSigningAlgs: cfg.SigningAlgs},
+		issuer: cfg.IssuerURL,
+		tokens: &oidc.Config{ClientID: cfg.ClientID, SupportedSigningAlgs: cfg.SigningAlgs},
 		user:   func(_ context.Context, claims map[string]any) (*auth.User, error) { return cfg.user(claims) },
 		client: &http.Client{Transport: transport, Timeout: oidcTimeout},
 	}, nil
 }
 
-// Via returns the transport to an issuer with this TLS configuration; nil: the default. A nil Via connects directly, for tests.
+// Via returns the transport to an issuer with this TLS configuration; nil: the default. A nil Via connects directly,
+// for tests.
 type Via func(*tls.Config) http.RoundTripper
 
 func direct(conf *tls.Config) http.RoundTripper {
-	return &http.Transport{Proxy: http.ProxyFromEnvironment, TLSClientConfig: conf, TLSHandshakeTimeout: oidcTimeout, ForceAttemptHTTP2: true}
+	return &http.Transport{
+		Proxy:               http.ProxyFromEnvironment,
+		TLSClientConfig:     conf,
+		TLSHandshakeTimeout: oidcTimeout,
+		ForceAttemptHTTP2:   true,
+	}
 }
 
 // toIssuer returns the transport to an issuer whose certificate is signed by the CAs in pem; nil: the system's CAs.
@@ -211,7 +218,8 @@ func (c *OIDCConfig) user(claims map[string]any) (*auth.User, error) {
 	}
 	for claim, want := range c.RequiredClaims {
 		if got, ok := claims[claim].(string); !ok || got != want {
-			return nil, fmt.Errorf("required claim %s value does not match: got %v, want %s", claim, claims[claim], want)
+			return nil, fmt.Errorf("required claim %s value does not match: got %v, want %s", claim, claims[claim],
+				want)
 		}
 	}
 	u := &auth.User{Name: c.UsernamePrefix + name, How: "oidc token"}

@@ -26,7 +26,8 @@ type ProxyConfig struct {
 	UsernameHeaders, UIDHeaders, GroupHeaders, ExtraPrefixes []string
 }
 
-// Proxy authenticates requests of trusted front proxies, known by client certificate, as the user in the request headers.
+// Proxy authenticates requests of trusted front proxies, known by client certificate, as the user in the request
+// headers.
 type Proxy struct {
 	config ProxyConfig
 	roots  atomic.Pointer[x509.CertPool]
@@ -42,7 +43,9 @@ func NewProxy(c ProxyConfig) (*Proxy, error) {
 	if err := p.SetRoots(pem); err != nil {
 		return nil, fmt.Errorf("authorities of proxies: %s: %w", c.CAFile, err)
 	}
-	for _, list := range []*[]string{&p.config.UsernameHeaders, &p.config.UIDHeaders, &p.config.GroupHeaders, &p.config.ExtraPrefixes} {
+	for _, list := range []*[]string{
+		&p.config.UsernameHeaders, &p.config.UIDHeaders, &p.config.GroupHeaders, &p.config.ExtraPrefixes,
+	} {
 		trimmed := make([]string, len(*list))
 		for i, h := range *list {
 			if trimmed[i] = strings.TrimSpace(h); trimmed[i] == "" {
@@ -73,15 +76,23 @@ func (p *Proxy) Authenticate(r *http.Request) (*auth.User, bool, error) {
 	if name == "" {
 		return nil, false, nil
 	}
-	leaf, between := r.TLS.PeerCertificates[0], x509.NewCertPool()
+	leaf := r.TLS.PeerCertificates[0]
+	between := x509.NewCertPool()
 	for _, c := range r.TLS.PeerCertificates[1:] {
 		between.AddCert(c)
 	}
-	if _, err := leaf.Verify(x509.VerifyOptions{Roots: p.roots.Load(), Intermediates: between, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}); err != nil {
-		return nil, false, fmt.Errorf("%w: proxy's certificate of %q: %w", ErrUnauthorized, leaf.Subject.CommonName, err)
+	if _, err := leaf.Verify(
+		x509.VerifyOptions{
+			Roots:         p.roots.Load(),
+			Intermediates: between,
+			KeyUsages:     []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+		}); err != nil {
+		return nil, false, fmt.Errorf("%w: proxy's certificate of %q: %w", ErrUnauthorized, leaf.Subject.CommonName,
+			err)
 	}
 	if len(p.config.AllowedNames) > 0 && !slices.Contains(p.config.AllowedNames, leaf.Subject.CommonName) {
-		return nil, false, fmt.Errorf("%w: the proxy's name %q is not allowed", ErrUnauthorized, leaf.Subject.CommonName)
+		return nil, false, fmt.Errorf("%w: the proxy's name %q is not allowed", ErrUnauthorized,
+			leaf.Subject.CommonName)
 	}
 	u := &auth.User{Name: name, UID: firstOf(r.Header, p.config.UIDHeaders), How: "proxy " + leaf.Subject.CommonName}
 	for _, h := range p.config.GroupHeaders {
@@ -129,7 +140,9 @@ func (p *Proxy) clear(h http.Header) {
 		}
 	}
 	for name := range h {
-		if slices.ContainsFunc(p.config.ExtraPrefixes, func(prefix string) bool { return hasPrefixFold(name, prefix) }) {
+		if slices.ContainsFunc(p.config.ExtraPrefixes, func(prefix string) bool {
+			return hasPrefixFold(name, prefix)
+		}) {
 			delete(h, name)
 		}
 	}

@@ -38,7 +38,8 @@ func kubeconfigOf(t *testing.T, s *httptest.Server, path string) string {
 	t.Helper()
 	cfg := clientcmdapi.NewConfig()
 	cfg.Clusters["hook"] = &clientcmdapi.Cluster{
-		Server: s.URL + path, CertificateAuthorityData: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}),
+		Server:                   s.URL + path,
+		CertificateAuthorityData: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}),
 	}
 	cfg.AuthInfos["us"] = &clientcmdapi.AuthInfo{Token: "hello"}
 	cfg.Contexts["c"] = &clientcmdapi.Context{Cluster: "hook", AuthInfo: "us"}
@@ -67,14 +68,21 @@ func TestWebhook(t *testing.T) {
 			return
 		}
 		var q authenticationv1.TokenReview
-		if err := json.NewDecoder(r.Body).Decode(&q); err != nil || q.Kind != "TokenReview" || r.URL.Path != "/review" || r.Header.Get("Authorization") != "Bearer hello" {
+		if err := json.NewDecoder(r.Body).Decode(&q); err != nil || q.Kind != "TokenReview" ||
+			r.URL.Path != "/review" || r.Header.Get("Authorization") != "Bearer hello" {
 			t.Errorf("asked at %s with %v: %v", r.URL.Path, q, err)
 		}
 		a := authenticationv1.TokenReview{}
 		if q.Spec.Token == "good" {
-			a.Status = authenticationv1.TokenReviewStatus{Authenticated: true, User: authenticationv1.UserInfo{
-				Username: "jane", UID: "7", Groups: []string{"devs"}, Extra: map[string]authenticationv1.ExtraValue{"k": {"v"}},
-			}}
+			a.Status = authenticationv1.TokenReviewStatus{
+				Authenticated: true,
+				User: authenticationv1.UserInfo{
+					Username: "jane",
+					UID:      "7",
+					Groups:   []string{"devs"},
+					Extra:    map[string]authenticationv1.ExtraValue{"k": {"v"}},
+				},
+			}
 		} else {
 			a.Status.Error = "never heard of it"
 		}
@@ -88,7 +96,13 @@ func TestWebhook(t *testing.T) {
 	failures.Store(2)
 	for range 3 {
 		u, ok, err := w.Authenticate(withBearer("good"))
-		want := &auth.User{Name: "jane", UID: "7", Groups: []string{"devs", auth.Authenticated}, Extra: map[string][]string{"k": {"v"}}, How: "token webhook"}
+		want := &auth.User{
+			Name:   "jane",
+			UID:    "7",
+			Groups: []string{"devs", auth.Authenticated},
+			Extra:  map[string][]string{"k": {"v"}},
+			How:    "token webhook",
+		}
 		if err != nil || !ok || !cmp.Equal(want, u) {
 			t.Fatalf("good token: %v %v %v", ok, err, cmp.Diff(want, u))
 		}
@@ -96,7 +110,8 @@ func TestWebhook(t *testing.T) {
 	if n := asked.Load(); n != 3 {
 		t.Errorf("asked %d times, want two failures and one answer", n)
 	}
-	if _, ok, err := w.Authenticate(withBearer("bad")); ok || !errors.Is(err, ErrUnauthorized) || !strings.Contains(err.Error(), "never heard of it") {
+	if _, ok, err := w.Authenticate(withBearer("bad")); ok || !errors.Is(err, ErrUnauthorized) ||
+		!strings.Contains(err.Error(), "never heard of it") {
 		t.Errorf("bad token: %v %v", ok, err)
 	}
 	if _, ok, err := w.Authenticate(withBearer("")); ok || err != nil {
@@ -127,17 +142,32 @@ func issuer(t *testing.T) (s *httptest.Server, sign func(claims map[string]any) 
 		})
 	}
 	answer("/.well-known/openid-configuration", map[string]any{
-		"issuer": s.URL, "jwks_uri": s.URL + "/keys", "authorization_endpoint": s.URL + "/auth", "token_endpoint": s.URL + "/token",
+		"issuer":                                s.URL,
+		"jwks_uri":                              s.URL + "/keys",
+		"authorization_endpoint":                s.URL + "/auth",
+		"token_endpoint":                        s.URL + "/token",
 		"id_token_signing_alg_values_supported": []string{"ES256"},
 	})
 	answer("/elsewhere", map[string]any{"issuer": "https://tokens.example.com", "jwks_uri": s.URL + "/keys"})
-	answer("/keys", jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: key.Public(), KeyID: "k", Algorithm: "ES256", Use: "sig"}}})
-	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: jose.JSONWebKey{Key: key, KeyID: "k"}}, nil)
+	answer("/keys", jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{
+		Key:       key.Public(),
+		KeyID:     "k",
+		Algorithm: "ES256",
+		Use:       "sig",
+	}}})
+	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: jose.JSONWebKey{Key: key, KeyID: "k"}},
+		nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return s, func(claims map[string]any) string {
-		all := map[string]any{"iss": s.URL, "aud": "keelson", "sub": "1234", "exp": time.Now().Add(time.Hour).Unix(), "iat": time.Now().Unix()}
+		all := map[string]any{
+			"iss": s.URL,
+			"aud": "keelson",
+			"sub": "1234",
+			"exp": time.Now().Add(time.Hour).Unix(),
+			"iat": time.Now().Unix(),
+		}
 		maps.Copy(all, claims)
 		token, err := jwt.Signed(signer).Claims(all).Serialize()
 		if err != nil {
@@ -150,17 +180,27 @@ func issuer(t *testing.T) (s *httptest.Server, sign func(claims map[string]any) 
 func TestOIDC(t *testing.T) {
 	s, sign := issuer(t)
 	ca := filepath.Join(t.TempDir(), "ca.pem")
-	if err := os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}), 0o600); err != nil {
+	if err := os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	_, foreign := issuer(t)
-	base := OIDCConfig{IssuerURL: s.URL, ClientID: "keelson", CAFile: ca, SigningAlgs: []string{"ES256"}}
+	base := OIDCConfig{
+		IssuerURL:   s.URL,
+		ClientID:    "keelson",
+		CAFile:      ca,
+		SigningAlgs: []string{"ES256"},
+	}
 	with := func(edit func(*OIDCConfig)) OIDCConfig {
 		c := base
 		edit(&c)
 		return c
 	}
-	email := with(func(c *OIDCConfig) { c.UsernameClaim, c.GroupsClaim, c.GroupsPrefix = "email", "groups", "oidc:" })
+	email := with(func(c *OIDCConfig) {
+		c.UsernameClaim = "email"
+		c.GroupsClaim = "groups"
+		c.GroupsPrefix = "oidc:"
+	})
 	for _, c := range []struct {
 		what   string
 		cfg    OIDCConfig
@@ -170,19 +210,53 @@ func TestOIDC(t *testing.T) {
 		wrong  string
 	}{
 		{"plain", base, sign(nil), s.URL + "#1234", []string{auth.Authenticated}, ""},
-		{"no prefix", with(func(c *OIDCConfig) { c.UsernamePrefix = "-" }), sign(nil), "1234", []string{auth.Authenticated}, ""},
-		{"own prefix", with(func(c *OIDCConfig) { c.UsernamePrefix = "o:" }), sign(nil), "o:1234", []string{auth.Authenticated}, ""},
-		{"email", email, sign(map[string]any{"email": "jane@x", "groups": []string{"a", "b"}}), "jane@x", []string{"oidc:a", "oidc:b", auth.Authenticated}, ""},
-		{"one group", email, sign(map[string]any{"email": "jane@x", "email_verified": true, "groups": "a"}), "jane@x", []string{"oidc:a", auth.Authenticated}, ""},
-		{"email not verified", email, sign(map[string]any{"email": "jane@x", "email_verified": false}), "", nil, "email not verified"},
+		{
+			"no prefix", with(func(c *OIDCConfig) { c.UsernamePrefix = "-" }), sign(nil), "1234",
+			[]string{auth.Authenticated},
+			"",
+		},
+		{
+			"own prefix", with(func(c *OIDCConfig) { c.UsernamePrefix = "o:" }), sign(nil), "o:1234",
+			[]string{auth.Authenticated},
+			"",
+		},
+		{
+			"email", email, sign(map[string]any{"email": "jane@x", "groups": []string{"a", "b"}}), "jane@x",
+			[]string{"oidc:a", "oidc:b", auth.Authenticated},
+			"",
+		},
+		{
+			"one group", email, sign(map[string]any{"email": "jane@x", "email_verified": true, "groups": "a"}),
+			"jane@x",
+			[]string{"oidc:a", auth.Authenticated},
+			"",
+		},
+		{
+			"email not verified", email, sign(map[string]any{"email": "jane@x", "email_verified": false}), "", nil,
+			"email not verified",
+		},
 		{"no email", email, sign(nil), "", nil, `claim "email" is not present`},
-		{"groups of another type", email, sign(map[string]any{"email": "j", "groups": []int{1}}), "", nil, "neither a string nor a list"},
-		{"required", with(func(c *OIDCConfig) { c.RequiredClaims = map[string]string{"hd": "x"} }), sign(map[string]any{"hd": "x"}), s.URL + "#1234", []string{auth.Authenticated}, ""},
-		{"required, wrong", with(func(c *OIDCConfig) { c.RequiredClaims = map[string]string{"hd": "x"} }), sign(map[string]any{"hd": "y"}), "", nil, "required claim hd"},
+		{
+			"groups of another type", email, sign(map[string]any{"email": "j", "groups": []int{1}}), "", nil,
+			"neither a string nor a list",
+		},
+		{
+			"required", with(func(c *OIDCConfig) { c.RequiredClaims = map[string]string{"hd": "x"} }),
+			sign(map[string]any{"hd": "x"}), s.URL + "#1234",
+			[]string{auth.Authenticated},
+			"",
+		},
+		{
+			"required, wrong", with(func(c *OIDCConfig) { c.RequiredClaims = map[string]string{"hd": "x"} }),
+			sign(map[string]any{"hd": "y"}), "", nil, "required claim hd",
+		},
 		{"another audience", base, sign(map[string]any{"aud": "else"}), "", nil, "expected audience"},
 		{"expired", base, sign(map[string]any{"exp": time.Now().Add(-time.Hour).Unix()}), "", nil, "expired"},
 		{"forged", base, foreign(map[string]any{"iss": s.URL}), "", nil, "verify token"},
-		{"algorithm", with(func(c *OIDCConfig) { c.SigningAlgs = []string{"RS256"} }), sign(nil), "", nil, "verify token"},
+		{
+			"algorithm", with(func(c *OIDCConfig) { c.SigningAlgs = []string{"RS256"} }), sign(nil), "", nil,
+			"verify token",
+		},
 	} {
 		o, err := NewOIDC(c.cfg, nil)
 		if err != nil {
@@ -205,7 +279,11 @@ func TestOIDC(t *testing.T) {
 			t.Errorf("a token of nobody's %q: %v %v", token, ok, err)
 		}
 	}
-	for _, bad := range []OIDCConfig{{IssuerURL: "http://x", ClientID: "a"}, {IssuerURL: "https://x"}, {IssuerURL: "https://x", ClientID: "a", CAFile: "/none"}} {
+	for _, bad := range []OIDCConfig{
+		{IssuerURL: "http://x", ClientID: "a"},
+		{IssuerURL: "https://x"},
+		{IssuerURL: "https://x", ClientID: "a", CAFile: "/none"},
+	} {
 		if _, err := NewOIDC(bad, nil); err == nil {
 			t.Errorf("%+v was taken", bad)
 		}
@@ -221,7 +299,9 @@ func TestDial(t *testing.T) {
 		return nil, refused
 	}
 	s, _ := issuer(t)
-	o, err := NewOIDC(OIDCConfig{IssuerURL: s.URL, ClientID: "me", UsernameClaim: "sub"}, func(conf *tls.Config) http.RoundTripper {
+	o, err := NewOIDC(OIDCConfig{IssuerURL: s.URL, ClientID: "me", UsernameClaim: "sub"}, func(
+		conf *tls.Config,
+	) http.RoundTripper {
 		return &http.Transport{DialContext: dial, TLSClientConfig: conf}
 	})
 	if err != nil {

@@ -13,7 +13,8 @@ import (
 // Reviewer answers TokenReviews for all tokens that the server accepts, not only service-account tokens.
 type Reviewer struct {
 	*Tokens
-	// Others are asked about tokens that Tokens does not accept. Those without audiences of their own count as the API server's audiences.
+	// Others are asked about tokens that Tokens does not accept. Those without audiences of their own count as the API
+	// server's audiences.
 	Others []auth.Authenticator
 }
 
@@ -36,7 +37,9 @@ func (v Reviewer) Check(ctx context.Context, token string, audiences []string) (
 	return nil, nil, errors.Join(wrong...)
 }
 
-func reviewBy(ctx context.Context, a auth.Authenticator, token string, audiences, own []string) (*auth.User, []string, bool, error) {
+func reviewBy(
+	ctx context.Context, a auth.Authenticator, token string, audiences, own []string,
+) (*auth.User, []string, bool, error) {
 	if hook, ok := a.(*Webhook); ok { // it checks audiences itself
 		u, matched, err := hook.Check(ctx, token, audiences)
 		return u, matched, err == nil, err

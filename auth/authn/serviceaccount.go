@@ -23,8 +23,8 @@ import (
 	"keelson/pki"
 )
 
-// Objects looks up the objects that a token is bound to. ok is false when the object does not exist, or when its deletion began too long
-// ago.
+// Objects looks up the objects that a token is bound to. ok is false when the object does not exist, or when its
+// deletion began too long ago.
 type Objects interface {
 	ServiceAccount(ctx context.Context, namespace, name string) (uid string, ok bool)
 	Pod(ctx context.Context, namespace, name string) (uid string, ok bool)
@@ -38,8 +38,8 @@ type Objects interface {
 	NoteUse(ctx context.Context, namespace, secret, day string)
 }
 
-// SecretToken is the token in a secret. InvalidSince is the day since which it is marked invalid, LastUsed the day of its last use; both
-// are labels of the secret, or empty.
+// SecretToken is the token in a secret. InvalidSince is the day since which it is marked invalid, LastUsed the day of
+// its last use; both are labels of the secret, or empty.
 type SecretToken struct{ Token, InvalidSince, LastUsed string }
 
 // Labels of secrets with legacy tokens.
@@ -81,7 +81,8 @@ type TokenConfig struct {
 	JWKS string
 	// Longest is the maximum token lifetime; 0: none.
 	Longest time.Duration
-	// Extend lets tokens that kubelets request for pods be valid for a year, and counts their use after the requested hour.
+	// Extend lets tokens that kubelets request for pods be valid for a year, and counts their use after the requested
+	// hour.
 	Extend bool
 }
 
@@ -101,7 +102,12 @@ func NewTokens(c TokenConfig, objects Objects) (*Tokens, error) {
 	if len(c.Audiences) == 0 {
 		c.Audiences = c.Issuers
 	}
-	t := &Tokens{config: c, objects: objects, now: time.Now, used: newTokenUse()}
+	t := &Tokens{
+		config:  c,
+		objects: objects,
+		now:     time.Now,
+		used:    newTokenUse(),
+	}
 	for _, key := range append([]crypto.PublicKey{c.Key.Public()}, c.Keys...) {
 		id, err := pki.KeyID(key)
 		if err != nil {
@@ -114,14 +120,25 @@ func NewTokens(c TokenConfig, objects Objects) (*Tokens, error) {
 		if len(t.public.Key(id)) > 0 {
 			continue
 		}
-		t.public.Keys = append(t.public.Keys, jose.JSONWebKey{Key: key, KeyID: id, Algorithm: string(alg), Use: "sig"})
+		t.public.Keys = append(t.public.Keys, jose.JSONWebKey{
+			Key:       key,
+			KeyID:     id,
+			Algorithm: string(alg),
+			Use:       "sig",
+		})
 		if !slices.Contains(t.algorithms, alg) {
 			t.algorithms = append(t.algorithms, alg)
 		}
 	}
 	first := t.public.Keys[0]
 	var err error
-	t.signer, err = jose.NewSigner(jose.SigningKey{Algorithm: t.algorithms[0], Key: jose.JSONWebKey{Key: c.Key, KeyID: first.KeyID}}, nil)
+	t.signer, err = jose.NewSigner(jose.SigningKey{
+		Algorithm: t.algorithms[0],
+		Key: jose.JSONWebKey{
+			Key:   c.Key,
+			KeyID: first.KeyID,
+		},
+	}, nil)
 	if err != nil {
 		return nil, fmt.Errorf("service-account key: %w", err)
 	}
@@ -129,7 +146,8 @@ func NewTokens(c TokenConfig, objects Objects) (*Tokens, error) {
 }
 
 const (
-	// kubeletLife is the lifetime that kubelets request by default. Tokens of that lifetime for the API server are extended.
+	// kubeletLife is the lifetime that kubelets request by default. Tokens of that lifetime for the API server are
+	// extended.
 	kubeletLife  = 3607 * time.Second
 	extendedLife = 365 * 24 * time.Hour
 )
@@ -148,11 +166,13 @@ func (t *Tokens) Issue(b Bound, audiences []string, life time.Duration) (Issued,
 	if len(audiences) == 0 {
 		audiences = t.config.Audiences
 	}
-	now, lasts := t.now(), life
+	now := t.now()
+	lasts := life
 	out := Issued{End: now.Add(life).Truncate(time.Second), ID: uuid.NewString()}
 	foreign := func(a string) bool { return !slices.Contains(t.config.Audiences, a) }
 	if t.config.Extend && b.Pod != nil && life == kubeletLife && !slices.ContainsFunc(audiences, foreign) {
-		b.WarnAfter, lasts = jwt.NewNumericDate(now.Add(life)), extendedLife
+		b.WarnAfter = jwt.NewNumericDate(now.Add(life))
+		lasts = extendedLife
 	}
 	var err error
 	out.Token, err = jwt.Signed(t.signer).Claims(jwt.Claims{
@@ -189,8 +209,8 @@ func (t *Tokens) Authenticate(r *http.Request) (*auth.User, bool, error) {
 	return u, err == nil, err
 }
 
-// Check verifies signature, times, audience (any of audiences; empty: the API server's own), and that the objects to which the token is
-// bound exist. It returns the user and the matching audiences. Every error wraps ErrUnauthorized.
+// Check verifies signature, times, audience (any of audiences; empty: the API server's own), and that the objects to
+// which the token is bound exist. It returns the user and the matching audiences. Every error wraps ErrUnauthorized.
 func (t *Tokens) Check(ctx context.Context, token string, audiences []string) (*auth.User, []string, error) {
 	parsed, err := jwt.ParseSigned(token, t.algorithms)
 	if err != nil {
@@ -221,7 +241,8 @@ func (t *Tokens) Check(ctx context.Context, token string, audiences []string) (*
 		}
 	}
 	if len(matched) == 0 {
-		return nil, nil, fmt.Errorf("%w: token audiences %q is invalid for the target audiences %q", ErrUnauthorized, []string(c.Audience), audiences)
+		return nil, nil, fmt.Errorf("%w: token audiences %q is invalid for the target audiences %q", ErrUnauthorized,
+			[]string(c.Audience), audiences)
 	}
 	if err := t.alive(ctx, b.Kubernetes); err != nil {
 		return nil, nil, err
@@ -232,17 +253,23 @@ func (t *Tokens) Check(ctx context.Context, token string, audiences []string) (*
 }
 
 // checkLegacy accepts a token without expiration while its secret contains it and its service account has the same UID.
-func (t *Tokens) checkLegacy(ctx context.Context, token string, l *pki.LegacyToken, audiences []string) (*auth.User, []string, error) {
+func (t *Tokens) checkLegacy(
+	ctx context.Context, token string, l *pki.LegacyToken, audiences []string,
+) (*auth.User, []string, error) {
 	matched := t.config.Audiences
 	if len(audiences) > 0 {
-		matched = slices.DeleteFunc(slices.Clone(audiences), func(a string) bool { return !slices.Contains(t.config.Audiences, a) })
+		matched = slices.DeleteFunc(slices.Clone(audiences), func(a string) bool {
+			return !slices.Contains(t.config.Audiences, a)
+		})
 	}
 	if len(matched) == 0 {
-		return nil, nil, fmt.Errorf("%w: token of secret %s/%s is not for the audiences %q", ErrUnauthorized, l.Namespace, l.Secret, audiences)
+		return nil, nil, fmt.Errorf("%w: token of secret %s/%s is not for the audiences %q", ErrUnauthorized,
+			l.Namespace, l.Secret, audiences)
 	}
 	held, ok := t.objects.SecretToken(ctx, l.Namespace, l.Secret)
 	if !ok || subtle.ConstantTimeCompare([]byte(held.Token), []byte(token)) != 1 {
-		return nil, nil, fmt.Errorf("%w: secret %s/%s of the token is gone or holds another", ErrUnauthorized, l.Namespace, l.Secret)
+		return nil, nil, fmt.Errorf("%w: secret %s/%s of the token is gone or holds another", ErrUnauthorized,
+			l.Namespace, l.Secret)
 	}
 	b := Bound{Namespace: l.Namespace, ServiceAccount: Ref{Name: l.Account, UID: l.AccountUID}}
 	if err := t.alive(ctx, b); err != nil {
@@ -251,8 +278,10 @@ func (t *Tokens) checkLegacy(ctx context.Context, token string, l *pki.LegacyTok
 	t.noteUse(ctx, l, held)
 	if held.InvalidSince != "" {
 		t.used.invalid.Inc()
-		return nil, nil, fmt.Errorf("%w: the token in secret %s/%s for service account %s/%s has been marked invalid. Use tokens from the TokenRequest API or "+
-			"manually created secret-based tokens, or remove the '%s' label from the secret to temporarily allow use of this token",
+		return nil, nil, fmt.Errorf("%w: the token in secret %s/%s for service account %s/%s has been marked "+
+			"invalid. Use tokens from the TokenRequest API or "+
+			"manually created secret-based tokens, or remove the '%s' label from the secret to temporarily allow use "+
+			"of this token",
 			ErrUnauthorized, l.Namespace, l.Secret, l.Namespace, l.Account, LabelInvalidSince)
 	}
 	u := ServiceAccountUser(l.Namespace, l.Account, l.AccountUID, "service account token of secret "+l.Secret)
@@ -261,7 +290,8 @@ func (t *Tokens) checkLegacy(ctx context.Context, token string, l *pki.LegacyTok
 	if t.objects.Lists(ctx, l.Namespace, l.Account, l.Secret) {
 		t.used.auto.Inc()
 		u.Annotations["authentication.k8s.io/legacy-token-autogenerated-secret"] = l.Secret
-		u.Warnings = []string{"Use tokens from the TokenRequest API or manually created secret-based tokens instead of auto-generated secret-based tokens."}
+		u.Warnings = []string{"Use tokens from the TokenRequest API or manually created secret-based tokens instead " +
+			"of auto-generated secret-based tokens."}
 	} else {
 		t.used.manual.Inc()
 		u.Annotations["authentication.k8s.io/legacy-token-manual-secret"] = l.Secret
@@ -272,7 +302,8 @@ func (t *Tokens) checkLegacy(ctx context.Context, token string, l *pki.LegacyTok
 // noteUse labels the secret with the day, once a day.
 func (t *Tokens) noteUse(ctx context.Context, l *pki.LegacyToken, held SecretToken) {
 	now := t.now().UTC()
-	today, tomorrow := now.Format(time.DateOnly), now.AddDate(0, 0, 1).Format(time.DateOnly)
+	today := now.Format(time.DateOnly)
+	tomorrow := now.AddDate(0, 0, 1).Format(time.DateOnly)
 	if held.LastUsed != today && held.LastUsed != tomorrow { // tomorrow: written by a server whose clock is ahead
 		t.objects.NoteUse(ctx, l.Namespace, l.Secret, today)
 	}
@@ -317,7 +348,9 @@ func userName(namespace, name string) string {
 // ServiceAccountUser is the user of a service account, as its tokens name it.
 func ServiceAccountUser(namespace, name, uid, how string) *auth.User {
 	return &auth.User{
-		Name: userName(namespace, name), UID: uid, How: how,
+		Name:   userName(namespace, name),
+		UID:    uid,
+		How:    how,
 		Groups: []string{"system:serviceaccounts", "system:serviceaccounts:" + namespace, auth.Authenticated},
 	}
 }
@@ -348,7 +381,8 @@ func credentialID(c *x509.Certificate) string {
 
 // Discovery returns the issuer's OIDC documents: /.well-known/openid-configuration and /openid/v1/jwks.
 func (t *Tokens) Discovery() (configuration, keys any) {
-	issuer, jwks := t.config.Issuers[0], t.config.JWKS
+	issuer := t.config.Issuers[0]
+	jwks := t.config.JWKS
 	if jwks == "" {
 		jwks = strings.TrimSuffix(issuer, "/") + "/openid/v1/jwks"
 	}

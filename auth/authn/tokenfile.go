@@ -21,8 +21,8 @@ type TokenFile struct {
 	users map[[sha256.Size]byte]*auth.User
 }
 
-// LoadTokenFile reads the CSV file at path: token, user name, user UID and optional groups, quoted if there are several. The last line of a
-// repeated token counts.
+// LoadTokenFile reads the CSV file at path: token, user name, user UID and optional groups, quoted if there are
+// several. The last line of a repeated token counts.
 func LoadTokenFile(path string) (*TokenFile, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -41,7 +41,8 @@ func LoadTokenFile(path string) (*TokenFile, error) {
 			return nil, fmt.Errorf("token file %s: %w", path, err)
 		}
 		if len(line) < 3 {
-			return nil, fmt.Errorf("token file '%s' must have at least 3 columns (token, user name, user uid), found %d", path, len(line))
+			return nil, fmt.Errorf(
+				"token file '%s' must have at least 3 columns (token, user name, user uid), found %d", path, len(line))
 		}
 		if line[0] == "" {
 			continue

@@ -22,7 +22,8 @@ func newTokenUse() tokenUse {
 		return prometheus.NewCounter(prometheus.CounterOpts{Name: "serviceaccount_" + name + "_total", Help: help})
 	}
 	return tokenUse{
-		valid:   counter("valid_tokens", "Uses of extended service account tokens within the time they were asked for."),
+		valid: counter("valid_tokens",
+			"Uses of extended service account tokens within the time they were asked for."),
 		stale:   counter("stale_tokens", "Uses of extended service account tokens after the time they were asked for."),
 		legacy:  counter("legacy_tokens", "Uses of service account tokens that are kept in secrets."),
 		manual:  counter("legacy_manual_token_uses", "Uses of tokens in secrets that somebody made."),
@@ -48,6 +49,7 @@ func (u *tokenUse) noteAge(who *auth.User, subject string, warn *jwt.NumericDate
 	}
 	u.stale.Inc()
 	who.Annotations = map[string]string{
-		"authentication.k8s.io/stale-token": fmt.Sprintf("subject: %s, seconds after warning threshold: %d", subject, now.Unix()-warn.Time().Unix()),
+		"authentication.k8s.io/stale-token": fmt.Sprintf("subject: %s, seconds after warning threshold: %d", subject,
+			now.Unix()-warn.Time().Unix()),
 	}
 }

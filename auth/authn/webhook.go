@@ -16,7 +16,8 @@ import (
 	"keelson/auth/remote"
 )
 
-// Webhook authenticates bearer tokens by a TokenReview to a service (kube-apiserver's --authentication-token-webhook-config-file).
+// Webhook authenticates bearer tokens by a TokenReview to a service (kube-apiserver's
+// --authentication-token-webhook-config-file).
 type Webhook struct {
 	hook      *remote.Hook
 	audiences []string
@@ -70,7 +71,12 @@ func (w *Webhook) Check(ctx context.Context, token string, audiences []string) (
 	if len(audiences) > 0 && len(matched) == 0 {
 		return nil, nil, fmt.Errorf("%w: the token is for the audiences %q", ErrUnauthorized, meant)
 	}
-	u := &auth.User{Name: s.User.Username, UID: s.User.UID, Groups: slices.Clone(s.User.Groups), How: "token webhook"}
+	u := &auth.User{
+		Name:   s.User.Username,
+		UID:    s.User.UID,
+		Groups: slices.Clone(s.User.Groups),
+		How:    "token webhook",
+	}
 	if len(s.User.Extra) > 0 {
 		u.Extra = map[string][]string{}
 		for k, v := range s.User.Extra {

@@ -25,32 +25,70 @@ import (
 func rules() *RBAC {
 	a := &RBAC{}
 	a.Set(
-		&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "view"}, Rules: []rbacv1.PolicyRule{
-			{Verbs: []string{"get", "list"}, APIGroups: []string{""}, Resources: []string{"pods", "pods/log"}},
-			{Verbs: []string{"get"}, NonResourceURLs: []string{"/healthz/*"}},
-		}},
-		&rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "viewers"}, RoleRef: rbacv1.RoleRef{Kind: "ClusterRole", Name: "view"},
-			Subjects: []rbacv1.Subject{{Kind: "Group", Name: "viewers"}}},
-		&rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: "dev", Name: "one"}, Rules: []rbacv1.PolicyRule{
-			{Verbs: []string{"*"}, APIGroups: []string{"apps"}, Resources: []string{"*/scale"}, ResourceNames: []string{"web"}},
-		}},
-		&rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: "dev", Name: "b"}, RoleRef: rbacv1.RoleRef{Kind: "Role", Name: "one"},
-			Subjects: []rbacv1.Subject{{Kind: "ServiceAccount", Name: "bot"}}},
-		&rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: "dev", Name: "v"}, RoleRef: rbacv1.RoleRef{Kind: "ClusterRole", Name: "view"},
-			Subjects: []rbacv1.Subject{{Kind: "User", Name: "ann"}}},
+		&rbacv1.ClusterRole{
+			ObjectMeta: metav1.ObjectMeta{Name: "view"},
+			Rules: []rbacv1.PolicyRule{
+				{Verbs: []string{"get", "list"}, APIGroups: []string{""}, Resources: []string{"pods", "pods/log"}},
+				{Verbs: []string{"get"}, NonResourceURLs: []string{"/healthz/*"}},
+			},
+		},
+		&rbacv1.ClusterRoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Name: "viewers"},
+			RoleRef:    rbacv1.RoleRef{Kind: "ClusterRole", Name: "view"},
+			Subjects:   []rbacv1.Subject{{Kind: "Group", Name: "viewers"}},
+		},
+		&rbacv1.Role{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "dev", Name: "one"},
+			Rules: []rbacv1.PolicyRule{
+				{
+					Verbs:         []string{"*"},
+					APIGroups:     []string{"apps"},
+					Resources:     []string{"*/scale"},
+					ResourceNames: []string{"web"},
+				},
+			},
+		},
+		&rbacv1.RoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "dev", Name: "b"},
+			RoleRef:    rbacv1.RoleRef{Kind: "Role", Name: "one"},
+			Subjects:   []rbacv1.Subject{{Kind: "ServiceAccount", Name: "bot"}},
+		},
+		&rbacv1.RoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "dev", Name: "v"},
+			RoleRef:    rbacv1.RoleRef{Kind: "ClusterRole", Name: "view"},
+			Subjects:   []rbacv1.Subject{{Kind: "User", Name: "ann"}},
+		},
 	)
 	return a
 }
 
 func TestRBAC(t *testing.T) {
 	a := rules()
-	ann, viewer := &auth.User{Name: "ann"}, &auth.User{Name: "x", Groups: []string{"viewers"}}
+	ann := &auth.User{Name: "ann"}
+	viewer := &auth.User{Name: "x", Groups: []string{"viewers"}}
 	bot := &auth.User{Name: "system:serviceaccount:dev:bot"}
 	get := func(u *auth.User, ns, resource, sub string) *auth.Attributes {
-		return &auth.Attributes{User: u, Verb: "get", Namespace: ns, Resource: resource, Subresource: sub, Name: "web", ResourceRequest: true}
+		return &auth.Attributes{
+			User:            u,
+			Verb:            "get",
+			Namespace:       ns,
+			Resource:        resource,
+			Subresource:     sub,
+			Name:            "web",
+			ResourceRequest: true,
+		}
 	}
 	scale := func(ns, name string) *auth.Attributes {
-		return &auth.Attributes{User: bot, Verb: "patch", Group: "apps", Namespace: ns, Resource: "deployments", Subresource: "scale", Name: name, ResourceRequest: true}
+		return &auth.Attributes{
+			User:            bot,
+			Verb:            "patch",
+			Group:           "apps",
+			Namespace:       ns,
+			Resource:        "deployments",
+			Subresource:     "scale",
+			Name:            name,
+			ResourceRequest: true,
+		}
 	}
 	path := func(p string) *auth.Attributes { return &auth.Attributes{User: viewer, Verb: "get", Path: p} }
 	for _, c := range []struct {
@@ -58,16 +96,31 @@ func TestRBAC(t *testing.T) {
 		at   *auth.Attributes
 		want string
 	}{
-		{"group everywhere", get(viewer, "any", "pods", ""), `RBAC: allowed by ClusterRoleBinding "viewers" of ClusterRole "view" to Group "viewers"`},
-		{"subresource named", get(viewer, "any", "pods", "log"), `RBAC: allowed by ClusterRoleBinding "viewers" of ClusterRole "view" to Group "viewers"`},
+		{
+			"group everywhere", get(viewer, "any", "pods", ""),
+			`RBAC: allowed by ClusterRoleBinding "viewers" of ClusterRole "view" to Group "viewers"`,
+		},
+		{
+			"subresource named", get(viewer, "any", "pods", "log"),
+			`RBAC: allowed by ClusterRoleBinding "viewers" of ClusterRole "view" to Group "viewers"`,
+		},
 		{"subresource not named", get(viewer, "any", "pods", "exec"), ""},
 		{"another resource", get(viewer, "any", "secrets", ""), ""},
-		{"cluster role in a namespace", get(ann, "dev", "pods", ""), `RBAC: allowed by RoleBinding "v/dev" of ClusterRole "view" to User "ann"`},
+		{
+			"cluster role in a namespace", get(ann, "dev", "pods", ""),
+			`RBAC: allowed by RoleBinding "v/dev" of ClusterRole "view" to User "ann"`,
+		},
 		{"cluster role in another namespace", get(ann, "prod", "pods", ""), ""},
-		{"service account, any resource's scale", scale("dev", "web"), `RBAC: allowed by RoleBinding "b/dev" of Role "one" to ServiceAccount "bot/dev"`},
+		{
+			"service account, any resource's scale", scale("dev", "web"),
+			`RBAC: allowed by RoleBinding "b/dev" of Role "one" to ServiceAccount "bot/dev"`,
+		},
 		{"another name", scale("dev", "db"), ""},
 		{"another namespace", scale("prod", "web"), ""},
-		{"path below a pattern", path("/healthz/etcd"), `RBAC: allowed by ClusterRoleBinding "viewers" of ClusterRole "view" to Group "viewers"`},
+		{
+			"path below a pattern", path("/healthz/etcd"),
+			`RBAC: allowed by ClusterRoleBinding "viewers" of ClusterRole "view" to Group "viewers"`,
+		},
 		{"another path", path("/metrics"), ""},
 	} {
 		d, err := a.Authorize(t.Context(), c.at)
@@ -92,15 +145,33 @@ func (t things) Get(_ context.Context, _ schema.GroupVersionResource, _, name st
 }
 
 func TestNode(t *testing.T) {
-	pods := []*corev1.Pod{{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "p"}, Spec: corev1.PodSpec{
-		ServiceAccountName: "build",
-		ResourceClaims:     []corev1.PodResourceClaim{{Name: "gpu", ResourceClaimName: new("claim")}},
-		Volumes: []corev1.Volume{
-			{Name: "c", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}},
-			{Name: "s", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "tls"}}},
+	pods := []*corev1.Pod{{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "p"},
+		Spec: corev1.PodSpec{
+			ServiceAccountName: "build",
+			ResourceClaims:     []corev1.PodResourceClaim{{Name: "gpu", ResourceClaimName: new("claim")}},
+			Volumes: []corev1.Volume{
+				{
+					Name: "c",
+					VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{
+						ClaimName: "data",
+					}},
+				},
+				{Name: "s", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "tls"}}},
+			},
+			InitContainers: []corev1.Container{
+				{
+					EnvFrom: []corev1.EnvFromSource{
+						{
+							ConfigMapRef: &corev1.ConfigMapEnvSource{
+								LocalObjectReference: corev1.LocalObjectReference{Name: "env"},
+							},
+						},
+					},
+				},
+			},
 		},
-		InitContainers: []corev1.Container{{EnvFrom: []corev1.EnvFromSource{{ConfigMapRef: &corev1.ConfigMapEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: "env"}}}}}},
-	}}}
+	}}
 	n := Node{
 		Pods: func(node string) []*corev1.Pod {
 			if node == "node-1" {
@@ -109,19 +180,26 @@ func TestNode(t *testing.T) {
 			return nil
 		},
 		Objects: things{
-			"data": &corev1.PersistentVolume{Spec: corev1.PersistentVolumeSpec{ClaimRef: &corev1.ObjectReference{Namespace: "default", Name: "data"}}},
+			"data": &corev1.PersistentVolume{Spec: corev1.PersistentVolumeSpec{ClaimRef: &corev1.ObjectReference{
+				Namespace: "default",
+				Name:      "data",
+			}}},
 			"free": &corev1.PersistentVolume{},
 			"here": &corev1.PersistentVolume{
 				ObjectMeta: metav1.ObjectMeta{
 					Labels:      map[string]string{localvolume.NodeLabel: "node-1"},
 					Annotations: map[string]string{"pv.kubernetes.io/provisioned-by": localvolume.Provisioner},
 				},
-				Spec: corev1.PersistentVolumeSpec{PersistentVolumeSource: corev1.PersistentVolumeSource{Local: &corev1.LocalVolumeSource{}}},
+				Spec: corev1.PersistentVolumeSpec{PersistentVolumeSource: corev1.PersistentVolumeSource{
+					Local: &corev1.LocalVolumeSource{},
+				}},
 			},
 			"va-1": &storagev1.VolumeAttachment{Spec: storagev1.VolumeAttachmentSpec{NodeName: "node-1"}},
 			"rs-1": &resourcev1.ResourceSlice{Spec: resourcev1.ResourceSliceSpec{NodeName: new("node-1")}},
 		},
-		Rules: []rbacv1.PolicyRule{{Verbs: []string{"get", "list", "watch"}, APIGroups: []string{""}, Resources: []string{"services"}}},
+		Rules: []rbacv1.PolicyRule{
+			{Verbs: []string{"get", "list", "watch"}, APIGroups: []string{""}, Resources: []string{"services"}},
+		},
 	}
 	at := func(node, verb, resource, sub, name string) *auth.Attributes {
 		group := ""
@@ -136,9 +214,14 @@ func TestNode(t *testing.T) {
 			group = "storage.k8s.io"
 		}
 		return &auth.Attributes{
-			Group: group,
-			User:  &auth.User{Name: "system:node:" + node, Groups: []string{auth.Nodes}},
-			Verb:  verb, Resource: resource, Subresource: sub, Namespace: "default", Name: name, ResourceRequest: true,
+			Group:           group,
+			User:            &auth.User{Name: "system:node:" + node, Groups: []string{auth.Nodes}},
+			Verb:            verb,
+			Resource:        resource,
+			Subresource:     sub,
+			Namespace:       "default",
+			Name:            name,
+			ResourceRequest: true,
 		}
 	}
 	mine := func(a *auth.Attributes) *auth.Attributes {
@@ -210,7 +293,13 @@ func TestNode(t *testing.T) {
 
 func BenchmarkAuthorize(b *testing.B) {
 	a := rules()
-	at := &auth.Attributes{User: &auth.User{Name: "x", Groups: []string{"viewers", auth.Authenticated}}, Verb: "get", Namespace: "any", Resource: "pods", ResourceRequest: true}
+	at := &auth.Attributes{
+		User:            &auth.User{Name: "x", Groups: []string{"viewers", auth.Authenticated}},
+		Verb:            "get",
+		Namespace:       "any",
+		Resource:        "pods",
+		ResourceRequest: true,
+	}
 	b.ReportAllocs()
 	for b.Loop() {
 		if d, _ := a.Authorize(b.Context(), at); d.Verdict != auth.Allow {

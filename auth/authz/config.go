@@ -32,8 +32,8 @@ const (
 	ModeWebhook     = "Webhook"
 )
 
-// ByModes returns the authorizers of these modes, after the group system:masters, which always has access. unlisted reports that one of
-// them cannot list its rules.
+// ByModes returns the authorizers of these modes, after the group system:masters, which always has access. unlisted
+// reports that one of them cannot list its rules.
 func ByModes(modes []string, node, rbac, webhook auth.Authorizer) (u Union, unlisted bool) {
 	u = Union{Masters{}}
 	for _, m := range modes {
@@ -43,11 +43,13 @@ func ByModes(modes []string, node, rbac, webhook auth.Authorizer) (u Union, unli
 		case ModeRBAC:
 			u = append(u, rbac)
 		case ModeAlwaysAllow:
-			u, unlisted = append(u, always{auth.Allow, ""}), true
+			u = append(u, always{auth.Allow, ""})
+			unlisted = true
 		case ModeAlwaysDeny:
 			u = append(u, always{auth.NoOpinion, "Everything is forbidden."})
 		case ModeWebhook:
-			u, unlisted = append(u, webhook), true
+			u = append(u, webhook)
+			unlisted = true
 		}
 	}
 	return u, unlisted
@@ -61,12 +63,14 @@ func ParseConfig(b []byte) (*Config, error) {
 	}
 	c := &Config{list: f.Authorizers, compiler: cel.NewDefaultCompiler()}
 	known := sets.New(ModeNode, ModeRBAC, ModeAlwaysAllow, ModeAlwaysDeny, ModeWebhook)
-	if errs := validation.ValidateAuthorizationConfiguration(c.compiler, nil, f, known, sets.New(ModeWebhook)); len(errs) > 0 {
+	if errs := validation.ValidateAuthorizationConfiguration(c.compiler, nil, f, known, sets.New(ModeWebhook)); len(
+		errs) > 0 {
 		return nil, fmt.Errorf("authorization configuration: %w", errs.ToAggregate())
 	}
 	for _, a := range c.list {
 		if want := strings.ToLower(string(a.Type)); a.Type != apiserver.TypeWebhook && a.Name != want {
-			return nil, fmt.Errorf("authorization configuration: expected name %s for authorizer %s instead of %s", want, a.Type, a.Name)
+			return nil, fmt.Errorf("authorization configuration: expected name %s for authorizer %s instead of %s",
+				want, a.Type, a.Name)
 		}
 	}
 	return c, nil
@@ -83,8 +87,8 @@ func (c *Config) types() sets.Set[string] {
 	return out
 }
 
-// Union returns the configured authorizers, after the group system:masters, which always has access. node and rbac are the cluster's own.
-// unlisted reports that one of them cannot list its rules. Webhooks are called through via.
+// Union returns the configured authorizers, after the group system:masters, which always has access. node and rbac are
+// the cluster's own. unlisted reports that one of them cannot list its rules. Webhooks are called through via.
 func (c *Config) Union(node, rbac auth.Authorizer, via remote.Via) (u Union, unlisted bool, err error) {
 	u = Union{Masters{}}
 	for _, a := range c.list {
@@ -95,14 +99,18 @@ func (c *Config) Union(node, rbac auth.Authorizer, via remote.Via) (u Union, unl
 			}
 		}
 		one, without := ByModes([]string{string(a.Type)}, node, rbac, hook)
-		u, unlisted = append(u, one[1:]...), unlisted || without
+		u = append(u, one[1:]...)
+		unlisted = unlisted || without
 	}
 	return u, unlisted, nil
 }
 
 func (c *Config) webhook(w *apiserver.WebhookConfiguration, via remote.Via) (*Webhook, error) {
 	cfg := WebhookConfig{
-		Via: via, Timeout: w.Timeout.Duration, Old: w.SubjectAccessReviewVersion == "v1beta1", DenyOnFailure: w.FailurePolicy == apiserver.FailurePolicyDeny,
+		Via:           via,
+		Timeout:       w.Timeout.Duration,
+		Old:           w.SubjectAccessReviewVersion == "v1beta1",
+		DenyOnFailure: w.FailurePolicy == apiserver.FailurePolicyDeny,
 	}
 	if w.ConnectionInfo.KubeConfigFile != nil {
 		cfg.Kubeconfig = *w.ConnectionInfo.KubeConfigFile

@@ -15,7 +15,8 @@ import (
 	"keelson/auth/remote"
 )
 
-// judgeService allows jane, denies mallory, knows nobody else, and fails for the broken. It notes the versions it is asked in.
+// judgeService allows jane, denies mallory, knows nobody else, and fails for the broken. It notes the versions it is
+// asked in.
 func judgeService(t *testing.T) (s *httptest.Server, versions func() []string) {
 	t.Helper()
 	var mu sync.Mutex
@@ -81,7 +82,13 @@ func TestAuthorizationConfig(t *testing.T) {
 	kubeconfig := kubeconfigOf(t, s)
 	rbac := always{auth.Allow, "rbac"}
 	ask := func(user string, groups ...string) *auth.Attributes {
-		return &auth.Attributes{User: &auth.User{Name: user, Groups: groups}, Verb: "get", Resource: "pods", Namespace: "default", ResourceRequest: true}
+		return &auth.Attributes{
+			User:            &auth.User{Name: user, Groups: groups},
+			Verb:            "get",
+			Resource:        "pods",
+			Namespace:       "default",
+			ResourceRequest: true,
+		}
 	}
 	const rbacLast = "- {type: RBAC, name: rbac}\n"
 	for _, c := range []struct {
@@ -90,19 +97,82 @@ func TestAuthorizationConfig(t *testing.T) {
 		want       auth.Decision
 		failed     bool
 	}{
-		{"allowed by the service", webhookText(kubeconfig, "v1", "Deny", "[]") + rbacLast, ask("jane", "a"), auth.Decision{Verdict: auth.Allow, Reason: "she is known"}, false},
-		{"denied by the service", webhookText(kubeconfig, "v1", "Deny", "[]") + rbacLast, ask("mallory"), auth.Decision{Verdict: auth.Deny, Reason: "he is known"}, false},
-		{"not known to the service", webhookText(kubeconfig, "v1", "Deny", "[]") + rbacLast, ask("bob"), auth.Decision{Verdict: auth.Allow, Reason: "rbac"}, false},
-		{"masters are not asked about", webhookText(kubeconfig, "v1", "Deny", "[]") + rbacLast, ask("mallory", auth.Masters), auth.Decision{Verdict: auth.Allow, Reason: "group system:masters"}, false},
-		{"failure that denies", webhookText(kubeconfig, "v1", "Deny", "[]") + rbacLast, ask("broken"), auth.Decision{Verdict: auth.Deny}, true},
-		{"failure without opinion", webhookText(kubeconfig, "v1", "NoOpinion", "[]") + rbacLast, ask("broken"), auth.Decision{Verdict: auth.Allow, Reason: "rbac"}, false},
-		{"condition that does not hold", webhookText(kubeconfig, "v1", "Deny", `[{expression: 'request.resourceAttributes.namespace == "kube-system"'}]`) + rbacLast, ask("mallory"), auth.Decision{Verdict: auth.Allow, Reason: "rbac"}, false},
-		{"condition that holds", webhookText(kubeconfig, "v1", "Deny", `[{expression: 'has(request.resourceAttributes)'}, {expression: '!("system:serviceaccounts" in request.groups)'}]`) + rbacLast, ask("mallory"), auth.Decision{Verdict: auth.Deny, Reason: "he is known"}, false},
-		{"condition that fails", webhookText(kubeconfig, "v1", "Deny", `[{expression: 'request.nonResourceAttributes.path == "/x"'}]`) + rbacLast, ask("jane"), auth.Decision{Verdict: auth.Deny}, true},
-		{"the old version", webhookText(kubeconfig, "v1beta1", "Deny", "[]"), ask("jane", "b"), auth.Decision{Verdict: auth.Allow, Reason: "she is known"}, false},
-		{"everybody", "- {type: AlwaysAllow, name: alwaysallow}\n", ask("bob"), auth.Decision{Verdict: auth.Allow}, false},
-		{"nobody", "- {type: AlwaysDeny, name: alwaysdeny}\n", ask("bob"), auth.Decision{Reason: "Everything is forbidden."}, false},
-		{"the first decides", "- {type: Node, name: node}\n- {type: RBAC, name: rbac}\n", ask("bob"), auth.Decision{Verdict: auth.Deny, Reason: "node"}, false},
+		{
+			"allowed by the service", webhookText(kubeconfig, "v1", "Deny", "[]") + rbacLast, ask("jane", "a"),
+			auth.Decision{Verdict: auth.Allow, Reason: "she is known"},
+			false,
+		},
+		{
+			"denied by the service", webhookText(kubeconfig, "v1", "Deny", "[]") + rbacLast, ask("mallory"),
+			auth.Decision{Verdict: auth.Deny, Reason: "he is known"},
+			false,
+		},
+		{
+			"not known to the service", webhookText(kubeconfig, "v1", "Deny", "[]") + rbacLast, ask("bob"),
+			auth.Decision{Verdict: auth.Allow, Reason: "rbac"},
+			false,
+		},
+		{
+			"masters are not asked about", webhookText(kubeconfig, "v1", "Deny", "[]") + rbacLast,
+			ask("mallory", auth.Masters),
+			auth.Decision{Verdict: auth.Allow, Reason: "group system:masters"},
+			false,
+		},
+		{
+			"failure that denies", webhookText(kubeconfig, "v1", "Deny", "[]") + rbacLast, ask("broken"), auth.Decision{
+				Verdict: auth.Deny,
+			}, true,
+		},
+		{
+			"failure without opinion", webhookText(kubeconfig, "v1", "NoOpinion", "[]") + rbacLast, ask("broken"),
+			auth.Decision{Verdict: auth.Allow, Reason: "rbac"},
+			false,
+		},
+		{
+			"condition that does not hold",
+			webhookText(kubeconfig, "v1", "Deny",
+				`[{expression: 'request.resourceAttributes.namespace == "kube-system"'}]`) + rbacLast, ask("mallory"),
+			auth.Decision{Verdict: auth.Allow, Reason: "rbac"},
+			false,
+		},
+		{
+			"condition that holds",
+			webhookText(kubeconfig, "v1", "Deny",
+				`[{expression: 'has(request.resourceAttributes)'}, {expression: '!("system:serviceaccounts" in request.groups)'}]`) +
+				rbacLast,
+			ask("mallory"),
+			auth.Decision{Verdict: auth.Deny, Reason: "he is known"},
+			false,
+		},
+		{
+			"condition that fails",
+			webhookText(kubeconfig, "v1", "Deny", `[{expression: 'request.nonResourceAttributes.path == "/x"'}]`) +
+				rbacLast, ask("jane"),
+			auth.Decision{Verdict: auth.Deny},
+			true,
+		},
+		{
+			"the old version", webhookText(kubeconfig, "v1beta1", "Deny", "[]"), ask("jane", "b"), auth.Decision{
+				Verdict: auth.Allow,
+				Reason:  "she is known",
+			}, false,
+		},
+		{
+			"everybody", "- {type: AlwaysAllow, name: alwaysallow}\n", ask("bob"),
+			auth.Decision{Verdict: auth.Allow},
+			false,
+		},
+		{
+			"nobody", "- {type: AlwaysDeny, name: alwaysdeny}\n", ask("bob"), auth.Decision{
+				Reason: "Everything is forbidden.",
+			}, false,
+		},
+		{
+			"the first decides", "- {type: Node, name: node}\n- {type: RBAC, name: rbac}\n", ask("bob"), auth.Decision{
+				Verdict: auth.Deny,
+				Reason:  "node",
+			}, false,
+		},
 	} {
 		cfg, err := ParseConfig(configOf("authorizers:\n" + c.list))
 		if err != nil {
@@ -129,22 +199,27 @@ func TestWrongAuthorizationConfigs(t *testing.T) {
 	s, _ := judgeService(t)
 	kubeconfig := kubeconfigOf(t, s)
 	for text, want := range map[string]string{
-		"authorizers: []\n":                                                                        "at least one authorization mode must be defined",
-		"authorizers: [{type: ABAC, name: a}]\n":                                                   `type: Unsupported value: "ABAC"`,
-		"authorizers: [{type: RBAC}]\n":                                                            "name: Required value",
-		"authorizers: [{type: Webhook, name: w}]":                                                  "required when type=Webhook",
-		"authorizers: [{type: RBAC, name: a}, {type: RBAC, name: b}]\n":                            `type: Duplicate value: "RBAC"`,
-		"authorizers:\n" + webhookText("/none", "v1", "Deny", "[]"):                                "no such file",
-		"authorizers:\n" + webhookText(kubeconfig, "v2", "Deny", "[]"):                             `Unsupported value: "v2"`,
-		"authorizers:\n" + webhookText(kubeconfig, "v1", "Maybe", "[]"):                            `Unsupported value: "Maybe"`,
-		"authorizers:\n" + webhookText(kubeconfig, "v1", "Deny", "[{expression: 'request.user'}]"): "must evaluate to bool",
+		"authorizers: []\n": "at least one authorization mode must be " +
+			"defined",
+		"authorizers: [{type: ABAC, name: a}]\n":                        `type: Unsupported value: "ABAC"`,
+		"authorizers: [{type: RBAC}]\n":                                 "name: Required value",
+		"authorizers: [{type: Webhook, name: w}]":                       "required when type=Webhook",
+		"authorizers: [{type: RBAC, name: a}, {type: RBAC, name: b}]\n": `type: Duplicate value: "RBAC"`,
+		"authorizers:\n" + webhookText("/none", "v1", "Deny", "[]"):     "no such file",
+		"authorizers:\n" + webhookText(kubeconfig, "v2", "Deny",
+			"[]"): `Unsupported value: "v2"`,
+		"authorizers:\n" + webhookText(kubeconfig, "v1", "Maybe",
+			"[]"): `Unsupported value: "Maybe"`,
+		"authorizers:\n" + webhookText(kubeconfig, "v1", "Deny",
+			"[{expression: 'request.user'}]"): "must evaluate to bool",
 		"more: 1\n": `unknown field "more"`,
 	} {
 		if _, err := ParseConfig(configOf(text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %s", text, err, want)
 		}
 	}
-	if _, err := ParseConfig(configOf("authorizers: [{type: RBAC, name: rules}]\n")); err == nil || !strings.Contains(err.Error(), "expected name rbac for authorizer RBAC instead of rules") {
+	if _, err := ParseConfig(configOf("authorizers: [{type: RBAC, name: rules}]\n")); err == nil ||
+		!strings.Contains(err.Error(), "expected name rbac for authorizer RBAC instead of rules") {
 		t.Errorf("another name than the type's: %v", err)
 	}
 }
@@ -152,7 +227,8 @@ func TestWrongAuthorizationConfigs(t *testing.T) {
 // FuzzConfig: a configuration is read or refused; one that is read can be put to use.
 func FuzzConfig(f *testing.F) {
 	f.Add("authorizers: [{type: Node, name: node}, {type: RBAC, name: rbac}]\n")
-	f.Add("authorizers: [{type: Webhook, name: w, webhook: {timeout: 3s, subjectAccessReviewVersion: v1, failurePolicy: Deny, matchConditions: [{expression: 'request.user != \"a\"'}]}}]\n")
+	f.Add("authorizers: [{type: Webhook, name: w, webhook: {timeout: 3s, subjectAccessReviewVersion: v1, " +
+		"failurePolicy: Deny, matchConditions: [{expression: 'request.user != \"a\"'}]}}]\n")
 	f.Add("authorizers: [{type: RBAC, name: a}, {type: RBAC, name: b}]\n")
 	f.Fuzz(func(t *testing.T, text string) {
 		c, err := ParseConfig(configOf(text))

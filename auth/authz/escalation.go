@@ -21,8 +21,9 @@ import (
 	"keelson/auth"
 )
 
-// Escalation prevents privilege escalation: a user may write a role only with rules that the user holds, or with the verb "escalate"; a
-// binding only to such a role, or with the verb "bind". (Kubernetes documentation, "Privilege escalation prevention and bootstrapping".)
+// Escalation prevents privilege escalation: a user may write a role only with rules that the user holds, or with the
+// verb "escalate"; a binding only to such a role, or with the verb "bind". (Kubernetes documentation, "Privilege
+// escalation prevention and bootstrapping".)
 type Escalation struct {
 	Rules      *RBAC
 	Authorizer auth.Authorizer
@@ -34,10 +35,11 @@ var everything = []rbacv1.PolicyRule{
 	{Verbs: []string{"*"}, NonResourceURLs: []string{"*"}},
 }
 
-// Check checks a write of an RBAC object by u. old is nil for a create; namespace is the request's. Other kinds pass. The error is a 403
-// Status.
+// Check checks a write of an RBAC object by u. old is nil for a create; namespace is the request's. Other kinds pass.
+// The error is a 403 Status.
 func (e Escalation) Check(ctx context.Context, a *auth.Attributes, obj, old runtime.Object) error {
-	u, namespace := a.User, a.Namespace
+	u := a.User
+	namespace := a.Namespace
 	if u == nil || slices.Contains(u.Groups, auth.Masters) || old != nil && onlyForCollector(obj, old) {
 		return nil
 	}
@@ -76,8 +78,8 @@ func aggregates(r *rbacv1.ClusterRole) bool {
 	return r.AggregationRule != nil && len(r.AggregationRule.ClusterRoleSelectors) > 0
 }
 
-// escalationName is the object name in the check of "escalate". For a create it is empty, because a right for named roles must not cover
-// new ones.
+// escalationName is the object name in the check of "escalate". For a create it is empty, because a right for named
+// roles must not cover new ones.
 func escalationName(name string, create bool) string {
 	if create {
 		return ""
@@ -93,7 +95,9 @@ func (e Escalation) role(ctx context.Context, u *auth.User, namespace string, o 
 	return refuse(resource, o.Name, e.covers(u, namespace, o.Rules))
 }
 
-func (e Escalation) binding(ctx context.Context, u *auth.User, resource, namespace, name string, ref rbacv1.RoleRef) error {
+func (e Escalation) binding(
+	ctx context.Context, u *auth.User, resource, namespace, name string, ref rbacv1.RoleRef,
+) error {
 	of := "clusterroles"
 	if ref.Kind == "Role" {
 		of = "roles"
@@ -103,14 +107,22 @@ func (e Escalation) binding(ctx context.Context, u *auth.User, resource, namespa
 	}
 	rules, ok := e.Rules.RoleRules(ref, namespace)
 	if !ok {
-		return apierrors.NewNotFound(schema.GroupResource{Group: rbacv1.GroupName, Resource: resource}, ref.Name) // Kubernetes also names the binding's resource here
+		// Kubernetes also names the binding's resource here
+		return apierrors.NewNotFound(schema.GroupResource{Group: rbacv1.GroupName, Resource: resource}, ref.Name)
 	}
 	return refuse(resource, name, e.covers(u, namespace, rules))
 }
 
 func (e Escalation) may(ctx context.Context, u *auth.User, verb, resource, namespace, name string) bool {
 	d, err := e.Authorizer.Authorize(ctx, &auth.Attributes{
-		User: u, Verb: verb, Group: rbacv1.GroupName, Version: "*", Resource: resource, Namespace: namespace, Name: name, ResourceRequest: true,
+		User:            u,
+		Verb:            verb,
+		Group:           rbacv1.GroupName,
+		Version:         "*",
+		Resource:        resource,
+		Namespace:       namespace,
+		Name:            name,
+		ResourceRequest: true,
 	})
 	return err == nil && d.Verdict == auth.Allow
 }
@@ -128,7 +140,8 @@ func (e Escalation) covers(u *auth.User, namespace string, rules []rbacv1.Policy
 		}
 	}
 	slices.Sort(lines)
-	return fmt.Errorf("user %q (groups=%q) is attempting to grant RBAC permissions not currently held:\n%s", u.Name, u.Groups, strings.Join(lines, "\n"))
+	return fmt.Errorf("user %q (groups=%q) is attempting to grant RBAC permissions not currently held:\n%s", u.Name,
+		u.Groups, strings.Join(lines, "\n"))
 }
 
 func refuse(resource, name string, err error) error {
@@ -167,7 +180,11 @@ func describeRule(r *rbacv1.PolicyRule) string {
 		name string
 		list []string
 	}{
-		{"APIGroups", r.APIGroups}, {"Resources", r.Resources}, {"NonResourceURLs", r.NonResourceURLs}, {"ResourceNames", r.ResourceNames}, {"Verbs", r.Verbs},
+		{"APIGroups", r.APIGroups},
+		{"Resources", r.Resources},
+		{"NonResourceURLs", r.NonResourceURLs},
+		{"ResourceNames", r.ResourceNames},
+		{"Verbs", r.Verbs},
 	} {
 		if len(p.list) > 0 {
 			parts = append(parts, fmt.Sprintf("%s:%q", p.name, p.list))
@@ -176,10 +193,11 @@ func describeRule(r *rbacv1.PolicyRule) string {
 	return "{" + strings.Join(parts, ", ") + "}"
 }
 
-// onlyForCollector reports whether obj differs from old at most in owner references and finalizers, which the garbage collector changes
-// before it deletes an object.
+// onlyForCollector reports whether obj differs from old at most in owner references and finalizers, which the garbage
+// collector changes before it deletes an object.
 func onlyForCollector(obj, old runtime.Object) bool {
-	a, b := obj.DeepCopyObject(), old.DeepCopyObject()
+	a := obj.DeepCopyObject()
+	b := old.DeepCopyObject()
 	for _, o := range []runtime.Object{a, b} {
 		m, ok := o.(metav1.Object)
 		if !ok {

@@ -48,7 +48,8 @@ func (l *Live) Apply(b []byte) error {
 		return fmt.Errorf("missing required types: %v", sets.List(gone))
 	}
 	if more := c.types().Difference(l.needed).Intersection(sets.New(ModeNode, ModeRBAC)); more.Len() > 0 {
-		return fmt.Errorf("authorizer type %s is not allowed if it was not enabled at initial server startup", sets.List(more)[0])
+		return fmt.Errorf("authorizer type %s is not allowed if it was not enabled at initial server startup",
+			sets.List(more)[0])
 	}
 	return l.use(c)
 }

@@ -29,15 +29,17 @@ func TestLive(t *testing.T) {
 	if verdict() != auth.NoOpinion || l.Unlisted() {
 		t.Error("at first: not as configured")
 	}
-	if err := l.Apply(configOf("authorizers: [{type: RBAC, name: rbac}, {type: AlwaysAllow, name: alwaysallow}]\n")); err != nil {
+	if err := l.Apply(
+		configOf("authorizers: [{type: RBAC, name: rbac}, {type: AlwaysAllow, name: alwaysallow}]\n")); err != nil {
 		t.Fatal(err)
 	}
 	if verdict() != auth.Allow || !l.Unlisted() {
 		t.Error("applied: not as configured")
 	}
 	for text, want := range map[string]string{
-		"authorizers: [{type: AlwaysAllow, name: alwaysallow}]\n":                   "missing required types: [RBAC]",
-		"authorizers: [{type: RBAC, name: rbac}, {type: Node, name: node}]\n":       "authorizer type Node is not allowed if it was not enabled at initial server startup",
+		"authorizers: [{type: AlwaysAllow, name: alwaysallow}]\n": "missing required types: [RBAC]",
+		"authorizers: [{type: RBAC, name: rbac}, {type: Node, name: node}]\n": "authorizer type Node is not " +
+			"allowed if it was not enabled at initial server startup",
 		"authorizers: [{type: RBAC, name: rbac}, {type: Nonsense, name: nonsense}]": `Unsupported value: "Nonsense"`,
 	} {
 		if err := l.Apply(configOf(text)); err == nil || !strings.Contains(err.Error(), want) {

@@ -15,8 +15,8 @@ import (
 	"keelson/auth"
 )
 
-// Node is the Node authorizer. A kubelet may read only secrets, config maps, claims and service-account tokens that its pods refer to, and
-// write only its own node, lease and pods.
+// Node is the Node authorizer. A kubelet may read only secrets, config maps, claims and service-account tokens that its
+// pods refer to, and write only its own node, lease and pods.
 type Node struct {
 	// Pods returns the pods bound to a node. They are shared with caches and never modified.
 	Pods func(node string) []*corev1.Pod
@@ -129,7 +129,8 @@ func selects(a *auth.Attributes, node string) bool {
 	return false
 }
 
-// certificate: a kubelet creates PodCertificateRequests for its pods, checked by NodeRestriction, and reads its own ones.
+// certificate: a kubelet creates PodCertificateRequests for its pods, checked by NodeRestriction, and reads its own
+// ones.
 func certificate(a *auth.Attributes, node string) auth.Decision {
 	switch {
 	case a.Subresource != "":
@@ -154,7 +155,9 @@ var guards = map[string]refersTo{
 	"/configmaps":                    usesConfigMap,
 	"/persistentvolumeclaims":        usesClaim,
 	"resource.k8s.io/resourceclaims": usesDevices,
-	"/serviceaccounts":               func(p *corev1.Pod, name string) bool { return p.Spec.ServiceAccountName == name },
+	"/serviceaccounts": func(p *corev1.Pod, name string) bool {
+		return p.Spec.ServiceAccountName == name
+	},
 }
 
 func (n Node) guarded(ctx context.Context, a *auth.Attributes, node string, refers refersTo) auth.Decision {
@@ -253,14 +256,19 @@ func noRelation(node string) auth.Decision {
 	return refused(fmt.Sprintf("no relationship found between node '%s' and this object", node))
 }
 
-// usesDevices reports whether a pod uses the resource claim: by reference, from a template, or for its extended resources.
+// usesDevices reports whether a pod uses the resource claim: by reference, from a template, or for its extended
+// resources.
 func usesDevices(p *corev1.Pod, name string) bool {
 	if e := p.Status.ExtendedResourceClaimStatus; e != nil && e.ResourceClaimName == name {
 		return true
 	}
 	is := func(claim *string) bool { return claim != nil && *claim == name }
-	return slices.ContainsFunc(p.Spec.ResourceClaims, func(c corev1.PodResourceClaim) bool { return is(c.ResourceClaimName) }) ||
-		slices.ContainsFunc(p.Status.ResourceClaimStatuses, func(c corev1.PodResourceClaimStatus) bool { return is(c.ResourceClaimName) })
+	return slices.ContainsFunc(p.Spec.ResourceClaims, func(c corev1.PodResourceClaim) bool {
+		return is(c.ResourceClaimName)
+	}) ||
+		slices.ContainsFunc(p.Status.ResourceClaimStatuses, func(c corev1.PodResourceClaimStatus) bool {
+			return is(c.ResourceClaimName)
+		})
 }
 
 func usesSecret(p *corev1.Pod, name string) bool {
@@ -277,7 +285,9 @@ func usesSecret(p *corev1.Pod, name string) bool {
 		if v.CSI != nil && v.CSI.NodePublishSecretRef != nil && v.CSI.NodePublishSecretRef.Name == name {
 			return true
 		}
-		if v.Projected != nil && slices.ContainsFunc(v.Projected.Sources, func(s corev1.VolumeProjection) bool { return s.Secret != nil && s.Secret.Name == name }) {
+		if v.Projected != nil && slices.ContainsFunc(v.Projected.Sources, func(s corev1.VolumeProjection) bool {
+			return s.Secret != nil && s.Secret.Name == name
+		}) {
 			return true
 		}
 	}
@@ -295,7 +305,9 @@ func usesConfigMap(p *corev1.Pod, name string) bool {
 		if v.ConfigMap != nil && v.ConfigMap.Name == name {
 			return true
 		}
-		if v.Projected != nil && slices.ContainsFunc(v.Projected.Sources, func(s corev1.VolumeProjection) bool { return s.ConfigMap != nil && s.ConfigMap.Name == name }) {
+		if v.Projected != nil && slices.ContainsFunc(v.Projected.Sources, func(s corev1.VolumeProjection) bool {
+			return s.ConfigMap != nil && s.ConfigMap.Name == name
+		}) {
 			return true
 		}
 	}
@@ -309,7 +321,8 @@ func usesConfigMap(p *corev1.Pod, name string) bool {
 
 func usesClaim(p *corev1.Pod, name string) bool {
 	return slices.ContainsFunc(p.Spec.Volumes, func(v corev1.Volume) bool {
-		return v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ClaimName == name || v.Ephemeral != nil && p.Name+"-"+v.Name == name
+		return v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ClaimName == name ||
+			v.Ephemeral != nil && p.Name+"-"+v.Name == name
 	})
 }
 

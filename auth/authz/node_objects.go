@@ -30,8 +30,11 @@ var (
 	slicesGVR   = resourcev1.SchemeGroupVersion.WithResource("resourceslices")
 )
 
-// single covers cluster-scoped objects that a kubelet gets one by one: those that refer to its node or to a claim of its pods.
-func (n Node) single(ctx context.Context, a *auth.Attributes, node string, gvr schema.GroupVersionResource) auth.Decision {
+// single covers cluster-scoped objects that a kubelet gets one by one: those that refer to its node or to a claim of
+// its pods.
+func (n Node) single(
+	ctx context.Context, a *auth.Attributes, node string, gvr schema.GroupVersionResource,
+) auth.Decision {
 	switch {
 	case a.Verb != "get":
 		return refused("can only get individual resources of this type")
@@ -41,8 +44,8 @@ func (n Node) single(ctx context.Context, a *auth.Attributes, node string, gvr s
 	return n.related(ctx, a, node, gvr)
 }
 
-// volume: a kubelet reads the PersistentVolumes of its pods' claims, and watches its local volumes. It removes its finalizer from a deleted
-// local volume; NodeRestriction checks that.
+// volume: a kubelet reads the PersistentVolumes of its pods' claims, and watches its local volumes. It removes its
+// finalizer from a deleted local volume; NodeRestriction checks that.
 func (n Node) volume(ctx context.Context, a *auth.Attributes, node string) auth.Decision {
 	switch {
 	case a.Subresource == "" && (a.Verb == "list" || a.Verb == "watch") && localVolumes(a, node):
@@ -87,7 +90,8 @@ func (n Node) volumeNeeds(ctx context.Context, node, namespace, secret string) b
 func localVolumes(a *auth.Attributes, node string) bool {
 	for i := range a.LabelSelector {
 		r := &a.LabelSelector[i]
-		if op := r.Operator(); r.Key() == localvolume.NodeLabel && (op == selection.Equals || op == selection.DoubleEquals || op == selection.In) && r.ValuesUnsorted() != nil {
+		if op := r.Operator(); r.Key() == localvolume.NodeLabel && (op == selection.Equals ||
+			op == selection.DoubleEquals || op == selection.In) && r.ValuesUnsorted() != nil {
 			return slices.Equal(r.ValuesUnsorted(), []string{node})
 		}
 	}
@@ -110,10 +114,13 @@ func (n Node) slice(ctx context.Context, a *auth.Attributes, node string) auth.D
 		}
 		return refused("can only list/watch/deletecollection resourceslices with nodeName field selector")
 	}
-	return refused("only the following verbs are allowed for a ResourceSlice: get, watch, list, create, update, patch, delete, deletecollection")
+	return refused("only the following verbs are allowed for a ResourceSlice: get, watch, list, create, update, " +
+		"patch, delete, deletecollection")
 }
 
-func (n Node) related(ctx context.Context, a *auth.Attributes, node string, gvr schema.GroupVersionResource) auth.Decision {
+func (n Node) related(
+	ctx context.Context, a *auth.Attributes, node string, gvr schema.GroupVersionResource,
+) auth.Decision {
 	if a.Name == "" {
 		return refused("No Object name found")
 	}

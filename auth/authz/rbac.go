@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package authz authorizes requests: RBAC, the Node authorizer for kubelets, webhooks, and the union of several. The API server's pipeline
-// calls it for every request; cluster builds it and feeds it the RBAC objects. It never reads the store itself: the RBAC rules are in an
-// immutable snapshot that is replaced after changes.
+// Package authz authorizes requests: RBAC, the Node authorizer for kubelets, webhooks, and the union of several. The
+// API server's pipeline calls it for every request; cluster builds it and feeds it the RBAC objects. It never reads the
+// store itself: the RBAC rules are in an immutable snapshot that is replaced after changes.
 package authz
 
 import (
@@ -24,7 +24,8 @@ import (
 	"keelson/lib/mark"
 )
 
-// RBAC authorizes by the roles and bindings given to Set and Remove. The zero value allows nothing. It is safe for concurrent use.
+// RBAC authorizes by the roles and bindings given to Set and Remove. The zero value allows nothing. It is safe for
+// concurrent use.
 type RBAC struct {
 	mu   sync.Mutex // guards the maps; snapshot is read without it
 	crs  map[string]*rbacv1.ClusterRole
@@ -64,8 +65,8 @@ type grant struct {
 	reason reason
 }
 
-// Set adds or updates ClusterRoles, Roles, ClusterRoleBindings and RoleBindings; other kinds are ignored. Objects are kept and never
-// modified.
+// Set adds or updates ClusterRoles, Roles, ClusterRoleBindings and RoleBindings; other kinds are ignored. Objects are
+// kept and never modified.
 func (a *RBAC) Set(objs ...runtime.Object) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

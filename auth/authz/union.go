@@ -12,8 +12,8 @@ import (
 	"keelson/auth"
 )
 
-// Union asks each authorizer in order: the first Allow or Deny decides. Errors of authorizers without an opinion count only if none
-// decides.
+// Union asks each authorizer in order: the first Allow or Deny decides. Errors of authorizers without an opinion count
+// only if none decides.
 type Union []auth.Authorizer
 
 // Authorize returns the first decision. Without one it joins the reasons of all authorizers.
@@ -57,8 +57,8 @@ func (Masters) RulesFor(u *auth.User, _ string) []rbacv1.PolicyRule {
 	return slices.Clone(everything)
 }
 
-// Rules joins the rule lists of several authorizers. Unlisted reports whether an authorizer cannot list its rules, so that the result is
-// incomplete.
+// Rules joins the rule lists of several authorizers. Unlisted reports whether an authorizer cannot list its rules, so
+// that the result is incomplete.
 type Rules struct {
 	Of []interface {
 		RulesFor(u *auth.User, namespace string) []rbacv1.PolicyRule

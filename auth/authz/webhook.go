@@ -45,7 +45,12 @@ type WebhookConfig struct {
 
 // NewWebhook uses the service in kubeconfig. ifAllowed and ifRefused are the cache times.
 func NewWebhook(kubeconfig string, ifAllowed, ifRefused time.Duration, via remote.Via) (*Webhook, error) {
-	return NewWebhookOf(WebhookConfig{Via: via, Kubeconfig: kubeconfig, IfAllowed: ifAllowed, IfRefused: ifRefused})
+	return NewWebhookOf(WebhookConfig{
+		Via:        via,
+		Kubeconfig: kubeconfig,
+		IfAllowed:  ifAllowed,
+		IfRefused:  ifRefused,
+	})
 }
 
 // NewWebhookOf returns a webhook for cfg.
@@ -63,7 +68,8 @@ const longestRemembered = 10000
 // Authorize asks the service if the conditions match.
 func (w *Webhook) Authorize(ctx context.Context, a *auth.Attributes) (auth.Decision, error) {
 	question := &authorizationv1.SubjectAccessReview{
-		TypeMeta: metav1.TypeMeta{APIVersion: "authorization.k8s.io/v1", Kind: "SubjectAccessReview"}, Spec: access(a),
+		TypeMeta: metav1.TypeMeta{APIVersion: "authorization.k8s.io/v1", Kind: "SubjectAccessReview"},
+		Spec:     access(a),
 	}
 	if w.cfg.Conditions != nil {
 		holds, err := w.cfg.Conditions.Eval(ctx, question)
@@ -80,7 +86,8 @@ func (w *Webhook) Authorize(ctx context.Context, a *auth.Attributes) (auth.Decis
 	}
 	got := &authorizationv1.SubjectAccessReview{} // the status is the same in both versions
 	err := w.hook.Ask(ctx, ask, got, func() time.Duration {
-		if len(a.Namespace)+len(a.Verb)+len(a.Group)+len(a.Version)+len(a.Resource)+len(a.Subresource)+len(a.Name)+len(a.Path) > longestRemembered {
+		if len(a.Namespace)+len(a.Verb)+len(a.Group)+len(a.Version)+len(a.Resource)+len(a.Subresource)+len(a.Name)+
+			len(a.Path) > longestRemembered {
 			return 0
 		}
 		if got.Status.Allowed {
@@ -93,7 +100,8 @@ func (w *Webhook) Authorize(ctx context.Context, a *auth.Attributes) (auth.Decis
 	case err != nil:
 		return w.failed(), err
 	case s.Denied && s.Allowed:
-		return auth.Decision{Verdict: auth.Deny, Reason: s.Reason}, errors.New("webhook subject access review returned both allow and deny response")
+		return auth.Decision{Verdict: auth.Deny, Reason: s.Reason},
+			errors.New("webhook subject access review returned both allow and deny response")
 	case s.Denied:
 		return auth.Decision{Verdict: auth.Deny, Reason: s.Reason}, nil
 	case s.Allowed:
@@ -114,7 +122,11 @@ func (w *Webhook) failed() auth.Decision {
 func old(q *authorizationv1.SubjectAccessReview) *authorizationv1beta1.SubjectAccessReview {
 	out := &authorizationv1beta1.SubjectAccessReview{
 		TypeMeta: metav1.TypeMeta{APIVersion: "authorization.k8s.io/v1beta1", Kind: "SubjectAccessReview"},
-		Spec:     authorizationv1beta1.SubjectAccessReviewSpec{User: q.Spec.User, Groups: q.Spec.Groups, UID: q.Spec.UID},
+		Spec: authorizationv1beta1.SubjectAccessReviewSpec{
+			User:   q.Spec.User,
+			Groups: q.Spec.Groups,
+			UID:    q.Spec.UID,
+		},
 	}
 	for k, v := range q.Spec.Extra {
 		if out.Spec.Extra == nil {
@@ -127,8 +139,15 @@ func old(q *authorizationv1.SubjectAccessReview) *authorizationv1beta1.SubjectAc
 	}
 	if r := q.Spec.ResourceAttributes; r != nil {
 		out.Spec.ResourceAttributes = &authorizationv1beta1.ResourceAttributes{
-			Namespace: r.Namespace, Verb: r.Verb, Group: r.Group, Version: r.Version, Resource: r.Resource, Subresource: r.Subresource, Name: r.Name,
-			FieldSelector: r.FieldSelector, LabelSelector: r.LabelSelector,
+			Namespace:     r.Namespace,
+			Verb:          r.Verb,
+			Group:         r.Group,
+			Version:       r.Version,
+			Resource:      r.Resource,
+			Subresource:   r.Subresource,
+			Name:          r.Name,
+			FieldSelector: r.FieldSelector,
+			LabelSelector: r.LabelSelector,
 		}
 	}
 	return out
@@ -147,7 +166,13 @@ func access(a *auth.Attributes) authorizationv1.SubjectAccessReviewSpec {
 		return s
 	}
 	s.ResourceAttributes = &authorizationv1.ResourceAttributes{
-		Namespace: a.Namespace, Verb: a.Verb, Group: a.Group, Version: a.Version, Resource: a.Resource, Subresource: a.Subresource, Name: a.Name,
+		Namespace:   a.Namespace,
+		Verb:        a.Verb,
+		Group:       a.Group,
+		Version:     a.Version,
+		Resource:    a.Resource,
+		Subresource: a.Subresource,
+		Name:        a.Name,
 	}
 	for _, req := range a.FieldSelector {
 		op := metav1.FieldSelectorOpIn
@@ -158,7 +183,11 @@ func access(a *auth.Attributes) authorizationv1.SubjectAccessReviewSpec {
 			s.ResourceAttributes.FieldSelector = &authorizationv1.FieldSelectorAttributes{}
 		}
 		f := s.ResourceAttributes.FieldSelector
-		f.Requirements = append(f.Requirements, metav1.FieldSelectorRequirement{Key: req.Field, Operator: op, Values: []string{req.Value}})
+		f.Requirements = append(f.Requirements, metav1.FieldSelectorRequirement{
+			Key:      req.Field,
+			Operator: op,
+			Values:   []string{req.Value},
+		})
 	}
 	if reqs := labelRequirements(a.LabelSelector); len(reqs) > 0 {
 		s.ResourceAttributes.LabelSelector = &authorizationv1.LabelSelectorAttributes{Requirements: reqs}
@@ -166,8 +195,8 @@ func access(a *auth.Attributes) authorizationv1.SubjectAccessReviewSpec {
 	return s
 }
 
-// labelRequirements are the requirements that the API can express. A selector only narrows a request, so leaving one out asks for more
-// rights, not fewer.
+// labelRequirements are the requirements that the API can express. A selector only narrows a request, so leaving one
+// out asks for more rights, not fewer.
 func labelRequirements(list labels.Requirements) []metav1.LabelSelectorRequirement {
 	var out []metav1.LabelSelectorRequirement
 	for _, req := range list {
@@ -178,9 +207,11 @@ func labelRequirements(list labels.Requirements) []metav1.LabelSelectorRequireme
 		case selection.NotEquals, selection.NotIn:
 			r.Operator = metav1.LabelSelectorOpNotIn
 		case selection.Exists:
-			r.Operator, r.Values = metav1.LabelSelectorOpExists, nil
+			r.Operator = metav1.LabelSelectorOpExists
+			r.Values = nil
 		case selection.DoesNotExist:
-			r.Operator, r.Values = metav1.LabelSelectorOpDoesNotExist, nil
+			r.Operator = metav1.LabelSelectorOpDoesNotExist
+			r.Values = nil
 		default:
 			continue
 		}

@@ -55,12 +55,43 @@ func TestWebhook(t *testing.T) {
 		want   auth.Decision
 		failed bool
 	}{
-		{auth.Attributes{User: jane, Verb: "get", Resource: "pods", ResourceRequest: true}, auth.Decision{Verdict: auth.Allow, Reason: "reads are free"}, false},
-		{auth.Attributes{User: jane, Verb: "get", Resource: "pods", ResourceRequest: true}, auth.Decision{Verdict: auth.Allow, Reason: "reads are free"}, false},
-		{auth.Attributes{User: jane, Verb: "list", Resource: "pods", ResourceRequest: true}, auth.Decision{}, false},
-		{auth.Attributes{User: jane, Verb: "list", Resource: "pods", ResourceRequest: true, FieldSelector: fields.OneTermEqualSelector("spec.nodeName", "n1").Requirements()}, auth.Decision{Verdict: auth.Allow}, false},
-		{auth.Attributes{User: jane, Verb: "get", Path: "/x"}, auth.Decision{Verdict: auth.Deny, Reason: "no paths"}, false},
-		{auth.Attributes{User: &auth.User{Name: "broken"}, Verb: "get", Resource: "pods", ResourceRequest: true}, auth.Decision{}, true},
+		{auth.Attributes{
+			User:            jane,
+			Verb:            "get",
+			Resource:        "pods",
+			ResourceRequest: true,
+		}, auth.Decision{Verdict: auth.Allow, Reason: "reads are free"}, false},
+		{auth.Attributes{
+			User:            jane,
+			Verb:            "get",
+			Resource:        "pods",
+			ResourceRequest: true,
+		}, auth.Decision{Verdict: auth.Allow, Reason: "reads are free"}, false},
+		{auth.Attributes{
+			User:            jane,
+			Verb:            "list",
+			Resource:        "pods",
+			ResourceRequest: true,
+		}, auth.Decision{}, false},
+		{auth.Attributes{
+			User:            jane,
+			Verb:            "list",
+			Resource:        "pods",
+			ResourceRequest: true,
+			FieldSelector:   fields.OneTermEqualSelector("spec.nodeName", "n1").Requirements(),
+		}, auth.Decision{Verdict: auth.Allow}, false},
+		{
+			auth.Attributes{User: jane, Verb: "get", Path: "/x"}, auth.Decision{
+				Verdict: auth.Deny,
+				Reason:  "no paths",
+			}, false,
+		},
+		{auth.Attributes{
+			User:            &auth.User{Name: "broken"},
+			Verb:            "get",
+			Resource:        "pods",
+			ResourceRequest: true,
+		}, auth.Decision{}, true},
 	} {
 		got, err := w.Authorize(t.Context(), &c.a)
 		if got != c.want || (err != nil) != c.failed {
@@ -76,7 +107,13 @@ func TestWebhook(t *testing.T) {
 func kubeconfigOf(t *testing.T, s *httptest.Server) string {
 	t.Helper()
 	cfg := clientcmdapi.NewConfig()
-	cfg.Clusters["hook"] = &clientcmdapi.Cluster{Server: s.URL, CertificateAuthorityData: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})}
+	cfg.Clusters["hook"] = &clientcmdapi.Cluster{
+		Server: s.URL,
+		CertificateAuthorityData: pem.EncodeToMemory(&pem.Block{
+			Type:  "CERTIFICATE",
+			Bytes: s.Certificate().Raw,
+		}),
+	}
 	cfg.Contexts["c"] = &clientcmdapi.Context{Cluster: "hook"}
 	cfg.CurrentContext = "c"
 	file := filepath.Join(t.TempDir(), "kubeconfig")

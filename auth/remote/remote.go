@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package remote calls webhook services outside of the cluster: it posts a review to the URL in a kubeconfig, reads the answer and caches
-// it. The webhook authenticator, the webhook authorizer and admission's image policy use it. It knows nothing of the content of a review.
+// Package remote calls webhook services outside of the cluster: it posts a review to the URL in a kubeconfig, reads the
+// answer and caches it. The webhook authenticator, the webhook authorizer and admission's image policy use it. It knows
+// nothing of the content of a review.
 package remote
 
 import (
@@ -69,8 +70,9 @@ func (v Via) Client(cfg *rest.Config, kind string) (*http.Client, error) {
 	return rest.HTTPClientFor(cfg)
 }
 
-// New reads the kubeconfig file: the cluster of its current context is the service, the user is our credential. Without a file it uses the
-// in-cluster configuration. limit is the timeout of one request; 0: 30 s. kind is passed to via.Observe.
+// New reads the kubeconfig file: the cluster of its current context is the service, the user is our credential. Without
+// a file it uses the in-cluster configuration. limit is the timeout of one request; 0: 30 s. kind is passed to
+// via.Observe.
 func New(kubeconfig, kind string, limit time.Duration, via Via) (*Hook, error) {
 	var cfg *rest.Config
 	var err error
@@ -90,11 +92,17 @@ func New(kubeconfig, kind string, limit time.Duration, via Via) (*Hook, error) {
 	if err != nil {
 		return nil, fmt.Errorf("webhook configuration %s: %w", kubeconfig, err)
 	}
-	return &Hook{url: cfg.Host + cfg.APIPath, client: client, answers: lru.New(remembered), now: time.Now, Retry: firstRetry}, nil
+	return &Hook{
+		url:     cfg.Host + cfg.APIPath,
+		client:  client,
+		answers: lru.New(remembered),
+		now:     time.Now,
+		Retry:   firstRetry,
+	}, nil
 }
 
-// Ask posts question and decodes the response into it. keep returns how long the response is cached for the same question. A failing
-// service is retried.
+// Ask posts question and decodes the response into it. keep returns how long the response is cached for the same
+// question. A failing service is retried.
 func (h *Hook) Ask(ctx context.Context, question, into any, keep func() time.Duration) error {
 	body, err := json.Marshal(question)
 	if err != nil {
@@ -151,7 +159,8 @@ func (h *Hook) once(ctx context.Context, body []byte) (got []byte, again bool, e
 		return nil, true, err
 	}
 	if resp.StatusCode/100 != 2 {
-		return nil, resp.StatusCode >= http.StatusInternalServerError || resp.StatusCode == http.StatusTooManyRequests, &AnswerError{resp.StatusCode, resp.Status}
+		return nil, resp.StatusCode >= http.StatusInternalServerError || resp.StatusCode == http.StatusTooManyRequests,
+			&AnswerError{resp.StatusCode, resp.Status}
 	}
 	return got, false, nil
 }

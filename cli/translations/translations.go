@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package translations keeps kubectl's packages from loading their message catalog where the language is English: it changes nothing there,
-// and costs a fifth of the start of every keelson process. Importing the package is enough: kubectl translates while its packages are
-// initialized, and this one is initialized before them, because it depends on less.
+// Package translations keeps kubectl's packages from loading their message catalog where the language is English: it
+// changes nothing there, and costs a fifth of the start of every keelson process. Importing the package is enough:
+// kubectl translates while its packages are initialized, and this one is initialized before them, because it depends on
+// less.
 package translations
 
 import (

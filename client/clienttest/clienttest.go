@@ -51,8 +51,12 @@ func NewMetadata(objs ...runtime.Object) *metafake.FakeMetadataClient {
 // patience is how long Until waits; a test that passes does not wait for it.
 const patience = 2 * time.Minute
 
-// Until waits until ok, which may depend on objects of one resource only: it is asked at first and after each change to them.
-func Until(t testing.TB, objects clienttesting.ObjectTracker, resource schema.GroupVersionResource, what string, ok func() bool) {
+// Until waits until ok, which may depend on objects of one resource only: it is asked at first and after each change to
+// them.
+func Until(
+	t testing.TB, objects clienttesting.ObjectTracker, resource schema.GroupVersionResource, what string,
+	ok func() bool,
+) {
 	t.Helper()
 	enlarge()
 	w, err := objects.Watch(resource, metav1.NamespaceAll)

@@ -29,7 +29,8 @@ func TestDeletedBeforeTheWatch(t *testing.T) {
 		c.PrependWatchReactor("pods", func(clienttesting.Action) (bool, watch.Interface, error) {
 			if first {
 				first = false
-				if err := c.Tracker().Delete(corev1.SchemeGroupVersion.WithResource("pods"), "default", "goes"); err != nil {
+				if err := c.Tracker().Delete(corev1.SchemeGroupVersion.WithResource("pods"), "default",
+					"goes"); err != nil {
 					t.Error(err)
 				}
 			}
@@ -59,7 +60,8 @@ func TestUnreadEvents(t *testing.T) {
 	}
 	defer w.Stop()
 	for i := range 500 {
-		if _, err := c.CoreV1().Pods("default").Create(t.Context(), pod(fmt.Sprint(i)), metav1.CreateOptions{}); err != nil {
+		if _, err := c.CoreV1().Pods("default").Create(t.Context(), pod(fmt.Sprint(i)),
+			metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -78,7 +80,8 @@ func TestUntil(t *testing.T) {
 		go func() { // ends with the second creation
 			for _, name := range []string{"a", "b"} {
 				time.Sleep(50 * time.Second)
-				if _, err := pods.Create(context.WithoutCancel(t.Context()), pod(name), metav1.CreateOptions{}); err != nil {
+				if _, err := pods.Create(context.WithoutCancel(t.Context()), pod(name),
+					metav1.CreateOptions{}); err != nil {
 					t.Error(err)
 				}
 			}

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package everykind makes client-go's factory of informers, which knows every kind of Kubernetes. The scheduler takes it, because its
-// plugins name kinds at run time. Everybody else uses client.Informers: a package that mentions this factory compiles a part of it.
+// Package everykind makes client-go's factory of informers, which knows every kind of Kubernetes. The scheduler takes
+// it, because its plugins name kinds at run time. Everybody else uses client.Informers: a package that mentions this
+// factory compiles a part of it.
 package everykind
 
 import (
@@ -41,7 +42,9 @@ type sharing struct {
 
 // InformerFor is what the typed informers below ask for their one shared informer.
 func (s sharing) InformerFor(obj runtime.Object, usual internalinterfaces.NewInformerFunc) cache.SharedIndexInformer {
-	return s.SharedInformerFactory.InformerFor(obj, func(c kubernetes.Interface, resync time.Duration) cache.SharedIndexInformer {
+	return s.SharedInformerFactory.InformerFor(obj, func(
+		c kubernetes.Interface, resync time.Duration,
+	) cache.SharedIndexInformer {
 		if inf := s.client.InformerOfSource(obj, resync, s.scope); inf != nil {
 			return inf
 		}

@@ -25,11 +25,15 @@ type emptySource struct {
 	asked []string
 }
 
-func (s *emptySource) List(context.Context, schema.GroupVersionResource, string, metav1.ListOptions) ([]runtime.Object, string, error) {
+func (s *emptySource) List(
+	context.Context, schema.GroupVersionResource, string, metav1.ListOptions,
+) ([]runtime.Object, string, error) {
 	return nil, "1", nil
 }
 
-func (s *emptySource) Watch(_ context.Context, gvr schema.GroupVersionResource, _ string, _ metav1.ListOptions) (watch.Interface, error) {
+func (s *emptySource) Watch(
+	_ context.Context, gvr schema.GroupVersionResource, _ string, _ metav1.ListOptions,
+) (watch.Interface, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.asked = append(s.asked, gvr.Resource)
@@ -59,7 +63,10 @@ func TestInformersAskTheSource(t *testing.T) {
 		cancel()
 		f.Shutdown()
 		slices.Sort(src.asked)
-		want := []string{"csinodes", "endpointslices", "jobs", "leases", "poddisruptionbudgets", "pods", "priorityclasses", "replicasets", "roles"}
+		want := []string{
+			"csinodes", "endpointslices", "jobs", "leases", "poddisruptionbudgets", "pods", "priorityclasses",
+			"replicasets", "roles",
+		}
 		if !slices.Equal(src.asked, want) {
 			t.Errorf("the source was asked for %q, want %q", src.asked, want)
 		}

@@ -34,10 +34,12 @@ type bad struct {
 func startBad(t *testing.T) *bad {
 	b := &bad{t: t}
 	b.Cluster = clustertest.Start(t, clustertest.Config{
-		Controllers: []string{"*"}, Nodes: 1,
+		Controllers: []string{"*"},
+		Nodes:       1,
 		Between: func(part, _ string, h http.Handler, s client.Source) (http.Handler, client.Source) {
 			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				if part != clustertest.Nodes && r.Method != http.MethodGet && !strings.Contains(r.URL.Path, "/leases/") {
+				if part != clustertest.Nodes && r.Method != http.MethodGet &&
+					!strings.Contains(r.URL.Path, "/leases/") {
 					b.writes.Add(1)
 				}
 				h.ServeHTTP(w, r)
@@ -45,7 +47,8 @@ func startBad(t *testing.T) *bad {
 		},
 	})
 	for _, name := range []string{"good", "bad"} {
-		if _, err := b.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}); err != nil {
+		if _, err := b.CoreV1().Namespaces().Create(t.Context(),
+			&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -99,7 +102,8 @@ func (b *bad) calm(most int64) {
 	}
 	mine := 0
 	for _, p := range l.Items {
-		if o := metav1.GetControllerOf(&p); o != nil && strings.HasPrefix(o.Name, "web-") && p.Status.Phase == corev1.PodRunning && p.Status.ContainerStatuses[0].RestartCount == 0 {
+		if o := metav1.GetControllerOf(&p); o != nil && strings.HasPrefix(o.Name, "web-") &&
+			p.Status.Phase == corev1.PodRunning && p.Status.ContainerStatuses[0].RestartCount == 0 {
 			mine++
 		}
 	}
@@ -108,15 +112,19 @@ func (b *bad) calm(most int64) {
 	}
 }
 
-// TestSelectorsOfOthers: a ReplicaSet whose selector matches the pods of others makes its own, takes none that has an owner, and two of one
-// selector do not fight.
+// TestSelectorsOfOthers: a ReplicaSet whose selector matches the pods of others makes its own, takes none that has an
+// owner, and two of one selector do not fight.
 func TestSelectorsOfOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := startBad(t)
 		for _, name := range []string{"greedy", "greedier"} {
 			rs := &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Name: name}}
 			d := deployment("web", 1)
-			rs.Spec = appsv1.ReplicaSetSpec{Replicas: new(int32(1)), Selector: d.Spec.Selector, Template: d.Spec.Template}
+			rs.Spec = appsv1.ReplicaSetSpec{
+				Replicas: new(int32(1)),
+				Selector: d.Spec.Selector,
+				Template: d.Spec.Template,
+			}
 			must(t)(b.AppsV1().ReplicaSets("good").Create(t.Context(), rs, metav1.CreateOptions{}))
 		}
 		b.calm(0)
@@ -129,8 +137,8 @@ func TestSelectorsOfOthers(t *testing.T) {
 	})
 }
 
-// TestOwnersThatAreNot: what an owner that never was, or one in another namespace, was to keep is collected and an event says why; what
-// lies in no namespace and names an owner in one stays.
+// TestOwnersThatAreNot: what an owner that never was, or one in another namespace, was to keep is collected and an
+// event says why; what lies in no namespace and names an owner in one stays.
 func TestOwnersThatAreNot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := startBad(t)
@@ -138,20 +146,42 @@ func TestOwnersThatAreNot(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		owner := metav1.OwnerReference{APIVersion: "apps/v1", Kind: "Deployment", Name: "web", UID: web.UID}
+		owner := metav1.OwnerReference{
+			APIVersion: "apps/v1",
+			Kind:       "Deployment",
+			Name:       "web",
+			UID:        web.UID,
+		}
 		for name, o := range map[string]metav1.OwnerReference{
-			"nobody": {APIVersion: "v1", Kind: "ConfigMap", Name: "nobody", UID: "11111111-1111-1111-1111-111111111111"},
-			"nokind": {APIVersion: "nope.example.com/v1", Kind: "Nope", Name: "x", UID: "11111111-1111-1111-1111-111111111112"}, "cross": owner,
+			"nobody": {
+				APIVersion: "v1",
+				Kind:       "ConfigMap",
+				Name:       "nobody",
+				UID:        "11111111-1111-1111-1111-111111111111",
+			},
+			"nokind": {
+				APIVersion: "nope.example.com/v1",
+				Kind:       "Nope",
+				Name:       "x",
+				UID:        "11111111-1111-1111-1111-111111111112",
+			},
+			"cross": owner,
 		} {
-			cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name, OwnerReferences: []metav1.OwnerReference{o}}}
+			cm := &corev1.ConfigMap{
+				ObjectMeta: metav1.ObjectMeta{Name: name, OwnerReferences: []metav1.OwnerReference{o}},
+			}
 			must(t)(b.CoreV1().ConfigMaps("bad").Create(t.Context(), cm, metav1.CreateOptions{}))
 		}
-		must(t)(b.RbacV1().ClusterRoles().Create(t.Context(), &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "stays", OwnerReferences: []metav1.OwnerReference{owner}}}, metav1.CreateOptions{}))
+		must(t)(b.RbacV1().ClusterRoles().Create(t.Context(), &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{
+			Name:            "stays",
+			OwnerReferences: []metav1.OwnerReference{owner},
+		}}, metav1.CreateOptions{}))
 		b.event("bad", "OwnerRefInvalidNamespace", "cross", `does not exist in namespace "bad"`)
 		b.event("default", "OwnerRefInvalidNamespace", "stays", `does not exist in namespace ""`)
 		b.calm(0)
 		for name, stays := range map[string]bool{"nobody": false, "cross": false, "nokind": true} {
-			if _, err := b.CoreV1().ConfigMaps("bad").Get(t.Context(), name, metav1.GetOptions{}); (err == nil) != stays {
+			if _, err := b.CoreV1().ConfigMaps("bad").Get(t.Context(), name,
+				metav1.GetOptions{}); (err == nil) != stays {
 				t.Errorf("config map %s: %v, want it there: %v", name, err, stays)
 			}
 		}
@@ -166,15 +196,26 @@ func TestSchedulesThatAreNot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := startBad(t)
 		cronJob := func(name, schedule string, zone *string) error {
-			_, err := b.BatchV1().CronJobs("bad").Create(t.Context(), &batchv1.CronJob{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: batchv1.CronJobSpec{
-				Schedule: schedule, TimeZone: zone, JobTemplate: batchv1.JobTemplateSpec{Spec: batchv1.JobSpec{Template: corev1.PodTemplateSpec{
-					Spec: corev1.PodSpec{RestartPolicy: corev1.RestartPolicyNever, Containers: []corev1.Container{{Name: "c", Image: "x"}}},
-				}}},
-			}}, metav1.CreateOptions{})
+			_, err := b.BatchV1().CronJobs("bad").Create(t.Context(), &batchv1.CronJob{
+				ObjectMeta: metav1.ObjectMeta{Name: name},
+				Spec: batchv1.CronJobSpec{
+					Schedule: schedule,
+					TimeZone: zone,
+					JobTemplate: batchv1.JobTemplateSpec{Spec: batchv1.JobSpec{Template: corev1.PodTemplateSpec{
+						Spec: corev1.PodSpec{
+							RestartPolicy: corev1.RestartPolicyNever,
+							Containers: []corev1.Container{
+								{Name: "c", Image: "x"},
+							},
+						},
+					}}},
+				},
+			}, metav1.CreateOptions{})
 			return err
 		}
 		for field, err := range map[string]error{
-			"spec.schedule": cronJob("line", "61 * * * *", nil), "spec.timeZone": cronJob("zone", "* * * * *", new("Mars/Phobos")),
+			"spec.schedule": cronJob("line", "61 * * * *", nil),
+			"spec.timeZone": cronJob("zone", "* * * * *", new("Mars/Phobos")),
 		} {
 			if !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), field) {
 				t.Errorf("%s: %v, want it refused", field, err)
@@ -193,20 +234,37 @@ func TestAutoscalersWithoutMetrics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := startBad(t)
 		for name, target := range map[string]string{"blind": "web", "lost": "nobody"} {
-			must(t)(b.AutoscalingV2().HorizontalPodAutoscalers("good").Create(t.Context(), &autoscalingv2.HorizontalPodAutoscaler{
-				ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: autoscalingv2.HorizontalPodAutoscalerSpec{
-					ScaleTargetRef: autoscalingv2.CrossVersionObjectReference{APIVersion: "apps/v1", Kind: "Deployment", Name: target}, MaxReplicas: 9,
-					Metrics: []autoscalingv2.MetricSpec{{Type: autoscalingv2.PodsMetricSourceType, Pods: &autoscalingv2.PodsMetricSource{
-						Metric: autoscalingv2.MetricIdentifier{Name: "hits"}, Target: autoscalingv2.MetricTarget{Type: autoscalingv2.AverageValueMetricType, AverageValue: new(resource.MustParse("1"))},
-					}}},
-				},
-			}, metav1.CreateOptions{}))
+			must(t)(b.AutoscalingV2().HorizontalPodAutoscalers("good").Create(
+				t.Context(), &autoscalingv2.HorizontalPodAutoscaler{
+					ObjectMeta: metav1.ObjectMeta{Name: name},
+					Spec: autoscalingv2.HorizontalPodAutoscalerSpec{
+						ScaleTargetRef: autoscalingv2.CrossVersionObjectReference{
+							APIVersion: "apps/v1",
+							Kind:       "Deployment",
+							Name:       target,
+						},
+						MaxReplicas: 9,
+						Metrics: []autoscalingv2.MetricSpec{{
+							Type: autoscalingv2.PodsMetricSourceType,
+							Pods: &autoscalingv2.PodsMetricSource{
+								Metric: autoscalingv2.MetricIdentifier{Name: "hits"},
+								Target: autoscalingv2.MetricTarget{
+									Type:         autoscalingv2.AverageValueMetricType,
+									AverageValue: new(resource.MustParse("1")),
+								},
+							},
+						}},
+					},
+				}, metav1.CreateOptions{}))
 		}
 		b.event("good", "FailedGetScale", "lost", `"nobody" not found`)
 		b.event("good", "FailedGetPodsMetric", "blind", "hits")
 		// One look in 15 s; an event that is repeated is counted in the one that is there.
 		b.calm(2 * 3 * 240)
-		for name, want := range map[string]autoscalingv2.HorizontalPodAutoscalerConditionType{"blind": autoscalingv2.ScalingActive, "lost": autoscalingv2.AbleToScale} {
+		for name, want := range map[string]autoscalingv2.HorizontalPodAutoscalerConditionType{
+			"blind": autoscalingv2.ScalingActive,
+			"lost":  autoscalingv2.AbleToScale,
+		} {
 			h, err := b.AutoscalingV2().HorizontalPodAutoscalers("good").Get(t.Context(), name, metav1.GetOptions{})
 			if err != nil {
 				t.Fatal(err)
@@ -222,8 +280,8 @@ func TestAutoscalersWithoutMetrics(t *testing.T) {
 	})
 }
 
-// TestQuotaChangesUnderLoad: a quota that becomes smaller than what is there stops what comes and ends nothing; the condition says so, and
-// when it grows the rest comes.
+// TestQuotaChangesUnderLoad: a quota that becomes smaller than what is there stops what comes and ends nothing; the
+// condition says so, and when it grows the rest comes.
 func TestQuotaChangesUnderLoad(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := startBad(t)
@@ -231,7 +289,8 @@ func TestQuotaChangesUnderLoad(t *testing.T) {
 		limit := func(n string) corev1.ResourceQuotaSpec {
 			return corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{corev1.ResourcePods: resource.MustParse(n)}}
 		}
-		q, err := quotas.Create(t.Context(), &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: "q"}, Spec: limit("3")}, metav1.CreateOptions{})
+		q, err := quotas.Create(t.Context(),
+			&corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: "q"}, Spec: limit("3")}, metav1.CreateOptions{})
 		must(t)(q, err)
 		synctest.Wait() // until admission follows the quota
 		must(t)(b.AppsV1().Deployments("bad").Create(t.Context(), deployment("many", 6), metav1.CreateOptions{}))
@@ -242,7 +301,8 @@ func TestQuotaChangesUnderLoad(t *testing.T) {
 					return false, err
 				}
 				q, err := quotas.Get(t.Context(), "q", metav1.GetOptions{})
-				used, most := q.Status.Used[corev1.ResourcePods], q.Status.Hard[corev1.ResourcePods]
+				used := q.Status.Used[corev1.ResourcePods]
+				most := q.Status.Hard[corev1.ResourcePods]
 				return len(l.Items) == n && int(used.Value()) == n && most.String() == hard, err
 			}
 		}
@@ -261,7 +321,8 @@ func TestQuotaChangesUnderLoad(t *testing.T) {
 		must(t)(d, err)
 		said := false
 		for _, c := range d.Status.Conditions {
-			said = said || c.Type == appsv1.DeploymentReplicaFailure && c.Status == corev1.ConditionTrue && c.Reason == "FailedCreate"
+			said = said || c.Type == appsv1.DeploymentReplicaFailure && c.Status == corev1.ConditionTrue &&
+				c.Reason == "FailedCreate"
 		}
 		if !said {
 			t.Errorf("conditions %+v, want ReplicaFailure", d.Status.Conditions)
@@ -281,18 +342,29 @@ func ownedBy(t *testing.T, b *bad, name string) string {
 	return l.Items[0].Name
 }
 
-// TestClaimTemplatesAreFixed: an edit of a StatefulSet's claim templates is refused with the field, and changes nothing.
+// TestClaimTemplatesAreFixed: an edit of a StatefulSet's claim templates is refused with the field, and changes
+// nothing.
 func TestClaimTemplatesAreFixed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := startBad(t)
 		d := deployment("db", 1)
-		set := &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Name: "db"}, Spec: appsv1.StatefulSetSpec{
-			Replicas: new(int32(1)), Selector: d.Spec.Selector, Template: d.Spec.Template,
-			VolumeClaimTemplates: []corev1.PersistentVolumeClaim{{ObjectMeta: metav1.ObjectMeta{Name: "data"}, Spec: corev1.PersistentVolumeClaimSpec{
-				AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
-				Resources:   corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}},
-			}}},
-		}}
+		set := &appsv1.StatefulSet{
+			ObjectMeta: metav1.ObjectMeta{Name: "db"},
+			Spec: appsv1.StatefulSetSpec{
+				Replicas: new(int32(1)),
+				Selector: d.Spec.Selector,
+				Template: d.Spec.Template,
+				VolumeClaimTemplates: []corev1.PersistentVolumeClaim{{
+					ObjectMeta: metav1.ObjectMeta{Name: "data"},
+					Spec: corev1.PersistentVolumeClaimSpec{
+						AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+						Resources: corev1.VolumeResourceRequirements{
+							Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")},
+						},
+					},
+				}},
+			},
+		}
 		set, err := b.AppsV1().StatefulSets("bad").Create(t.Context(), set, metav1.CreateOptions{})
 		must(t)(set, err)
 		time.Sleep(time.Minute)
@@ -300,7 +372,8 @@ func TestClaimTemplatesAreFixed(t *testing.T) {
 		must(t)(set, err)
 		set.Spec.VolumeClaimTemplates[0].Spec.Resources.Requests[corev1.ResourceStorage] = resource.MustParse("2Gi")
 		_, err = b.AppsV1().StatefulSets("bad").Update(t.Context(), set, metav1.UpdateOptions{})
-		if !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "updates to statefulset spec for fields other than") {
+		if !apierrors.IsInvalid(err) ||
+			!strings.Contains(err.Error(), "updates to statefulset spec for fields other than") {
 			t.Errorf("got %v, want it refused", err)
 		}
 		b.calm(0)

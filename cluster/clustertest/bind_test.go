@@ -25,19 +25,28 @@ import (
 func TestAnswerToBindingLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var lost atomic.Bool
-		c := clustertest.Start(t, clustertest.Config{Scheduler: true, Between: func(part, _ string, h http.Handler, s client.Source) (http.Handler, client.Source) {
-			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				if part != clustertest.Scheduler || !strings.HasSuffix(r.URL.Path, "/binding") || !lost.CompareAndSwap(false, true) {
-					h.ServeHTTP(w, r)
-					return
-				}
-				h.ServeHTTP(httptest.NewRecorder(), r)
-				http.Error(w, "the answer was lost", http.StatusInternalServerError)
-			}), s
-		}})
+		c := clustertest.Start(t, clustertest.Config{
+			Scheduler: true,
+			Between: func(part, _ string, h http.Handler, s client.Source) (http.Handler, client.Source) {
+				return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					if part != clustertest.Scheduler || !strings.HasSuffix(r.URL.Path, "/binding") ||
+						!lost.CompareAndSwap(false, true) {
+						h.ServeHTTP(w, r)
+						return
+					}
+					h.ServeHTTP(httptest.NewRecorder(), r)
+					http.Error(w, "the answer was lost", http.StatusInternalServerError)
+				}), s
+			},
+		})
 		ctx := t.Context()
 		addNode(t, c)
-		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "x"}}}}
+		pod := &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Name: "p"},
+			Spec: corev1.PodSpec{
+				Containers: []corev1.Container{{Name: "c", Image: "x"}},
+			},
+		}
 		if _, err := c.CoreV1().Pods("default").Create(ctx, pod, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
@@ -47,7 +56,8 @@ func TestAnswerToBindingLost(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !lost.Load() || p.Spec.NodeName != "n" {
-			t.Fatalf("pod is on %q, an answer was lost: %t; want n, true: %+v", p.Spec.NodeName, lost.Load(), p.Status.Conditions)
+			t.Fatalf("pod is on %q, an answer was lost: %t; want n, true: %+v", p.Spec.NodeName, lost.Load(),
+				p.Status.Conditions)
 		}
 		if cond := podfacts.Condition(p, corev1.PodScheduled); cond == nil || cond.Status != corev1.ConditionTrue {
 			t.Errorf("the condition of a bound pod is %+v, want True", cond)
@@ -59,8 +69,14 @@ func TestAnswerToBindingLost(t *testing.T) {
 func addNode(t *testing.T, c *clustertest.Cluster) {
 	t.Helper()
 	ctx := t.Context()
-	room := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("4"), corev1.ResourceMemory: resource.MustParse("8Gi"), corev1.ResourcePods: resource.MustParse("10")}
-	node, err := c.CoreV1().Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}, metav1.CreateOptions{})
+	room := corev1.ResourceList{
+		corev1.ResourceCPU: resource.MustParse("4"),
+		corev1.ResourceMemory: resource.MustParse(
+			"8Gi"),
+		corev1.ResourcePods: resource.MustParse("10"),
+	}
+	node, err := c.CoreV1().Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}},
+		metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,7 +84,13 @@ func addNode(t *testing.T, c *clustertest.Cluster) {
 	if node, err = c.CoreV1().Nodes().Update(ctx, node, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	node.Status = corev1.NodeStatus{Capacity: room, Allocatable: room, Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}}
+	node.Status = corev1.NodeStatus{
+		Capacity:    room,
+		Allocatable: room,
+		Conditions: []corev1.NodeCondition{
+			{Type: corev1.NodeReady, Status: corev1.ConditionTrue},
+		},
+	}
 	if _, err := c.CoreV1().Nodes().UpdateStatus(ctx, node, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -78,16 +100,24 @@ func addNode(t *testing.T, c *clustertest.Cluster) {
 func TestRefusalArrivesLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var slow atomic.Int32
-		c := clustertest.Start(t, clustertest.Config{Scheduler: true, Between: func(part, _ string, h http.Handler, s client.Source) (http.Handler, client.Source) {
-			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				if part == clustertest.Scheduler && strings.HasSuffix(r.URL.Path, "/p/status") && slow.Add(1) == 1 {
-					time.Sleep(10 * time.Second)
-				}
-				h.ServeHTTP(w, r)
-			}), s
-		}})
+		c := clustertest.Start(t, clustertest.Config{
+			Scheduler: true,
+			Between: func(part, _ string, h http.Handler, s client.Source) (http.Handler, client.Source) {
+				return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					if part == clustertest.Scheduler && strings.HasSuffix(r.URL.Path, "/p/status") && slow.Add(1) == 1 {
+						time.Sleep(10 * time.Second)
+					}
+					h.ServeHTTP(w, r)
+				}), s
+			},
+		})
 		ctx := t.Context()
-		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "x"}}}}
+		pod := &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Name: "p"},
+			Spec: corev1.PodSpec{
+				Containers: []corev1.Container{{Name: "c", Image: "x"}},
+			},
+		}
 		if _, err := c.CoreV1().Pods("default").Create(ctx, pod, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
@@ -99,7 +129,8 @@ func TestRefusalArrivesLate(t *testing.T) {
 			t.Fatal(err)
 		}
 		if slow.Load() == 0 || p.Spec.NodeName != "n" {
-			t.Fatalf("pod is on %q, a write was slow: %d; want n: %+v", p.Spec.NodeName, slow.Load(), p.Status.Conditions)
+			t.Fatalf("pod is on %q, a write was slow: %d; want n: %+v", p.Spec.NodeName, slow.Load(),
+				p.Status.Conditions)
 		}
 		if cond := podfacts.Condition(p, corev1.PodScheduled); cond == nil || cond.Status != corev1.ConditionTrue {
 			t.Errorf("the condition of a bound pod is %+v, want True", cond)
@@ -111,21 +142,30 @@ func TestRefusalArrivesLate(t *testing.T) {
 func TestRefusalOfChangedPod(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var slow atomic.Int32
-		c := clustertest.Start(t, clustertest.Config{Scheduler: true, Between: func(part, _ string, h http.Handler, s client.Source) (http.Handler, client.Source) {
-			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				if part == clustertest.Scheduler && strings.HasSuffix(r.URL.Path, "/p/status") && slow.Add(1) == 1 {
-					time.Sleep(10 * time.Second)
-				}
-				h.ServeHTTP(w, r)
-			}), s
-		}})
+		c := clustertest.Start(t, clustertest.Config{
+			Scheduler: true,
+			Between: func(part, _ string, h http.Handler, s client.Source) (http.Handler, client.Source) {
+				return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					if part == clustertest.Scheduler && strings.HasSuffix(r.URL.Path, "/p/status") && slow.Add(1) == 1 {
+						time.Sleep(10 * time.Second)
+					}
+					h.ServeHTTP(w, r)
+				}), s
+			},
+		})
 		pods := c.CoreV1().Pods("default")
-		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "x"}}}}
+		pod := &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Name: "p"},
+			Spec: corev1.PodSpec{
+				Containers: []corev1.Container{{Name: "c", Image: "x"}},
+			},
+		}
 		if _, err := pods.Create(t.Context(), pod, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Second)
-		if _, err := pods.Patch(t.Context(), "p", types.MergePatchType, []byte(`{"metadata":{"annotations":{"a":"b"}}}`), metav1.PatchOptions{}); err != nil {
+		if _, err := pods.Patch(t.Context(), "p", types.MergePatchType,
+			[]byte(`{"metadata":{"annotations":{"a":"b"}}}`), metav1.PatchOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(20 * time.Second)
@@ -133,7 +173,8 @@ func TestRefusalOfChangedPod(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if cond := podfacts.Condition(p, corev1.PodScheduled); cond == nil || cond.Reason != corev1.PodReasonUnschedulable {
+		if cond := podfacts.Condition(p, corev1.PodScheduled); cond == nil ||
+			cond.Reason != corev1.PodReasonUnschedulable {
 			t.Errorf("the condition of a pod that fits nowhere is %+v, want Unschedulable", cond)
 		}
 	})

@@ -17,33 +17,51 @@ import (
 	"keelson/cluster/clustertest"
 )
 
-// TestPodOwnsClaim: a pod that owns its claim, as one of a StatefulSet does that was scaled away, goes when it is deleted in the
-// foreground: it waits for the claim, and the claim does not wait for it.
+// TestPodOwnsClaim: a pod that owns its claim, as one of a StatefulSet does that was scaled away, goes when it is
+// deleted in the foreground: it waits for the claim, and the claim does not wait for it.
 func TestPodOwnsClaim(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := clustertest.Start(t, clustertest.Config{Controllers: []string{"*"}, Nodes: 1})
 		ctx := t.Context()
-		wait, class := storagev1.VolumeBindingWaitForFirstConsumer, "local"
+		wait := storagev1.VolumeBindingWaitForFirstConsumer
+		class := "local"
 		if _, err := c.StorageV1().StorageClasses().Create(ctx, &storagev1.StorageClass{
-			ObjectMeta: metav1.ObjectMeta{Name: class}, Provisioner: localvolume.Provisioner, VolumeBindingMode: &wait,
+			ObjectMeta:        metav1.ObjectMeta{Name: class},
+			Provisioner:       localvolume.Provisioner,
+			VolumeBindingMode: &wait,
 		}, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		pods, claims := c.CoreV1().Pods("default"), c.CoreV1().PersistentVolumeClaims("default")
-		pod, err := pods.Create(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Spec: corev1.PodSpec{
-			Containers: []corev1.Container{{Name: "c", Image: "x"}},
-			Volumes: []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{
-				PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "p"},
-			}}},
-		}}, metav1.CreateOptions{})
+		pods := c.CoreV1().Pods("default")
+		claims := c.CoreV1().PersistentVolumeClaims("default")
+		pod, err := pods.Create(ctx, &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Name: "p"},
+			Spec: corev1.PodSpec{
+				Containers: []corev1.Container{{Name: "c", Image: "x"}},
+				Volumes: []corev1.Volume{{
+					Name: "v",
+					VolumeSource: corev1.VolumeSource{
+						PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "p"},
+					},
+				}},
+			},
+		}, metav1.CreateOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		if _, err := claims.Create(ctx, &corev1.PersistentVolumeClaim{
-			ObjectMeta: metav1.ObjectMeta{Name: "p", OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(pod, corev1.SchemeGroupVersion.WithKind("Pod"))}},
+			ObjectMeta: metav1.ObjectMeta{
+				Name: "p",
+				OwnerReferences: []metav1.OwnerReference{
+					*metav1.NewControllerRef(pod, corev1.SchemeGroupVersion.WithKind("Pod")),
+				},
+			},
 			Spec: corev1.PersistentVolumeClaimSpec{
-				AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, StorageClassName: &class,
-				Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}},
+				AccessModes:      []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+				StorageClassName: &class,
+				Resources: corev1.VolumeResourceRequirements{
+					Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")},
+				},
 			},
 		}, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)

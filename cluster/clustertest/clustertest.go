@@ -42,22 +42,24 @@ import (
 
 // Config says what the cluster has. The zero value is an API server with the Essential controllers.
 type Config struct {
-	// Controllers selects controllers, in the syntax of kube-controller-manager's --controllers: "*" for all, a name, "-name". nil:
-	// Essential. An empty slice: none.
+	// Controllers selects controllers, in the syntax of kube-controller-manager's --controllers: "*" for all, a name,
+	// "-name". nil: Essential. An empty slice: none.
 	Controllers []string
 	// ControllerOptions configure them further.
 	ControllerOptions cluster.ControllerOptions
 	// Scheduler binds pods to nodes.
 	Scheduler bool
-	// Nodes is the number of simulated nodes: node-0, node-1 and so on. A pod bound to one becomes Running after a moment and disappears
-	// when it is deleted. With nodes there is a scheduler.
+	// Nodes is the number of simulated nodes: node-0, node-1 and so on. A pod bound to one becomes Running after a
+	// moment and disappears when it is deleted. With nodes there is a scheduler.
 	Nodes int
-	// Node configures them; the zero value has 32 CPUs, 256 Gi of memory and 110 pods. Renew is 10 s by default: a silent node is noticed
-	// after 40 s.
+	// Node configures them; the zero value has 32 CPUs, 256 Gi of memory and 110 pods. Renew is 10 s by default: a
+	// silent node is noticed after 40 s.
 	Node simulate.Config
-	// CRDs are files, or directories of files, with CustomResourceDefinitions in YAML or JSON. They are served when Start returns.
+	// CRDs are files, or directories of files, with CustomResourceDefinitions in YAML or JSON. They are served when
+	// Start returns.
 	CRDs []string
-	// HTTPS serves the API on a loopback port too, for programs that need a kubeconfig. It cannot be combined with a synctest bubble.
+	// HTTPS serves the API on a loopback port too, for programs that need a kubeconfig. It cannot be combined with a
+	// synctest bubble.
 	HTTPS bool
 	// API holds flags of kube-apiserver: admission plugins, authorization modes and so on.
 	API options.Options
@@ -67,16 +69,18 @@ type Config struct {
 	Log *slog.Logger
 	// Marks receive every mark of a part (package mark).
 	Marks []mark.Listener
-	// Between may wrap the API as a part sees it, to inject faults or to observe. It gets the handler and the source, and returns their
-	// replacements. part is Controllers, Scheduler or Nodes.
+	// Between may wrap the API as a part sees it, to inject faults or to observe. It gets the handler and the source,
+	// and returns their replacements. part is Controllers, Scheduler or Nodes.
 	Between func(part, user string, h http.Handler, s client.Source) (http.Handler, client.Source)
 	// FS holds the store; nil: a new one in memory.
 	FS vfs.FS
 }
 
-// Essential controllers create and delete what any cluster needs: garbage collection, namespaces, and the default objects of a namespace.
+// Essential controllers create and delete what any cluster needs: garbage collection, namespaces, and the default
+// objects of a namespace.
 var Essential = []string{
-	"garbage-collector-controller", "namespace-controller", "serviceaccount-controller", "root-ca-certificate-publisher-controller",
+	"garbage-collector-controller", "namespace-controller", "serviceaccount-controller",
+	"root-ca-certificate-publisher-controller",
 	"clusterrole-aggregation-controller", "serviceaccount-token-controller",
 }
 
@@ -90,8 +94,8 @@ type Cluster struct {
 	parts  []*part              // in the order in which they start
 }
 
-// Start starts a cluster that ends with the test. It returns when the API serves, the controllers' caches are synced and the nodes are
-// Ready.
+// Start starts a cluster that ends with the test. It returns when the API serves, the controllers' caches are synced
+// and the nodes are Ready.
 func Start(t testing.TB, cfg Config) *Cluster {
 	t.Helper()
 	c, err := start(context.WithoutCancel(t.Context()), cfg)
@@ -127,14 +131,20 @@ func start(ctx context.Context, cfg Config) (*Cluster, error) {
 	c := &Cluster{config: cfg, ctx: ctx}
 	c.parts = append(c.parts, &part{name: APIServer, begin: c.beginServer})
 	if len(o.Controllers) > 0 {
-		c.parts = append(c.parts, &part{name: Controllers, begin: func(g *gate) (run.Func, error) {
-			return c.mem.Controllers(o, c.connect(Controllers, g)), nil
-		}})
+		c.parts = append(c.parts, &part{
+			name: Controllers,
+			begin: func(g *gate) (run.Func, error) {
+				return c.mem.Controllers(o, c.connect(Controllers, g)), nil
+			},
+		})
 	}
 	if cfg.Scheduler || cfg.Nodes > 0 {
-		c.parts = append(c.parts, &part{name: Scheduler, begin: func(g *gate) (run.Func, error) {
-			return c.mem.Scheduler(c.connect(Scheduler, g)), nil
-		}})
+		c.parts = append(c.parts, &part{
+			name: Scheduler,
+			begin: func(g *gate) (run.Func, error) {
+				return c.mem.Scheduler(c.connect(Scheduler, g)), nil
+			},
+		})
 	}
 	if cfg.Nodes > 0 {
 		c.parts = append(c.parts, &part{name: Nodes, begin: c.beginNodes})
@@ -184,7 +194,13 @@ func (c *Cluster) beginServer(g *gate) (run.Func, error) {
 }
 
 func (c *Cluster) assemble(st store.Store) (err error) {
-	mem := cluster.InMemoryConfig{Store: st, API: c.config.API, Services: c.config.Services, Log: c.config.Log, Listeners: c.config.Marks}
+	mem := cluster.InMemoryConfig{
+		Store:     st,
+		API:       c.config.API,
+		Services:  c.config.Services,
+		Log:       c.config.Log,
+		Listeners: c.config.Marks,
+	}
 	if c.config.HTTPS {
 		if mem.Listener, err = (&net.ListenConfig{}).Listen(c.ctx, "tcp", "127.0.0.1:0"); err != nil {
 			return err
@@ -197,7 +213,8 @@ func (c *Cluster) assemble(st store.Store) (err error) {
 // beginNodes creates the simulator of nodes.
 func (c *Cluster) beginNodes(g *gate) (run.Func, error) {
 	n := c.config.Node
-	n.Nodes, n.Untainted = c.config.Nodes, true
+	n.Nodes = c.config.Nodes
+	n.Untainted = true
 	if n.Prefix == "" {
 		n.Prefix = "node-"
 	}
@@ -225,7 +242,11 @@ func (c *Cluster) close() error {
 
 // As returns a client of another user, in groups in addition to system:authenticated. RBAC applies.
 func (c *Cluster) As(user string, groups ...string) *client.Client {
-	h, s := c.mem.ForUser(&auth.User{Name: user, Groups: append(slices.Clone(groups), auth.Authenticated), How: auth.InProcess})
+	h, s := c.mem.ForUser(&auth.User{
+		Name:   user,
+		Groups: append(slices.Clone(groups), auth.Authenticated),
+		How:    auth.InProcess,
+	})
 	cl, err := client.InProcess(c.up(h), gated{c.server.Load, s}, "clustertest")
 	if err != nil {
 		panic(err) // cannot happen: the arguments are constant
@@ -240,8 +261,8 @@ func (c *Cluster) up(h http.Handler) http.Handler {
 	})
 }
 
-// RESTConfig is for other client libraries, such as controller-runtime: over loopback HTTPS with Config.HTTPS, else inside the process. It
-// has an administrator's rights; set Impersonate to act as another user.
+// RESTConfig is for other client libraries, such as controller-runtime: over loopback HTTPS with Config.HTTPS, else
+// inside the process. It has an administrator's rights; set Impersonate to act as another user.
 func (c *Cluster) RESTConfig() *rest.Config {
 	if c.config.HTTPS {
 		return c.mem.AdminConfig()
@@ -266,7 +287,8 @@ func (c *Cluster) Kubeconfig(t testing.TB) string {
 	return path
 }
 
-// Eventually polls cond until it is true. It fails the test when that takes longer than d. In a synctest bubble d is virtual time.
+// Eventually polls cond until it is true. It fails the test when that takes longer than d. In a synctest bubble d is
+// virtual time.
 func Eventually(t testing.TB, what string, d time.Duration, cond func() (bool, error)) {
 	t.Helper()
 	var last error
@@ -285,7 +307,8 @@ func Eventually(t testing.TB, what string, d time.Duration, cond func() (bool, e
 	}
 }
 
-// InstallCRDs creates the CustomResourceDefinitions in a file, or in the files of a directory, and waits until they are served.
+// InstallCRDs creates the CustomResourceDefinitions in a file, or in the files of a directory, and waits until they are
+// served.
 func (c *Cluster) InstallCRDs(ctx context.Context, path string) error {
 	defs, err := readDefinitions(path)
 	if err != nil {

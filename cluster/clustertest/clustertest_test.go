@@ -38,16 +38,26 @@ func TestNamespaceGoes(t *testing.T) {
 func namespaceGoes(t *testing.T, c *clustertest.Cluster) {
 	t.Helper()
 	ctx := t.Context()
-	if _, err := c.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "x"}}, metav1.CreateOptions{}); err != nil {
+	if _, err := c.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "x"}},
+		metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	owner, err := c.CoreV1().ConfigMaps("x").Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "owner"}}, metav1.CreateOptions{})
+	owner, err := c.CoreV1().ConfigMaps("x").Create(ctx,
+		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "owner"}}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.CoreV1().ConfigMaps("x").Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "owned", OwnerReferences: []metav1.OwnerReference{
-		{APIVersion: "v1", Kind: "ConfigMap", Name: owner.Name, UID: owner.UID},
-	}}}, metav1.CreateOptions{}); err != nil {
+	if _, err := c.CoreV1().ConfigMaps("x").Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
+		Name: "owned",
+		OwnerReferences: []metav1.OwnerReference{
+			{
+				APIVersion: "v1",
+				Kind:       "ConfigMap",
+				Name:       owner.Name,
+				UID:        owner.UID,
+			},
+		},
+	}}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if err := c.CoreV1().ConfigMaps("x").Delete(ctx, owner.Name, metav1.DeleteOptions{}); err != nil {
@@ -92,10 +102,17 @@ func TestCRDs(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		c := clustertest.Start(t, clustertest.Config{CRDs: []string{dir}})
-		all := c.Dynamic.Resource(schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "widgets"}).Namespace("default")
+		all := c.Dynamic.Resource(schema.GroupVersionResource{
+			Group:    "example.com",
+			Version:  "v1",
+			Resource: "widgets",
+		}).Namespace("default")
 		widget := func(size int64) *unstructured.Unstructured {
 			return &unstructured.Unstructured{Object: map[string]any{
-				"apiVersion": "example.com/v1", "kind": "Widget", "metadata": map[string]any{"name": "w"}, "spec": map[string]any{"size": size},
+				"apiVersion": "example.com/v1",
+				"kind":       "Widget",
+				"metadata":   map[string]any{"name": "w"},
+				"spec":       map[string]any{"size": size},
 			}}
 		}
 		if _, err := all.Create(t.Context(), widget(0), metav1.CreateOptions{}); !apierrors.IsInvalid(err) {
@@ -117,8 +134,9 @@ func TestUsers(t *testing.T) {
 			t.Errorf("jane lists: %v, want forbidden", err)
 		}
 		if _, err := c.RbacV1().RoleBindings("default").Create(ctx, &rbacv1.RoleBinding{
-			ObjectMeta: metav1.ObjectMeta{Name: "devs"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "view"},
-			Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: "devs"}},
+			ObjectMeta: metav1.ObjectMeta{Name: "devs"},
+			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "view"},
+			Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: "devs"}},
 		}, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
@@ -128,7 +146,8 @@ func TestUsers(t *testing.T) {
 		})
 		cfg := c.RESTConfig()
 		cfg.Impersonate = rest.ImpersonationConfig{UserName: "joe"}
-		if _, err := kubernetes.NewForConfigOrDie(cfg).CoreV1().ConfigMaps("default").List(ctx, metav1.ListOptions{}); !apierrors.IsForbidden(err) {
+		if _, err := kubernetes.NewForConfigOrDie(cfg).CoreV1().ConfigMaps("default").List(ctx,
+			metav1.ListOptions{}); !apierrors.IsForbidden(err) {
 			t.Errorf("joe lists: %v, want forbidden", err)
 		}
 	})
@@ -145,19 +164,22 @@ func TestHTTPS(t *testing.T) {
 		if !strings.HasPrefix(cfg.Host, "https://127.0.0.1:") {
 			t.Errorf("%s leads to %s", what, cfg.Host)
 		}
-		if _, err := kubernetes.NewForConfigOrDie(cfg).CoreV1().Namespaces().Get(t.Context(), "default", metav1.GetOptions{}); err != nil {
+		if _, err := kubernetes.NewForConfigOrDie(cfg).CoreV1().Namespaces().Get(t.Context(), "default",
+			metav1.GetOptions{}); err != nil {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
 }
 
-// TestKilledServer: what the API server has acknowledged is there after it was killed; meanwhile its clients see errors.
+// TestKilledServer: what the API server has acknowledged is there after it was killed; meanwhile its clients see
+// errors.
 func TestKilledServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := clustertest.Start(t, clustertest.Config{})
 		ctx := t.Context()
 		maps := c.CoreV1().ConfigMaps("default")
-		if _, err := maps.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "m"}}, metav1.CreateOptions{}); err != nil {
+		if _, err := maps.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "m"}},
+			metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		if err := c.Kill(clustertest.APIServer); err != nil {
@@ -200,13 +222,16 @@ func TestNothingStays(t *testing.T) {
 		}
 		wg.Wait()
 	})
-	clustertest.Eventually(t, "all goroutines have ended", 30*time.Second, func() (bool, error) { return ours() <= before, nil })
+	clustertest.Eventually(t, "all goroutines have ended", 30*time.Second, func() (bool, error) {
+		return ours() <= before, nil
+	})
 }
 
 // BenchmarkStart: go test -run '^$' -bench Start ./cluster/clustertest/
 func BenchmarkStart(b *testing.B) {
 	for name, cfg := range map[string]clustertest.Config{
-		"essential": {}, "all controllers, 3 nodes": {Controllers: []string{"*"}, Nodes: 3},
+		"essential":                {},
+		"all controllers, 3 nodes": {Controllers: []string{"*"}, Nodes: 3},
 	} {
 		b.Run(name, func(b *testing.B) {
 			for b.Loop() {

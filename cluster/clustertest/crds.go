@@ -20,9 +20,14 @@ import (
 	"k8s.io/apimachinery/pkg/util/yaml"
 )
 
-var crds = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
+var crds = schema.GroupVersionResource{
+	Group:    "apiextensions.k8s.io",
+	Version:  "v1",
+	Resource: "customresourcedefinitions",
+}
 
-// readDefinitions reads the CustomResourceDefinitions in a file, or in the files of a directory. It skips other objects.
+// readDefinitions reads the CustomResourceDefinitions in a file, or in the files of a directory. It skips other
+// objects.
 func readDefinitions(path string) ([]*unstructured.Unstructured, error) {
 	info, err := os.Stat(path)
 	if err != nil {

@@ -28,15 +28,16 @@ func labelNamespaces(ctx context.Context, c kubernetes.Interface) error {
 			continue
 		}
 		patch := []byte(`{"metadata":{"labels":{"seen":"` + time.Now().UTC().Format("2006-01-02") + `"}}}`)
-		if _, err := c.CoreV1().Namespaces().Patch(ctx, ns.Name, "application/merge-patch+json", patch, metav1.PatchOptions{}); err != nil {
+		if _, err := c.CoreV1().Namespaces().Patch(ctx, ns.Name, "application/merge-patch+json", patch,
+			metav1.PatchOptions{}); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// A controller's test: start a cluster, start the controller, act as a user, look at the result. In the bubble the clock stands still
-// while anything is to be done, so that the test neither sleeps nor flakes.
+// A controller's test: start a cluster, start the controller, act as a user, look at the result. In the bubble the
+// clock stands still while anything is to be done, so that the test neither sleeps nor flakes.
 func Example() {
 	test := func(t *testing.T) { // TestLabelNamespaces in your package
 		synctest.Test(t, func(t *testing.T) {
@@ -74,7 +75,8 @@ func TestExample(t *testing.T) {
 func ExampleStart_nodes() {
 	_ = func(t *testing.T) {
 		c := clustertest.Start(t, clustertest.Config{Controllers: []string{"*"}, Nodes: 3})
-		_ = c.SilenceNode(t.Context(), "node-1") // 40 s later it is NotReady, and 300 s after that its pods are replaced
+		// 40 s later it is NotReady, and 300 s after that its pods are replaced
+		_ = c.SilenceNode(t.Context(), "node-1")
 	}
 	// Output:
 }

@@ -106,7 +106,8 @@ func (c *Cluster) connect(name string, g *gate) func(*auth.User, string) *client
 		if c.config.Between != nil {
 			h, s = c.config.Between(name, u.Name, h, s)
 		}
-		cl, err := client.InProcess(g.handler(c.up(h)), gated{func() *gate { return g }, gated{c.server.Load, s}}, agent)
+		cl, err := client.InProcess(g.handler(c.up(h)), gated{func() *gate { return g }, gated{c.server.Load, s}},
+			agent)
 		if err != nil {
 			panic(err) // cannot happen: the arguments are constant
 		}
@@ -130,7 +131,9 @@ type gated struct {
 }
 
 // List implements client.Source.
-func (s gated) List(ctx context.Context, gvr schema.GroupVersionResource, namespace string, opts metav1.ListOptions) ([]runtime.Object, string, error) {
+func (s gated) List(
+	ctx context.Context, gvr schema.GroupVersionResource, namespace string, opts metav1.ListOptions,
+) ([]runtime.Object, string, error) {
 	if s.g().shut.Load() {
 		return nil, "", errKilled
 	}
@@ -138,15 +141,17 @@ func (s gated) List(ctx context.Context, gvr schema.GroupVersionResource, namesp
 }
 
 // Watch implements client.Source.
-func (s gated) Watch(ctx context.Context, gvr schema.GroupVersionResource, namespace string, opts metav1.ListOptions) (watch.Interface, error) {
+func (s gated) Watch(
+	ctx context.Context, gvr schema.GroupVersionResource, namespace string, opts metav1.ListOptions,
+) (watch.Interface, error) {
 	if s.g().shut.Load() {
 		return nil, errKilled
 	}
 	return s.s.Watch(ctx, gvr, namespace, opts)
 }
 
-// Kill ends a part as kill -9 does: its pending writes do not arrive. Clients of a killed API server get errors until it is restarted;
-// acknowledged writes remain.
+// Kill ends a part as kill -9 does: its pending writes do not arrive. Clients of a killed API server get errors until
+// it is restarted; acknowledged writes remain.
 func (c *Cluster) Kill(name string) error {
 	p, err := c.part(name)
 	if err != nil {
@@ -155,8 +160,8 @@ func (c *Cluster) Kill(name string) error {
 	return p.end(true)
 }
 
-// Cut disconnects the API server at once, as Kill does, but does not wait for its end. A mark listener, which runs inside the server's
-// work, may call it. Kill and Restart must follow.
+// Cut disconnects the API server at once, as Kill does, but does not wait for its end. A mark listener, which runs
+// inside the server's work, may call it. Kill and Restart must follow.
 func (c *Cluster) Cut() { c.server.Load().shut.Store(true) }
 
 // Restart starts a part again if it is stopped, and returns when it is ready.

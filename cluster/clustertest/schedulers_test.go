@@ -23,25 +23,31 @@ import (
 	"keelson/scheduler"
 )
 
-// TestTwoSchedulers: two schedulers that elect no leader try for the same pods. Each pod is bound once, keeps its node, and is not said to
-// be unscheduled by the one that came late.
+// TestTwoSchedulers: two schedulers that elect no leader try for the same pods. Each pod is bound once, keeps its node,
+// and is not said to be unscheduled by the one that came late.
 func TestTwoSchedulers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const pods = 60
 		var bindings atomic.Int64
-		c := clustertest.Start(t, clustertest.Config{Nodes: 4, Between: func(part, _ string, h http.Handler, s client.Source) (http.Handler, client.Source) {
-			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				if part == clustertest.Scheduler && strings.HasSuffix(r.URL.Path, "/binding") {
+		c := clustertest.Start(t, clustertest.Config{
+			Nodes: 4,
+			Between: func(part, _ string, h http.Handler, s client.Source) (http.Handler, client.Source) {
+				return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					if part == clustertest.Scheduler && strings.HasSuffix(r.URL.Path, "/binding") {
+						bindings.Add(1)
+					}
+					h.ServeHTTP(w, r)
+				}), s
+			},
+		})
+		second, err := scheduler.New(scheduler.Config{
+			Client: c.As("system:kube-scheduler"),
+			Marks: mark.NewRecorder(func(m mark.Mark) {
+				if m.Step == mark.StepBind {
 					bindings.Add(1)
 				}
-				h.ServeHTTP(w, r)
-			}), s
-		}})
-		second, err := scheduler.New(scheduler.Config{Client: c.As("system:kube-scheduler"), Marks: mark.NewRecorder(func(m mark.Mark) {
-			if m.Step == mark.StepBind {
-				bindings.Add(1)
-			}
-		})})
+			}),
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -61,9 +67,13 @@ func TestTwoSchedulers(t *testing.T) {
 		defer changes.Stop()
 		synctest.Wait()
 		for i := range pods {
-			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("p", i)}, Spec: corev1.PodSpec{
-				Containers: []corev1.Container{{Name: "c", Image: "x"}}, Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
-			}}
+			pod := &corev1.Pod{
+				ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("p", i)},
+				Spec: corev1.PodSpec{
+					Containers:  []corev1.Container{{Name: "c", Image: "x"}},
+					Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
+				},
+			}
 			if _, err := c.CoreV1().Pods("default").Create(t.Context(), pod, metav1.CreateOptions{}); err != nil {
 				t.Fatal(err)
 			}
@@ -76,7 +86,8 @@ func TestTwoSchedulers(t *testing.T) {
 			if p.Spec.NodeName != "" {
 				on[p.Name] = p.Spec.NodeName
 			}
-			if cond := podfacts.Condition(p, corev1.PodScheduled); p.Spec.NodeName != "" && (cond == nil || cond.Status != corev1.ConditionTrue) {
+			if cond := podfacts.Condition(p, corev1.PodScheduled); p.Spec.NodeName != "" &&
+				(cond == nil || cond.Status != corev1.ConditionTrue) {
 				t.Errorf("%s is on %s, its condition is %+v", p.Name, p.Spec.NodeName, cond)
 			}
 		})

@@ -17,19 +17,29 @@ import (
 
 func deployment(name string, replicas int32) *appsv1.Deployment {
 	labels := map[string]string{"app": name}
-	return &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: appsv1.DeploymentSpec{
-		Replicas: &replicas, Selector: &metav1.LabelSelector{MatchLabels: labels},
-		Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "x"}}}},
-	}}
+	return &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: appsv1.DeploymentSpec{
+			Replicas: &replicas,
+			Selector: &metav1.LabelSelector{MatchLabels: labels},
+			Template: corev1.PodTemplateSpec{
+				ObjectMeta: metav1.ObjectMeta{Labels: labels},
+				Spec: corev1.PodSpec{
+					Containers: []corev1.Container{{Name: "c", Image: "x"}},
+				},
+			},
+		},
+	}
 }
 
-// TestNodeLoss: a silent node is Unknown after its grace period, its pods are deleted 300 s later and replaced on another node; when it
-// comes back its old pods go.
+// TestNodeLoss: a silent node is Unknown after its grace period, its pods are deleted 300 s later and replaced on
+// another node; when it comes back its old pods go.
 func TestNodeLoss(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := clustertest.Start(t, clustertest.Config{Controllers: []string{"*"}, Nodes: 2})
 		ctx := t.Context()
-		if _, err := c.AppsV1().Deployments("default").Create(ctx, deployment("web", 2), metav1.CreateOptions{}); err != nil {
+		if _, err := c.AppsV1().Deployments("default").Create(ctx, deployment("web", 2),
+			metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		pods := func() []corev1.Pod {
@@ -68,7 +78,9 @@ func TestNodeLoss(t *testing.T) {
 			}
 			return ""
 		}
-		clustertest.Eventually(t, "the node is Unknown", 2*time.Minute, func() (bool, error) { return ready() == corev1.ConditionUnknown, nil })
+		clustertest.Eventually(t, "the node is Unknown", 2*time.Minute, func() (bool, error) {
+			return ready() == corev1.ConditionUnknown, nil
+		})
 		if took := time.Since(begin); took < 30*time.Second || took > 55*time.Second {
 			t.Errorf("Unknown after %s, want 40 s to 50 s", took)
 		}
@@ -85,7 +97,10 @@ func TestNodeLoss(t *testing.T) {
 		if err := c.WakeNode(ctx, lost); err != nil {
 			t.Fatal(err)
 		}
-		clustertest.Eventually(t, "the old pods are gone", time.Minute, func() (bool, error) { return len(pods()) == 2, nil })
+		clustertest.Eventually(t, "the old pods are gone", time.Minute, func() (bool, error) {
+			return len(pods()) == 2,
+				nil
+		})
 		clustertest.Eventually(t, "the node is Ready and without taints", time.Minute, func() (bool, error) {
 			n, err := c.CoreV1().Nodes().Get(ctx, lost, metav1.GetOptions{})
 			return err == nil && ready() == corev1.ConditionTrue && len(n.Spec.Taints) == 0, err
@@ -99,7 +114,9 @@ func TestProgressDeadline(t *testing.T) {
 		c := clustertest.Start(t, clustertest.Config{Controllers: []string{"*"}, Scheduler: true})
 		ctx := t.Context()
 		d := deployment("stuck", 1)
-		d.Spec.Template.Spec.Containers[0].Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1")}
+		d.Spec.Template.Spec.Containers[0].Resources.Requests = corev1.ResourceList{
+			corev1.ResourceCPU: resource.MustParse("1"),
+		}
 		if _, err := c.AppsV1().Deployments("default").Create(ctx, d, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}

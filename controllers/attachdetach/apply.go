@@ -43,7 +43,8 @@ func (c *Controller) sync(ctx context.Context, name string) error {
 	return err
 }
 
-// storeResult stores what the next pass needs, and records an event once for each pod whose volume is attached to another node.
+// storeResult stores what the next pass needs, and records an event once for each pod whose volume is attached to
+// another node.
 func (c *Controller) storeResult(v nodeView, p plan) {
 	c.mu.Lock()
 	for _, a := range v.have {
@@ -93,7 +94,8 @@ func (c *Controller) recordMultiAttach(w wantedVolume, nodes []string) {
 		users = append(users, c.users(n, w.volume.pv)...)
 	}
 	for _, p := range w.pods {
-		c.env.Events.Eventf(p, corev1.EventTypeWarning, "FailedAttachVolume", "Multi-Attach error for volume %q %s", w.volume.pv, userNames(p.Namespace, users))
+		c.env.Events.Eventf(p, corev1.EventTypeWarning, "FailedAttachVolume", "Multi-Attach error for volume %q %s",
+			w.volume.pv, userNames(p.Namespace, users))
 	}
 }
 
@@ -116,7 +118,8 @@ func userNames(namespace string, users []*corev1.Pod) string {
 	case len(near) == 0:
 		return fmt.Sprintf("Volume is already used by %d pod(s) in different namespaces", far)
 	}
-	return fmt.Sprintf("Volume is already used by pod(s) %s and %d pod(s) in different namespaces", strings.Join(near, ", "), far)
+	return fmt.Sprintf("Volume is already used by pod(s) %s and %d pod(s) in different namespaces",
+		strings.Join(near, ", "), far)
 }
 
 // writeVolumesAttached writes the node's volumesAttached.
@@ -128,7 +131,8 @@ func (c *Controller) writeVolumesAttached(ctx context.Context, v nodeView, want 
 	if err != nil {
 		return fmt.Errorf("encode volumes of node %s: %w", v.name, err)
 	}
-	_, err = c.env.Client.CoreV1().Nodes().Patch(ctx, v.name, types.MergePatchType, patch, metav1.PatchOptions{}, "status")
+	_, err = c.env.Client.CoreV1().Nodes().Patch(ctx, v.name, types.MergePatchType, patch, metav1.PatchOptions{},
+		"status")
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("report volumes of node %s: %w", v.name, err)
 	}
@@ -141,7 +145,8 @@ func (c *Controller) detach(ctx context.Context, v nodeView, all []detach, did *
 	}
 	node, err := c.env.Client.CoreV1().Nodes().Get(ctx, v.name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		node, err = nil, nil
+		node = nil
+		err = nil
 	}
 	if err != nil {
 		return fmt.Errorf("ask what node %s uses: %w", v.name, err)
@@ -149,11 +154,14 @@ func (c *Controller) detach(ctx context.Context, v nodeView, all []detach, did *
 	var errs []error
 	for _, d := range all {
 		// The cache may be older than the node. The node's current status decides; its update triggers the next pass.
-		if d.forceReason == "" && node != nil && (d.volume.usedOn(node.Status.VolumesInUse) || attached(node, d.volume)) {
+		if d.forceReason == "" && node != nil && (d.volume.usedOn(node.Status.VolumesInUse) ||
+			attached(node, d.volume)) {
 			continue
 		}
 		uid := d.object.UID
-		err := c.env.Client.StorageV1().VolumeAttachments().Delete(ctx, d.object.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
+		err := c.env.Client.StorageV1().VolumeAttachments().Delete(ctx, d.object.Name, metav1.DeleteOptions{
+			Preconditions: &metav1.Preconditions{UID: &uid},
+		})
 		if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 			continue
 		}
@@ -181,7 +189,9 @@ func (c *Controller) deletionWritten(a *storagev1.VolumeAttachment) {
 }
 
 func attached(n *corev1.Node, d csiVolume) bool {
-	return d.handle != "" && slices.ContainsFunc(n.Status.VolumesAttached, func(a corev1.AttachedVolume) bool { return a.Name == d.unique() })
+	return d.handle != "" && slices.ContainsFunc(n.Status.VolumesAttached, func(a corev1.AttachedVolume) bool {
+		return a.Name == d.unique()
+	})
 }
 
 func (c *Controller) attach(ctx context.Context, node string, all []wantedVolume, did *mark.Reconcile) error {
@@ -194,7 +204,9 @@ func (c *Controller) attach(ctx context.Context, node string, all []wantedVolume
 		a := &storagev1.VolumeAttachment{
 			ObjectMeta: metav1.ObjectMeta{Name: w.volume.attachment(node)},
 			Spec: storagev1.VolumeAttachmentSpec{
-				Attacher: w.volume.driver, NodeName: node, Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &w.volume.pv},
+				Attacher: w.volume.driver,
+				NodeName: node,
+				Source:   storagev1.VolumeAttachmentSource{PersistentVolumeName: &w.volume.pv},
 			},
 		}
 		_, err := c.env.Client.StorageV1().VolumeAttachments().Create(ctx, a, metav1.CreateOptions{})
@@ -203,7 +215,8 @@ func (c *Controller) attach(ctx context.Context, node string, all []wantedVolume
 		}
 		if err != nil && !apierrors.IsAlreadyExists(err) {
 			for _, p := range w.pods {
-				c.env.Events.Eventf(p, corev1.EventTypeWarning, "FailedAttachVolume", "AttachVolume.Attach failed for volume %q : %v", w.volume.pv, err)
+				c.env.Events.Eventf(p, corev1.EventTypeWarning, "FailedAttachVolume",
+					"AttachVolume.Attach failed for volume %q : %v", w.volume.pv, err)
 			}
 			errs = append(errs, fmt.Errorf("attach volume %s to node %s: %w", w.volume.pv, node, err))
 			continue
@@ -225,7 +238,8 @@ func (c *Controller) reserve(d csiVolume, node string) bool {
 	return true
 }
 
-// unreserve releases the reservation, unless there is an attachment that the cache does not show yet. It wakes waiting nodes.
+// unreserve releases the reservation, unless there is an attachment that the cache does not show yet. It wakes waiting
+// nodes.
 func (c *Controller) unreserve(d csiVolume, node, name string, exists bool) {
 	if _, known, err := c.attachments.GetByKey(name); exists && !known && err == nil {
 		return
@@ -250,15 +264,18 @@ func (c *Controller) recordResult(old, a *storagev1.VolumeAttachment) {
 		}
 		return storagev1.VolumeError{}
 	}
-	was, is := failure(old), failure(a)
+	was := failure(old)
+	is := failure(a)
 	switch {
 	case a.Status.Attached && !old.Status.Attached:
 		for _, p := range c.users(a.Spec.NodeName, d.pv) {
-			c.env.Events.Eventf(p, corev1.EventTypeNormal, "SuccessfulAttachVolume", "AttachVolume.Attach succeeded for volume %q", d.pv)
+			c.env.Events.Eventf(p, corev1.EventTypeNormal, "SuccessfulAttachVolume",
+				"AttachVolume.Attach succeeded for volume %q", d.pv)
 		}
 	case !a.Status.Attached && is.Message != "" && (is.Message != was.Message || !is.Time.Equal(&was.Time)):
 		for _, p := range c.users(a.Spec.NodeName, d.pv) {
-			c.env.Events.Eventf(p, corev1.EventTypeWarning, "FailedAttachVolume", "AttachVolume.Attach failed for volume %q : %s", d.pv, is.Message)
+			c.env.Events.Eventf(p, corev1.EventTypeWarning, "FailedAttachVolume",
+				"AttachVolume.Attach failed for volume %q : %s", d.pv, is.Message)
 		}
 	}
 }

@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package attachdetach attaches CSI volumes to the nodes whose pods need them, and detaches them when no pod does. The table of controllers
-// starts it. It creates and deletes VolumeAttachments, which the driver's attacher handles, and writes status.volumesAttached of nodes. It
-// never calls a driver.
+// Package attachdetach attaches CSI volumes to the nodes whose pods need them, and detaches them when no pod does. The
+// table of controllers starts it. It creates and deletes VolumeAttachments, which the driver's attacher handles, and
+// writes status.volumesAttached of nodes. It never calls a driver.
 //
 // Invariants:
-//  1. An attachment is deleted only after the node's volumesAttached no longer lists the volume and the node, read from the API server,
-//     does not list it in volumesInUse; or by force: the node has been not ready for six minutes, or has the out-of-service taint.
-//  2. A volume whose access modes allow one node is attached to a second only when no attachment to another exists, whatever its state.
-//  3. Attachments with other names, and nodes without the annotation for controller-managed attachment, are never changed.
+//  1. An attachment is deleted only after the node's volumesAttached no longer lists the volume and the node, read from
+//     the API server, does not list it in volumesInUse; or by force: the node has been not ready for six minutes, or
+//     has the out-of-service taint.
+//  2. A volume whose access modes allow one node is attached to a second only when no attachment to another exists,
+//     whatever its state.
+//  3. Attachments with other names, and nodes without the annotation for controller-managed attachment, are never
+//     changed.
 package attachdetach
 
 import (
@@ -35,7 +38,8 @@ import (
 
 // Config configures the detachment.
 type Config struct {
-	// NoForceDetach keeps volumes attached to nodes that are not ready and use them, until such a node has the out-of-service taint.
+	// NoForceDetach keeps volumes attached to nodes that are not ready and use them, until such a node has the
+	// out-of-service taint.
 	NoForceDetach bool
 }
 
@@ -81,30 +85,55 @@ const (
 
 // New builds the controller.
 func New(env *framework.Env, cfg Config) (framework.Controller, error) {
-	core, storage := coreinformers.New(env.Shared.Scoped()), storageinformers.New(env.Shared.Scoped())
-	pods, attachments := core.Pods().Informer(), storage.VolumeAttachments().Informer()
+	core := coreinformers.New(env.Shared.Scoped())
+	storage := storageinformers.New(env.Shared.Scoped())
+	pods := core.Pods().Informer()
+	attachments := storage.VolumeAttachments().Informer()
 	c := &Controller{
-		env: env, cfg: cfg, nodes: core.Nodes().Lister(), claims: core.PersistentVolumeClaims().Lister(), volumes: core.PersistentVolumes().Lister(),
-		drivers: storage.CSIDrivers().Lister(), pods: pods.GetIndexer(), attachments: attachments.GetIndexer(),
-		creating: map[reservation]time.Time{}, deleting: map[string]types.UID{}, unneededSince: map[string]time.Time{},
-		lastInUse: map[string][]corev1.UniqueVolumeName{}, reported: map[string]map[multiAttach]bool{}, counts: map[string]volumeCounts{},
+		env:           env,
+		cfg:           cfg,
+		nodes:         core.Nodes().Lister(),
+		claims:        core.PersistentVolumeClaims().Lister(),
+		volumes:       core.PersistentVolumes().Lister(),
+		drivers:       storage.CSIDrivers().Lister(),
+		pods:          pods.GetIndexer(),
+		attachments:   attachments.GetIndexer(),
+		creating:      map[reservation]time.Time{},
+		deleting:      map[string]types.UID{},
+		unneededSince: map[string]time.Time{},
+		lastInUse:     map[string][]corev1.UniqueVolumeName{},
+		reported:      map[string]map[multiAttach]bool{},
+		counts:        map[string]volumeCounts{},
 	}
 	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
 	err := errors.Join(
 		framework.EnsureIndex(pods, framework.ByNode, framework.IndexByNode),
 		framework.EnsureIndex(pods, claims.ByClaim, claims.IndexByClaim),
-		framework.EnsureIndex(attachments, byNode, indexBy(func(a *storagev1.VolumeAttachment) string { return a.Spec.NodeName })),
+		framework.EnsureIndex(attachments, byNode, indexBy(func(a *storagev1.VolumeAttachment) string {
+			return a.Spec.NodeName
+		})),
 		framework.EnsureIndex(attachments, byVolume, indexBy(volumeOf)),
 		framework.On(c.loop, pods, framework.Each(c.podChanged)),
-		framework.On(c.loop, core.PersistentVolumeClaims().Informer(), framework.Handlers[*corev1.PersistentVolumeClaim]{
-			Add: c.claimChanged, Update: func(_, o *corev1.PersistentVolumeClaim) { c.claimChanged(o) },
-		}),
+		framework.On(c.loop,
+			core.PersistentVolumeClaims().Informer(), framework.Handlers[*corev1.PersistentVolumeClaim]{
+				Add:    c.claimChanged,
+				Update: func(_, o *corev1.PersistentVolumeClaim) { c.claimChanged(o) },
+			}),
 		framework.On(c.loop, core.PersistentVolumes().Informer(), framework.Each(c.volumeChanged)),
-		framework.On(c.loop, core.Nodes().Informer(), framework.Handlers[*corev1.Node]{Add: c.nodeAdded, Update: c.nodeChanged, Delete: c.nodeDeleted}),
-		framework.On(c.loop, attachments, framework.Handlers[*storagev1.VolumeAttachment]{
-			Add: c.attachmentChanged, Update: c.attachmentUpdated, Delete: c.attachmentDeleted,
+		framework.On(c.loop, core.Nodes().Informer(), framework.Handlers[*corev1.Node]{
+			Add:    c.nodeAdded,
+			Update: c.nodeChanged,
+			Delete: c.nodeDeleted,
 		}),
-		framework.On(c.loop, storage.CSIDrivers().Informer(), framework.Handlers[*storagev1.CSIDriver]{Add: c.driverChanged, Delete: c.driverChanged}),
+		framework.On(c.loop, attachments, framework.Handlers[*storagev1.VolumeAttachment]{
+			Add:    c.attachmentChanged,
+			Update: c.attachmentUpdated,
+			Delete: c.attachmentDeleted,
+		}),
+		framework.On(c.loop, storage.CSIDrivers().Informer(), framework.Handlers[*storagev1.CSIDriver]{
+			Add:    c.driverChanged,
+			Delete: c.driverChanged,
+		}),
 	)
 	if err != nil {
 		return nil, fmt.Errorf("attach and detach: %w", err)
@@ -188,7 +217,8 @@ func (c *Controller) nodeAdded(n *corev1.Node) {
 
 func (c *Controller) nodeChanged(old, n *corev1.Node) {
 	if isManaged(old) != isManaged(n) || isReady(old) != isReady(n) || outOfService(old) != outOfService(n) ||
-		!slices.Equal(old.Status.VolumesInUse, n.Status.VolumesInUse) || !slices.Equal(old.Status.VolumesAttached, n.Status.VolumesAttached) {
+		!slices.Equal(old.Status.VolumesInUse, n.Status.VolumesInUse) || !slices.Equal(old.Status.VolumesAttached,
+		n.Status.VolumesAttached) {
 		c.loop.Add(n.Name)
 	}
 }

@@ -32,9 +32,15 @@ func named(name string) func(*corev1.Node) { return func(n *corev1.Node) { n.Nam
 func testPod(name, node string) *corev1.Pod {
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "dev", Name: name, UID: types.UID(name)},
-		Spec: corev1.PodSpec{NodeName: node, Volumes: []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{
-			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"},
-		}}}},
+		Spec: corev1.PodSpec{
+			NodeName: node,
+			Volumes: []corev1.Volume{{
+				Name: "v",
+				VolumeSource: corev1.VolumeSource{
+					PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"},
+				},
+			}},
+		},
 		Status: corev1.PodStatus{Phase: corev1.PodPending},
 	}
 }
@@ -44,18 +50,26 @@ func start(t *testing.T, cfg Config, more ...runtime.Object) *world {
 	objs := append([]runtime.Object{
 		testNode(corev1.ConditionTrue), testNode(corev1.ConditionTrue, named("n2")),
 		&corev1.PersistentVolumeClaim{
-			ObjectMeta: metav1.ObjectMeta{Namespace: "dev", Name: "data", UID: "claim"}, Spec: corev1.PersistentVolumeClaimSpec{VolumeName: "one"},
-			Status: corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimBound},
+			ObjectMeta: metav1.ObjectMeta{Namespace: "dev", Name: "data", UID: "claim"},
+			Spec:       corev1.PersistentVolumeClaimSpec{VolumeName: "one"},
+			Status:     corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimBound},
 		},
 		&corev1.PersistentVolume{
-			ObjectMeta: metav1.ObjectMeta{Name: "one"}, Spec: corev1.PersistentVolumeSpec{
-				AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, ClaimRef: &corev1.ObjectReference{Namespace: "dev", Name: "data", UID: "claim"},
-				PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: one.driver, VolumeHandle: one.handle}},
+			ObjectMeta: metav1.ObjectMeta{Name: "one"},
+			Spec: corev1.PersistentVolumeSpec{
+				AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+				ClaimRef:    &corev1.ObjectReference{Namespace: "dev", Name: "data", UID: "claim"},
+				PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{
+					Driver:       one.driver,
+					VolumeHandle: one.handle,
+				}},
 			},
 		},
 	}, more...)
 	w := &world{controllertest.New(objs...), t}
-	w.Start(t, "attachdetach-controller", func(env *framework.Env) (framework.Controller, error) { return New(env, cfg) })
+	w.Start(t, "attachdetach-controller", func(env *framework.Env) (framework.Controller, error) {
+		return New(env, cfg)
+	})
 	w.settle()
 	return w
 }
@@ -91,7 +105,8 @@ func (w *world) attacher(failure string) {
 		if failure != "" {
 			a.Status.AttachError = &storagev1.VolumeError{Time: metav1.Now(), Message: failure}
 		}
-		if _, err := w.StorageV1().VolumeAttachments().UpdateStatus(w.t.Context(), a, metav1.UpdateOptions{}); err != nil {
+		if _, err := w.StorageV1().VolumeAttachments().UpdateStatus(w.t.Context(), a,
+			metav1.UpdateOptions{}); err != nil {
 			w.t.Fatal(err)
 		}
 	}
@@ -120,7 +135,8 @@ func (w *world) state() string {
 	}
 	var out []string
 	for _, a := range all.Items {
-		if want := one.attachment(a.Spec.NodeName); managedName.MatchString(a.Name) && (a.Name != want || a.Spec.Attacher != one.driver || volumeOf(&a) != "one") {
+		if want := one.attachment(a.Spec.NodeName); managedName.MatchString(a.Name) &&
+			(a.Name != want || a.Spec.Attacher != one.driver || volumeOf(&a) != "one") {
 			w.t.Errorf("attachment %+v", a)
 		}
 		out = append(out, fmt.Sprintf("%s=%v", a.Spec.NodeName, a.Status.Attached))
@@ -234,13 +250,24 @@ func TestLostNodes(t *testing.T) {
 
 func TestWhatIsLeftAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		theirs, gone := "theirs", "no-such-volume"
+		theirs := "theirs"
+		gone := "no-such-volume"
 		no := false
 		w := start(
-			t, Config{}, &storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: one.driver}, Spec: storagev1.CSIDriverSpec{AttachRequired: &no}}, testPod("a", "n1"),
-			&storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: theirs}, Spec: storagev1.VolumeAttachmentSpec{
-				Attacher: "x", NodeName: "n9", Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &gone},
-			}},
+			t, Config{}, &storagev1.CSIDriver{
+				ObjectMeta: metav1.ObjectMeta{
+					Name: one.driver,
+				},
+				Spec: storagev1.CSIDriverSpec{AttachRequired: &no},
+			}, testPod("a", "n1"),
+			&storagev1.VolumeAttachment{
+				ObjectMeta: metav1.ObjectMeta{Name: theirs},
+				Spec: storagev1.VolumeAttachmentSpec{
+					Attacher: "x",
+					NodeName: "n9",
+					Source:   storagev1.VolumeAttachmentSource{PersistentVolumeName: &gone},
+				},
+			},
 		)
 		w.expect("driver needs no attaching", "n9=false")
 		if err := w.StorageV1().CSIDrivers().Delete(t.Context(), one.driver, metav1.DeleteOptions{}); err != nil {
@@ -258,10 +285,12 @@ func TestOneNodeAtOnce(t *testing.T) {
 		const nodes = 20
 		for i := range nodes {
 			name := fmt.Sprintf("m%02d", i)
-			if _, err := w.CoreV1().Nodes().Create(t.Context(), testNode(corev1.ConditionTrue, named(name)), metav1.CreateOptions{}); err != nil {
+			if _, err := w.CoreV1().Nodes().Create(t.Context(), testNode(corev1.ConditionTrue, named(name)),
+				metav1.CreateOptions{}); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := w.CoreV1().Pods("dev").Create(t.Context(), testPod("p-"+name, name), metav1.CreateOptions{}); err != nil {
+			if _, err := w.CoreV1().Pods("dev").Create(t.Context(), testPod("p-"+name, name),
+				metav1.CreateOptions{}); err != nil {
 				t.Fatal(err)
 			}
 		}

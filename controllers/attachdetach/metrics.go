@@ -41,10 +41,12 @@ type volumeMetrics struct {
 var totals = sync.OnceValue(func() *volumeMetrics {
 	return &volumeMetrics{
 		forced: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Subsystem: "attach_detach_controller", Name: "attachdetach_controller_forced_detaches",
-			Help: "Number of times the A/D Controller performed a forced detach",
+			Subsystem: "attach_detach_controller",
+			Name:      "attachdetach_controller_forced_detaches",
+			Help:      "Number of times the A/D Controller performed a forced detach",
 		}, []string{"reason"}),
-		desc:    prometheus.NewDesc("attachdetach_controller_total_volumes", "Number of volumes in A/D Controller", []string{"plugin_name", "state"}, nil),
+		desc: prometheus.NewDesc("attachdetach_controller_total_volumes", "Number of volumes in A/D Controller",
+			[]string{"plugin_name", "state"}, nil),
 		running: map[*Controller]struct{}{},
 	}
 })
@@ -74,7 +76,8 @@ func (t *volumeMetrics) Collect(ch chan<- prometheus.Metric) {
 		if p.attached {
 			state = "actual_state_of_world"
 		}
-		ch <- prometheus.MustNewConstMetric(t.desc, prometheus.GaugeValue, float64(n), "kubernetes.io/csi:"+p.driver, state)
+		ch <- prometheus.MustNewConstMetric(t.desc, prometheus.GaugeValue, float64(n), "kubernetes.io/csi:"+p.driver,
+			state)
 	}
 }
 

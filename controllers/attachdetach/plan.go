@@ -138,7 +138,8 @@ func decide(v nodeView) plan {
 	}
 	for _, w := range v.wants {
 		switch {
-		case there[w.volume.attachment(v.name)]: // or it is still being deleted: then its deletion triggers the next pass
+		case there[w.volume.attachment(v.name)]:
+			// or it is still being deleted: then its deletion triggers the next pass
 		case w.volume.exclusive && len(v.attachedElsewhere[w.volume.pv]) > 0:
 			p.refused = append(p.refused, w)
 			if v.assumed {
@@ -176,7 +177,8 @@ func (p *plan) release(v nodeView, a attachment) bool {
 	return true
 }
 
-// uses reports whether the volume may still be mounted on the node. For a deleted node with unknown volumes it must be assumed.
+// uses reports whether the volume may still be mounted on the node. For a deleted node with unknown volumes it must be
+// assumed.
 func (v nodeView) uses(d csiVolume) bool {
 	if v.node == nil && !v.known {
 		return true
@@ -196,7 +198,9 @@ func isReady(n *corev1.Node) bool {
 }
 
 func outOfService(n *corev1.Node) bool {
-	return slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == corev1.TaintNodeOutOfService })
+	return slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool {
+		return t.Key == corev1.TaintNodeOutOfService
+	})
 }
 
 // needs reports whether a pod still needs its volumes on its node.

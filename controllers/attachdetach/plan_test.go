@@ -15,7 +15,12 @@ import (
 	"keelson/api/core/volume"
 )
 
-var one = csiVolume{pv: "one", driver: "d.example.com", handle: "h1", exclusive: true}
+var one = csiVolume{
+	pv:        "one",
+	driver:    "d.example.com",
+	handle:    "h1",
+	exclusive: true,
+}
 
 func TestNames(t *testing.T) {
 	if got := one.attachment("n1"); !managedName.MatchString(got) {
@@ -38,9 +43,13 @@ func testNode(ready corev1.ConditionStatus, edit ...func(*corev1.Node)) *corev1.
 }
 
 func has(d csiVolume, attached bool) attachment {
-	return attachment{volume: d, object: &storagev1.VolumeAttachment{
-		ObjectMeta: metav1.ObjectMeta{Name: d.attachment("n1")}, Status: storagev1.VolumeAttachmentStatus{Attached: attached},
-	}}
+	return attachment{
+		volume: d,
+		object: &storagev1.VolumeAttachment{
+			ObjectMeta: metav1.ObjectMeta{Name: d.attachment("n1")},
+			Status:     storagev1.VolumeAttachmentStatus{Attached: attached},
+		},
+	}
 }
 
 // story writes a plan in one line.
@@ -83,37 +92,95 @@ func TestDecide(t *testing.T) {
 	}
 	alone := func(n *corev1.Node) { n.Annotations = nil }
 	wantsOne := []wantedVolume{{volume: one}}
-	good, bad := testNode(corev1.ConditionTrue), testNode(corev1.ConditionUnknown)
+	good := testNode(corev1.ConditionTrue)
+	bad := testNode(corev1.ConditionUnknown)
 	for name, c := range map[string]struct {
 		v    nodeView
 		want string
 	}{
-		"nothing":                                {nodeView{node: good}, ""},
-		"wanted":                                 {nodeView{node: good, wants: wantsOne}, "attach one"},
-		"on its way":                             {nodeView{node: good, wants: wantsOne, have: []attachment{has(one, false)}}, ""},
-		"there":                                  {nodeView{node: good, wants: wantsOne, have: []attachment{has(one, true)}}, "report h1"},
-		"wanted again while it goes":             {nodeView{node: good, wants: wantsOne, have: []attachment{going}}, ""},
-		"elsewhere":                              {nodeView{node: good, wants: wantsOne, attachedElsewhere: map[string][]string{"one": {"n2"}}}, "refuse one"},
-		"elsewhere by rumour":                    {nodeView{node: good, wants: wantsOne, attachedElsewhere: map[string][]string{"one": {"n2"}}, assumed: true}, "refuse one, again 1m0s"},
-		"elsewhere, shared":                      {nodeView{node: good, wants: []wantedVolume{{volume: shared}}, attachedElsewhere: map[string][]string{"shared": {"n2"}}}, "attach shared"},
-		"free":                                   {nodeView{node: good, have: []attachment{has(one, true)}}, "detach one"},
-		"free, was never attached":               {nodeView{node: good, have: []attachment{has(one, false)}}, "detach one"},
-		"in use":                                 {nodeView{node: good, inUse: using, have: []attachment{idleFor(time.Hour)}}, "report h1"},
-		"in use, node just lost":                 {nodeView{node: bad, inUse: using, have: []attachment{has(one, true)}}, "report h1, again 6m0s"},
-		"in use, node lost a while":              {nodeView{node: bad, inUse: using, have: []attachment{idleFor(4 * time.Minute)}}, "report h1, again 2m0s"},
-		"in use, node lost too long":             {nodeView{node: bad, inUse: using, have: []attachment{idleFor(6 * time.Minute)}}, "detach one timeout"},
-		"in use, node lost, no force":            {nodeView{node: bad, inUse: using, noForceDetach: true, have: []attachment{idleFor(time.Hour)}}, "report h1"},
-		"wanted on a lost node":                  {nodeView{node: bad, inUse: using, wants: wantsOne, have: []attachment{idleFor(time.Hour)}}, "report h1"},
-		"out of service":                         {nodeView{node: testNode(corev1.ConditionUnknown, taint), noForceDetach: true, inUse: using, have: []attachment{has(one, true)}}, "detach one out-of-service"},
-		"no node, said that it does not use it":  {nodeView{known: true, wants: wantsOne, have: []attachment{has(one, true)}}, "detach one"},
-		"no node, used it":                       {nodeView{known: true, inUse: using, have: []attachment{has(one, true)}}, "report h1, again 6m0s"},
-		"no node, nobody knows":                  {nodeView{have: []attachment{idleFor(time.Minute)}}, "report h1, again 5m0s"},
-		"no node, nobody knows, for long":        {nodeView{have: []attachment{idleFor(6 * time.Minute)}}, "detach one timeout"},
-		"node attaches by itself":                {nodeView{node: testNode(corev1.ConditionTrue, alone), wants: wantsOne, have: []attachment{has(shared, true)}}, ""},
-		"volume is gone, node uses one of it":    {nodeView{node: good, inUse: using, have: []attachment{nameless}}, ""},
+		"nothing":    {nodeView{node: good}, ""},
+		"wanted":     {nodeView{node: good, wants: wantsOne}, "attach one"},
+		"on its way": {nodeView{node: good, wants: wantsOne, have: []attachment{has(one, false)}}, ""},
+		"there": {
+			nodeView{node: good, wants: wantsOne, have: []attachment{has(one, true)}}, "report h1",
+		},
+		"wanted again while it goes": {nodeView{node: good, wants: wantsOne, have: []attachment{going}}, ""},
+		"elsewhere": {
+			nodeView{node: good, wants: wantsOne, attachedElsewhere: map[string][]string{"one": {"n2"}}}, "refuse one",
+		},
+		"elsewhere by rumour": {nodeView{
+			node:              good,
+			wants:             wantsOne,
+			attachedElsewhere: map[string][]string{"one": {"n2"}},
+			assumed:           true,
+		}, "refuse one, again 1m0s"},
+		"elsewhere, shared": {
+			nodeView{
+				node:  good,
+				wants: []wantedVolume{{volume: shared}},
+				attachedElsewhere: map[string][]string{
+					"shared": {"n2"},
+				},
+			}, "attach shared",
+		},
+		"free":                     {nodeView{node: good, have: []attachment{has(one, true)}}, "detach one"},
+		"free, was never attached": {nodeView{node: good, have: []attachment{has(one, false)}}, "detach one"},
+		"in use": {
+			nodeView{node: good, inUse: using, have: []attachment{idleFor(time.Hour)}}, "report h1",
+		},
+		"in use, node just lost": {
+			nodeView{node: bad, inUse: using, have: []attachment{has(one, true)}}, "report h1, again 6m0s",
+		},
+		"in use, node lost a while": {
+			nodeView{node: bad, inUse: using, have: []attachment{idleFor(4 * time.Minute)}}, "report h1, again 2m0s",
+		},
+		"in use, node lost too long": {
+			nodeView{node: bad, inUse: using, have: []attachment{idleFor(6 * time.Minute)}}, "detach one timeout",
+		},
+		"in use, node lost, no force": {nodeView{
+			node:          bad,
+			inUse:         using,
+			noForceDetach: true,
+			have:          []attachment{idleFor(time.Hour)},
+		}, "report h1"},
+		"wanted on a lost node": {nodeView{
+			node:  bad,
+			inUse: using,
+			wants: wantsOne,
+			have:  []attachment{idleFor(time.Hour)},
+		}, "report h1"},
+		"out of service": {nodeView{
+			node:          testNode(corev1.ConditionUnknown, taint),
+			noForceDetach: true,
+			inUse:         using,
+			have:          []attachment{has(one, true)},
+		}, "detach one out-of-service"},
+		"no node, said that it does not use it": {
+			nodeView{known: true, wants: wantsOne, have: []attachment{has(one, true)}}, "detach one",
+		},
+		"no node, used it": {
+			nodeView{known: true, inUse: using, have: []attachment{has(one, true)}}, "report h1, again 6m0s",
+		},
+		"no node, nobody knows": {
+			nodeView{have: []attachment{idleFor(time.Minute)}}, "report h1, again 5m0s",
+		},
+		"no node, nobody knows, for long": {
+			nodeView{have: []attachment{idleFor(6 * time.Minute)}}, "detach one timeout",
+		},
+		"node attaches by itself": {
+			nodeView{
+				node:  testNode(corev1.ConditionTrue, alone),
+				wants: wantsOne,
+				have:  []attachment{has(shared, true)},
+			}, "",
+		},
+		"volume is gone, node uses one of it": {
+			nodeView{node: good, inUse: using, have: []attachment{nameless}}, "",
+		},
 		"volume is gone, node uses none of such": {nodeView{node: good, have: []attachment{nameless}}, "detach one"},
 	} {
-		c.v.name, c.v.now = "n1", now
+		c.v.name = "n1"
+		c.v.now = now
 		if c.v.node != nil {
 			c.v.known = true
 		}
@@ -168,8 +235,10 @@ func TestHolders(t *testing.T) {
 		got = append(got, userNames("a", pods(users...)))
 	}
 	want := []string{
-		"Volume is already exclusively attached to one node and can't be attached to another", "Volume is already used by pod(s) x, y",
-		"Volume is already used by 2 pod(s) in different namespaces", "Volume is already used by pod(s) x and 1 pod(s) in different namespaces",
+		"Volume is already exclusively attached to one node and can't be attached to another",
+		"Volume is already used by pod(s) x, y",
+		"Volume is already used by 2 pod(s) in different namespaces",
+		"Volume is already used by pod(s) x and 1 pod(s) in different namespaces",
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("%q", got)

@@ -51,14 +51,20 @@ func (c *Controller) diskOf(namespace, claim string) (csiVolume, bool) {
 		return csiVolume{}, false
 	}
 	v, err := c.volumes.Get(o.Spec.VolumeName)
-	if err != nil || v.Spec.CSI == nil || v.Spec.ClaimRef == nil || v.Spec.ClaimRef.UID != o.UID || !c.attaches(v.Spec.CSI.Driver) {
+	if err != nil || v.Spec.CSI == nil || v.Spec.ClaimRef == nil || v.Spec.ClaimRef.UID != o.UID ||
+		!c.attaches(v.Spec.CSI.Driver) {
 		return csiVolume{}, false
 	}
 	return diskFor(v), true
 }
 
 func diskFor(v *corev1.PersistentVolume) csiVolume {
-	return csiVolume{pv: v.Name, driver: v.Spec.CSI.Driver, handle: v.Spec.CSI.VolumeHandle, exclusive: isExclusive(v.Spec.AccessModes)}
+	return csiVolume{
+		pv:        v.Name,
+		driver:    v.Spec.CSI.Driver,
+		handle:    v.Spec.CSI.VolumeHandle,
+		exclusive: isExclusive(v.Spec.AccessModes),
+	}
 }
 
 // attaches reports whether a driver's volumes need attachment. A driver without a CSIDriver object attaches.
@@ -83,13 +89,20 @@ func (c *Controller) managedVolume(a *storagev1.VolumeAttachment) (csiVolume, bo
 
 // buildView collects the view of a node.
 func (c *Controller) buildView(name string) (nodeView, error) {
-	v := nodeView{name: name, attachedElsewhere: map[string][]string{}, noForceDetach: c.cfg.NoForceDetach, now: time.Now()}
+	v := nodeView{
+		name:              name,
+		attachedElsewhere: map[string][]string{},
+		noForceDetach:     c.cfg.NoForceDetach,
+		now:               time.Now(),
+	}
 	n, err := c.nodes.Get(name)
 	if err != nil && !apierrors.IsNotFound(err) {
 		return v, err
 	}
 	if err == nil {
-		v.node, v.inUse, v.known = n, n.Status.VolumesInUse, true
+		v.node = n
+		v.inUse = n.Status.VolumesInUse
+		v.known = true
 	}
 	if v.wants, err = c.wants(name, v.node); err != nil {
 		return v, err
@@ -103,19 +116,23 @@ func (c *Controller) buildView(name string) (nodeView, error) {
 	}
 	for _, o := range have {
 		if d, ok := c.managedVolume(o); ok {
-			v.have = append(v.have, attachment{d, o, o.DeletionTimestamp != nil || c.deleting[o.Name] == o.UID, c.unneededSince[o.Name]})
+			v.have = append(v.have, attachment{
+				d, o, o.DeletionTimestamp != nil || c.deleting[o.Name] == o.UID, c.unneededSince[o.Name],
+			})
 		}
 	}
 	for _, w := range v.wants {
 		if w.volume.exclusive {
 			nodes, rumour := c.attachedElsewhereLocked(w.volume.pv, name, v.now)
-			v.attachedElsewhere[w.volume.pv], v.assumed = nodes, v.assumed || rumour
+			v.attachedElsewhere[w.volume.pv] = nodes
+			v.assumed = v.assumed || rumour
 		}
 	}
 	return v, nil
 }
 
-// attachedElsewhereLocked lists the other nodes to which a volume is attached or about to be; assumed is true for the latter.
+// attachedElsewhereLocked lists the other nodes to which a volume is attached or about to be; assumed is true for the
+// latter.
 func (c *Controller) attachedElsewhereLocked(pv, node string, now time.Time) (out []string, assumed bool) {
 	for _, a := range c.attachmentsByIndex(byVolume, pv) {
 		if a.Spec.NodeName != node {
@@ -127,7 +144,8 @@ func (c *Controller) attachedElsewhereLocked(pv, node string, now time.Time) (ou
 		case now.Sub(at) >= createTimeout:
 			delete(c.creating, r)
 		case r.pv == pv && r.node != node:
-			out, assumed = append(out, r.node), true
+			out = append(out, r.node)
+			assumed = true
 		}
 	}
 	slices.Sort(out)

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package bootstrap maintains the objects of joins by bootstrap token: Signer signs the ConfigMap kube-public/cluster-info with each token,
-// so that a joining machine with a token can verify it, and Cleaner deletes expired tokens. The table of controllers starts both. It never
-// creates a token.
+// Package bootstrap maintains the objects of joins by bootstrap token: Signer signs the ConfigMap
+// kube-public/cluster-info with each token, so that a joining machine with a token can verify it, and Cleaner deletes
+// expired tokens. The table of controllers starts both. It never creates a token.
 package bootstrap
 
 import (
@@ -71,10 +71,17 @@ type Signer struct {
 func NewSigner(env *framework.Env) (framework.Controller, error) {
 	tokens := secretsOf(env)
 	public := env.Client.Informers(0, client.Scope{
-		Namespace: metav1.NamespacePublic, Tweak: func(o *metav1.ListOptions) { o.FieldSelector = "metadata.name=" + clusterInfoName },
+		Namespace: metav1.NamespacePublic,
+		Tweak:     func(o *metav1.ListOptions) { o.FieldSelector = "metadata.name=" + clusterInfoName },
 	})
-	secrets, infos := coreinformers.New(tokens.Scoped()).Secrets(), coreinformers.New(public.Scoped()).ConfigMaps()
-	c := &Signer{env: env, secrets: secrets.Lister(), infos: infos.Lister(), informers: []*client.Informers{tokens, public}}
+	secrets := coreinformers.New(tokens.Scoped()).Secrets()
+	infos := coreinformers.New(public.Scoped()).ConfigMaps()
+	c := &Signer{
+		env:       env,
+		secrets:   secrets.Lister(),
+		infos:     infos.Lister(),
+		informers: []*client.Informers{tokens, public},
+	}
 	c.loop = framework.NewLoop(env.Queue, 1, env.Log, c.sync)
 	key := framework.Key{Namespace: metav1.NamespacePublic, Name: clusterInfoName}
 	err := errors.Join(
@@ -134,17 +141,20 @@ func (c *Signer) sync(ctx context.Context, key framework.Key) error {
 	return nil
 }
 
-// signed returns data with a signature of its kubeconfig for each signing token, and no others; nil without a kubeconfig.
+// signed returns data with a signature of its kubeconfig for each signing token, and no others; nil without a
+// kubeconfig.
 func signed(data map[string]string, secrets []*corev1.Secret, now time.Time) (map[string]string, error) {
 	content, ok := data[kubeconfigKey]
 	if !ok {
-		return nil, nil //nolint:nilnil // nothing to sign
+		return nil, nil // nothing to sign
 	}
 	want := maps.Clone(data)
 	maps.DeleteFunc(want, func(k, _ string) bool { return strings.HasPrefix(k, signatureKey) })
 	for _, s := range secrets {
-		id, secret := string(s.Data[idKey]), string(s.Data[secretKey])
-		if s.Type != corev1.SecretTypeBootstrapToken || s.DeletionTimestamp != nil || s.Name != prefix+id || string(s.Data[signing]) != "true" ||
+		id := string(s.Data[idKey])
+		secret := string(s.Data[secretKey])
+		if s.Type != corev1.SecretTypeBootstrapToken || s.DeletionTimestamp != nil || s.Name != prefix+id ||
+			string(s.Data[signing]) != "true" ||
 			!tokenID.MatchString(id) || !tokenSecret.MatchString(secret) || expired(s, now) {
 			continue
 		}
@@ -157,8 +167,8 @@ func signed(data map[string]string, secrets []*corev1.Secret, now time.Time) (ma
 	return want, nil
 }
 
-// detachedSignature is the JSON web signature (HS256, RFC 7515 appendix F) of content, without the content. The library does not accept keys as
-// short as tokens.
+// detachedSignature is the JSON web signature (HS256, RFC 7515 appendix F) of content, without the content. The library
+// does not accept keys as short as tokens.
 func detachedSignature(content, id, secret string) (string, error) {
 	header, err := json.Marshal(struct {
 		Algorithm string `json:"alg"`
@@ -207,7 +217,8 @@ func NewCleaner(env *framework.Env) (framework.Controller, error) {
 	c.loop = framework.NewLoop(env.Queue, 1, env.Log, c.sync)
 	add := func(s *corev1.Secret) { c.loop.Add(framework.KeyOf(s)) }
 	err := framework.On(c.loop, secrets.Informer(), framework.Handlers[*corev1.Secret]{
-		Add: add, Update: func(_, cur *corev1.Secret) { add(cur) },
+		Add:    add,
+		Update: func(_, cur *corev1.Secret) { add(cur) },
 	})
 	if err != nil {
 		return nil, fmt.Errorf("bootstrap tokens: %w", err)

@@ -18,8 +18,9 @@ import (
 // token makes a bootstrap token's secret; keys change what is in it.
 func token(id, secret, expires string, keys map[string]string) *corev1.Secret {
 	s := &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: prefix + id}, Type: corev1.SecretTypeBootstrapToken,
-		Data: map[string][]byte{idKey: []byte(id), secretKey: []byte(secret), signing: []byte("true")},
+		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: prefix + id},
+		Type:       corev1.SecretTypeBootstrapToken,
+		Data:       map[string][]byte{idKey: []byte(id), secretKey: []byte(secret), signing: []byte("true")},
 	}
 	if expires != "" {
 		s.Data[expiration] = []byte(expires)
@@ -37,14 +38,16 @@ func TestSigned(t *testing.T) {
 	now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 	data := map[string]string{kubeconfigKey: "apiVersion: v1", signatureKey + "gone00": "x", "other": "stays"}
 	got, err := signed(data, []*corev1.Secret{
-		token("abcdef", secret, "", nil), token("future", secret, "2031-01-01T00:00:00Z", nil), token("past00", secret, "2029-01-01T00:00:00Z", nil),
+		token("abcdef", secret, "", nil), token("future", secret, "2031-01-01T00:00:00Z", nil),
+		token("past00", secret, "2029-01-01T00:00:00Z", nil),
 		token("nosign", secret, "", map[string]string{signing: "false"}), token("badtim", secret, "tomorrow", nil),
 		token("wrong0", secret, "", map[string]string{idKey: "other0"}), token("short0", "abc", "", nil),
 	}, now)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(got) != 4 || got["other"] != "stays" || got[signatureKey+"abcdef"] == "" || got[signatureKey+"future"] == "" {
+	if len(got) != 4 || got["other"] != "stays" || got[signatureKey+"abcdef"] == "" ||
+		got[signatureKey+"future"] == "" {
 		t.Fatalf("signed: %v", got)
 	}
 	sig := got[signatureKey+"abcdef"]
@@ -59,8 +62,10 @@ func TestSigned(t *testing.T) {
 
 // TestDetached is an example of Kubernetes' library for bootstrap tokens, whose clients verify what we sign.
 func TestDetached(t *testing.T) {
-	got, err := detachedSignature("Hello from the other side. I must have called a thousand times.", "joshua", "my voice is my passcode")
-	if want := "eyJhbGciOiJIUzI1NiIsImtpZCI6Impvc2h1YSJ9..VShe2taLd-YTrmWuRkcL_8QTNDHYxQIEBsAYYiIj1_8"; got != want || err != nil {
+	got, err := detachedSignature("Hello from the other side. I must have called a thousand times.", "joshua",
+		"my voice is my passcode")
+	if want := "eyJhbGciOiJIUzI1NiIsImtpZCI6Impvc2h1YSJ9..VShe2taLd-YTrmWuRkcL_8QTNDHYxQIEBsAYYiIj1_8"; got != want ||
+		err != nil {
 		t.Errorf("got %s, %v, want %s", got, err, want)
 	}
 }
@@ -68,14 +73,22 @@ func TestDetached(t *testing.T) {
 // TestLives runs both over a token that ends: its signature goes, then it does.
 func TestLives(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		info := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespacePublic, Name: clusterInfoName}, Data: map[string]string{kubeconfigKey: "k"}}
-		c := controllertest.New(info, token("lasts0", secret, "", nil), token("ends00", secret, time.Now().Add(time.Hour).UTC().Format(time.RFC3339), nil),
+		info := &corev1.ConfigMap{
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace: metav1.NamespacePublic,
+				Name:      clusterInfoName,
+			},
+			Data: map[string]string{kubeconfigKey: "k"},
+		}
+		c := controllertest.New(info, token("lasts0", secret, "", nil),
+			token("ends00", secret, time.Now().Add(time.Hour).UTC().Format(time.RFC3339), nil),
 			token("broken", secret, "tomorrow", nil))
 		c.Start(t, "bootstrap-signer", NewSigner)
 		c.Start(t, "token-cleaner", NewCleaner)
 		check := func(when string, signatures int, gone ...string) {
 			t.Helper()
-			cm, err := c.CoreV1().ConfigMaps(metav1.NamespacePublic).Get(t.Context(), clusterInfoName, metav1.GetOptions{})
+			cm, err := c.CoreV1().ConfigMaps(metav1.NamespacePublic).Get(t.Context(), clusterInfoName,
+				metav1.GetOptions{})
 			if err != nil || len(cm.Data) != 1+signatures {
 				t.Errorf("%s: %v %v, want %d signatures", when, cm.Data, err, signatures)
 			}

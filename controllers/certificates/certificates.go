@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package certificates handles CertificateSigningRequests: it approves those of kubelets, signs approved ones of Kubernetes' own signers
-// with the cluster's CA, and deletes old ones. The table of controllers starts a controller for each of these tasks. It never approves
-// other requests and never signs for other signers.
+// Package certificates handles CertificateSigningRequests: it approves those of kubelets, signs approved ones of
+// Kubernetes' own signers with the cluster's CA, and deletes old ones. The table of controllers starts a controller for
+// each of these tasks. It never approves other requests and never signs for other signers.
 package certificates
 
 import (
@@ -50,9 +50,16 @@ const recheckInterval = 2 * time.Minute
 // New builds the controller of a task. by is for Sign: it signs only for these signers.
 func New(env *framework.Env, by Signers, task Task) (framework.Controller, error) {
 	csrs := certificatesinformers.New(env.Shared.Scoped()).CertificateSigningRequests()
-	c := &Controller{task: task, env: env, csrs: csrs.Lister(), signers: by}
+	c := &Controller{
+		task:    task,
+		env:     env,
+		csrs:    csrs.Lister(),
+		signers: by,
+	}
 	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
-	if err := framework.On(c.loop, csrs.Informer(), framework.Each(func(csr *certv1.CertificateSigningRequest) { c.loop.Add(framework.KeyOf(csr)) })); err != nil {
+	if err := framework.On(c.loop, csrs.Informer(), framework.Each(func(csr *certv1.CertificateSigningRequest) {
+		c.loop.Add(framework.KeyOf(csr))
+	})); err != nil {
 		return nil, fmt.Errorf("certificates: %w", err)
 	}
 	return c, nil
@@ -113,9 +120,15 @@ func (c *Controller) approve(ctx context.Context, csr *certv1.CertificateSigning
 		return nil // not a kubelet's request: another approver decides
 	}
 	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
-		User: csr.Spec.Username, UID: csr.Spec.UID, Groups: csr.Spec.Groups,
+		User:   csr.Spec.Username,
+		UID:    csr.Spec.UID,
+		Groups: csr.Spec.Groups,
 		ResourceAttributes: &authorizationv1.ResourceAttributes{
-			Group: certv1.GroupName, Resource: "certificatesigningrequests", Verb: "create", Subresource: kind.permission, Version: "*",
+			Group:       certv1.GroupName,
+			Resource:    "certificatesigningrequests",
+			Verb:        "create",
+			Subresource: kind.permission,
+			Version:     "*",
 		},
 	}}
 	for k, v := range csr.Spec.Extra {
@@ -145,17 +158,26 @@ func (c *Controller) requeueAfter(csr *certv1.CertificateSigningRequest, after t
 }
 
 // addCondition adds a condition with the subresource to which it belongs.
-func (c *Controller) addCondition(ctx context.Context, csr *certv1.CertificateSigningRequest, t certv1.RequestConditionType, reason, message string) error {
+func (c *Controller) addCondition(
+	ctx context.Context, csr *certv1.CertificateSigningRequest, t certv1.RequestConditionType, reason, message string,
+) error {
 	next := csr.DeepCopy()
 	now := metav1.Now()
 	next.Status.Conditions = append(next.Status.Conditions, certv1.CertificateSigningRequestCondition{
-		Type: t, Status: corev1.ConditionTrue, Reason: reason, Message: message, LastUpdateTime: now, LastTransitionTime: now,
+		Type:               t,
+		Status:             corev1.ConditionTrue,
+		Reason:             reason,
+		Message:            message,
+		LastUpdateTime:     now,
+		LastTransitionTime: now,
 	})
 	var err error
 	if t == certv1.CertificateFailed {
-		_, err = c.env.Client.CertificatesV1().CertificateSigningRequests().UpdateStatus(ctx, next, metav1.UpdateOptions{})
+		_, err = c.env.Client.CertificatesV1().CertificateSigningRequests().UpdateStatus(ctx, next,
+			metav1.UpdateOptions{})
 	} else {
-		_, err = c.env.Client.CertificatesV1().CertificateSigningRequests().UpdateApproval(ctx, csr.Name, next, metav1.UpdateOptions{})
+		_, err = c.env.Client.CertificatesV1().CertificateSigningRequests().UpdateApproval(ctx, csr.Name, next,
+			metav1.UpdateOptions{})
 	}
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("write %s of certificate request %s: %w", t, csr.Name, err)
@@ -213,7 +235,8 @@ func durationOf(csr *certv1.CertificateSigningRequest, longest time.Duration) ti
 	return min(max(time.Duration(*csr.Spec.ExpirationSeconds)*time.Second, minDuration), longest)
 }
 
-// expiryOf is when a request is deleted: an hour after the decision, a day after its creation, or when its certificate expires.
+// expiryOf is when a request is deleted: an hour after the decision, a day after its creation, or when its certificate
+// expires.
 func expiryOf(csr *certv1.CertificateSigningRequest) time.Time {
 	end := csr.CreationTimestamp.Add(pendingTTL)
 	for i := range csr.Status.Conditions {
@@ -244,7 +267,9 @@ func notAfter(cert []byte) (time.Time, bool) {
 }
 
 func (c *Controller) delete(ctx context.Context, csr *certv1.CertificateSigningRequest) error {
-	err := c.env.Client.CertificatesV1().CertificateSigningRequests().Delete(ctx, csr.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &csr.UID}})
+	err := c.env.Client.CertificatesV1().CertificateSigningRequests().Delete(ctx, csr.Name, metav1.DeleteOptions{
+		Preconditions: &metav1.Preconditions{UID: &csr.UID},
+	})
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 		return fmt.Errorf("delete certificate request %s: %w", csr.Name, err)
 	}

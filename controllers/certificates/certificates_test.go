@@ -34,7 +34,9 @@ func request(t *testing.T, edit func(*x509.CertificateRequest)) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &x509.CertificateRequest{Subject: pkix.Name{CommonName: "system:node:n1", Organization: []string{"system:nodes"}}}
+	r := &x509.CertificateRequest{
+		Subject: pkix.Name{CommonName: "system:node:n1", Organization: []string{"system:nodes"}},
+	}
 	if edit != nil {
 		edit(r)
 	}
@@ -56,15 +58,37 @@ func TestValid(t *testing.T) {
 		wrong        string
 	}{
 		{"kubelet client", certv1.KubeAPIServerClientKubeletSignerName, nil, kubeletUses, ""},
-		{"another group", certv1.KubeAPIServerClientKubeletSignerName, func(r *x509.CertificateRequest) { r.Subject.Organization = []string{"system:masters"} }, kubeletUses, "subject organization is not system:nodes"},
-		{"another name", certv1.KubeAPIServerClientKubeletSignerName, func(r *x509.CertificateRequest) { r.Subject.CommonName = "admin" }, kubeletUses, "subject common name does not begin with system:node: "},
-		{"a DNS name", certv1.KubeAPIServerClientKubeletSignerName, func(r *x509.CertificateRequest) { r.DNSNames = []string{"x"} }, kubeletUses, "DNS subjectAltNames are not allowed"},
+		{
+			"another group", certv1.KubeAPIServerClientKubeletSignerName, func(r *x509.CertificateRequest) {
+				r.Subject.Organization = []string{"system:masters"}
+			}, kubeletUses, "subject organization is not system:nodes",
+		},
+		{"another name", certv1.KubeAPIServerClientKubeletSignerName, func(r *x509.CertificateRequest) {
+			r.Subject.CommonName = "admin"
+		}, kubeletUses, "subject common name does not begin with system:node: "},
+		{"a DNS name", certv1.KubeAPIServerClientKubeletSignerName, func(r *x509.CertificateRequest) {
+			r.DNSNames = []string{"x"}
+		}, kubeletUses, "DNS subjectAltNames are not allowed"},
 		{"for servers", certv1.KubeAPIServerClientKubeletSignerName, nil, serving, "usages did not match"},
-		{"kubelet serving", certv1.KubeletServingSignerName, func(r *x509.CertificateRequest) { r.IPAddresses = []net.IP{net.IPv4(10, 0, 0, 1)} }, serving, ""},
-		{"serving nothing", certv1.KubeletServingSignerName, nil, serving, "at least one DNS or IP subjectAltName is required"},
-		{"any client", certv1.KubeAPIServerClientSignerName, func(r *x509.CertificateRequest) { r.Subject = pkix.Name{CommonName: "jane"} }, kubeletUses, ""},
-		{"a client for servers", certv1.KubeAPIServerClientSignerName, nil, serving, "invalid usage for client certificate: server auth"},
-		{"a client for nothing", certv1.KubeAPIServerClientSignerName, nil, []certv1.KeyUsage{certv1.UsageDigitalSignature}, "missing required usage for client certificate: client auth"},
+		{"kubelet serving", certv1.KubeletServingSignerName, func(r *x509.CertificateRequest) {
+			r.IPAddresses = []net.IP{net.IPv4(10, 0, 0, 1)}
+		}, serving, ""},
+		{
+			"serving nothing", certv1.KubeletServingSignerName, nil, serving,
+			"at least one DNS or IP subjectAltName is required",
+		},
+		{"any client", certv1.KubeAPIServerClientSignerName, func(r *x509.CertificateRequest) {
+			r.Subject = pkix.Name{CommonName: "jane"}
+		}, kubeletUses, ""},
+		{
+			"a client for servers", certv1.KubeAPIServerClientSignerName, nil, serving,
+			"invalid usage for client certificate: server auth",
+		},
+		{
+			"a client for nothing", certv1.KubeAPIServerClientSignerName, nil, []certv1.KeyUsage{
+				certv1.UsageDigitalSignature,
+			}, "missing required usage for client certificate: client auth",
+		},
 		{"legacy", LegacyUnknown, func(r *x509.CertificateRequest) { r.DNSNames = []string{"x"} }, serving, ""},
 	} {
 		req, err := pki.ParseRequest(request(t, c.edit))
@@ -81,7 +105,13 @@ func TestValid(t *testing.T) {
 func csr(name, signer, user string, req []byte) *certv1.CertificateSigningRequest {
 	return &certv1.CertificateSigningRequest{
 		ObjectMeta: metav1.ObjectMeta{Name: name, UID: "u-" + "1", CreationTimestamp: metav1.Now()},
-		Spec:       certv1.CertificateSigningRequestSpec{SignerName: signer, Username: user, Request: req, Usages: kubeletUses, ExpirationSeconds: new(int32(3600))},
+		Spec: certv1.CertificateSigningRequestSpec{
+			SignerName:        signer,
+			Username:          user,
+			Request:           req,
+			Usages:            kubeletUses,
+			ExpirationSeconds: new(int32(3600)),
+		},
 	}
 }
 
@@ -90,18 +120,25 @@ func TestLife(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	own, foreign, wrong := request(t, nil), request(t, nil), request(t, func(r *x509.CertificateRequest) { r.DNSNames = []string{"x"} })
+	own := request(t, nil)
+	foreign := request(t, nil)
+	wrong := request(t, func(r *x509.CertificateRequest) { r.DNSNames = []string{"x"} })
 	synctest.Test(t, func(t *testing.T) {
 		const kubelet = certv1.KubeAPIServerClientKubeletSignerName
 		approved := func(c *certv1.CertificateSigningRequest) *certv1.CertificateSigningRequest {
-			c.Status.Conditions = []certv1.CertificateSigningRequestCondition{{Type: certv1.CertificateApproved, Status: corev1.ConditionTrue, LastUpdateTime: metav1.Now()}}
+			c.Status.Conditions = []certv1.CertificateSigningRequestCondition{
+				{Type: certv1.CertificateApproved, Status: corev1.ConditionTrue, LastUpdateTime: metav1.Now()},
+			}
 			return c
 		}
 		c := controllertest.New(
-			csr("self", kubelet, "system:node:n1", own), csr("stranger", kubelet, "jane", foreign), csr("elsewhere", "example.com/signer", "system:node:n1", own),
+			csr("self", kubelet, "system:node:n1", own), csr("stranger", kubelet, "jane", foreign), csr("elsewhere",
+				"example.com/signer", "system:node:n1", own),
 			approved(csr("wrong", kubelet, "system:node:n1", wrong)),
 		)
-		c.Fake.PrependReactor("create", "subjectaccessreviews", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		c.Fake.PrependReactor("create", "subjectaccessreviews", func(
+			a clienttesting.Action,
+		) (bool, runtime.Object, error) {
 			create, _ := a.(clienttesting.CreateAction)
 			r, _ := create.GetObject().(*authorizationv1.SubjectAccessReview)
 			out := r.DeepCopy()
@@ -109,7 +146,9 @@ func TestLife(t *testing.T) {
 			return true, out, nil
 		})
 		for _, task := range []Task{Approve, Sign, Clean} {
-			c.Start(t, "certificate-controller", func(env *framework.Env) (framework.Controller, error) { return New(env, All(ca), task) })
+			c.Start(t, "certificate-controller", func(env *framework.Env) (framework.Controller, error) {
+				return New(env, All(ca), task)
+			})
 		}
 		time.Sleep(time.Minute)
 		get := func(name string) *certv1.CertificateSigningRequest {
@@ -133,16 +172,20 @@ func TestLife(t *testing.T) {
 				t.Errorf("request %s: %+v", name, got.Status)
 			}
 		}
-		if got := get("wrong"); !has(got, certv1.CertificateFailed) || got.Status.Conditions[1].Reason != "SignerValidationFailure" || got.Status.Conditions[1].Message != "DNS subjectAltNames are not allowed" {
+		if got := get("wrong"); !has(got, certv1.CertificateFailed) ||
+			got.Status.Conditions[1].Reason != "SignerValidationFailure" ||
+			got.Status.Conditions[1].Message != "DNS subjectAltNames are not allowed" {
 			t.Errorf("an approved request that is wrong: %+v", got.Status)
 		}
 		time.Sleep(2 * time.Hour)
-		if _, err := c.CertificatesV1().CertificateSigningRequests().Get(t.Context(), "self", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		if _, err := c.CertificatesV1().CertificateSigningRequests().Get(t.Context(), "self",
+			metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 			t.Errorf("a request long done: %v", err)
 		}
 		get("stranger")
 		time.Sleep(24 * time.Hour)
-		if _, err := c.CertificatesV1().CertificateSigningRequests().Get(t.Context(), "stranger", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		if _, err := c.CertificatesV1().CertificateSigningRequests().Get(t.Context(), "stranger",
+			metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 			t.Errorf("a request that nobody decided in a day: %v", err)
 		}
 	})
@@ -159,14 +202,22 @@ func TestSigners(t *testing.T) {
 		approved := func(name, signer string) *certv1.CertificateSigningRequest {
 			c := csr(name, signer, "system:node:n1", req)
 			c.Spec.ExpirationSeconds = nil
-			c.Status.Conditions = []certv1.CertificateSigningRequestCondition{{Type: certv1.CertificateApproved, Status: corev1.ConditionTrue, LastUpdateTime: metav1.Now()}}
+			c.Status.Conditions = []certv1.CertificateSigningRequestCondition{
+				{Type: certv1.CertificateApproved, Status: corev1.ConditionTrue, LastUpdateTime: metav1.Now()},
+			}
 			return c
 		}
-		c := controllertest.New(approved("node", certv1.KubeAPIServerClientKubeletSignerName), approved("client", certv1.KubeAPIServerClientSignerName))
-		by := Signers{Authorities: map[string]func() (*pki.Authority, error){
-			certv1.KubeAPIServerClientKubeletSignerName: func() (*pki.Authority, error) { return ca, nil },
-		}, Duration: 24 * time.Hour}
-		c.Start(t, "certificate-controller", func(env *framework.Env) (framework.Controller, error) { return New(env, by, Sign) })
+		c := controllertest.New(approved("node", certv1.KubeAPIServerClientKubeletSignerName),
+			approved("client", certv1.KubeAPIServerClientSignerName))
+		by := Signers{
+			Authorities: map[string]func() (*pki.Authority, error){
+				certv1.KubeAPIServerClientKubeletSignerName: func() (*pki.Authority, error) { return ca, nil },
+			},
+			Duration: 24 * time.Hour,
+		}
+		c.Start(t, "certificate-controller", func(env *framework.Env) (framework.Controller, error) {
+			return New(env, by, Sign)
+		})
 		time.Sleep(time.Minute)
 		for name, signed := range map[string]bool{"node": true, "client": false} {
 			got, err := c.CertificatesV1().CertificateSigningRequests().Get(t.Context(), name, metav1.GetOptions{})

@@ -25,7 +25,8 @@ type recognized struct{ permission, message string }
 // recognize returns the kind of a request; nil: it is not approved here.
 func recognize(csr *certv1.CertificateSigningRequest) *recognized {
 	if servingNodeOf(csr) != "" {
-		return &recognized{serverPermission, "Auto approving kubelet serving certificate for the node's own name and addresses after SubjectAccessReview."}
+		return &recognized{serverPermission, "Auto approving kubelet serving certificate for the node's own name and " +
+			"addresses after SubjectAccessReview."}
 	}
 	if csr.Spec.SignerName != certv1.KubeAPIServerClientKubeletSignerName {
 		return nil
@@ -35,7 +36,9 @@ func recognize(csr *certv1.CertificateSigningRequest) *recognized {
 		return nil
 	}
 	if csr.Spec.Username == req.Subject.CommonName {
-		return &recognized{"selfnodeclient", "Auto approving self kubelet client certificate after SubjectAccessReview."}
+		return &recognized{
+			"selfnodeclient", "Auto approving self kubelet client certificate after SubjectAccessReview.",
+		}
 	}
 	return &recognized{"nodeclient", "Auto approving kubelet client certificate after SubjectAccessReview."}
 }
@@ -104,7 +107,8 @@ func kubeletServing(req *x509.CertificateRequest, usages []certv1.KeyUsage) erro
 	return requireUsages(usages, certv1.UsageServerAuth)
 }
 
-// requireUsages requires digital signature and the purpose; key encipherment is optional, because only RSA keys have it.
+// requireUsages requires digital signature and the purpose; key encipherment is optional, because only RSA keys have
+// it.
 func requireUsages(usages []certv1.KeyUsage, purpose certv1.KeyUsage) error {
 	got := slices.Clone(usages)
 	slices.Sort(got)
@@ -128,20 +132,32 @@ type x509Usages struct {
 }
 
 var keyUses = map[certv1.KeyUsage]x509.KeyUsage{
-	certv1.UsageSigning: x509.KeyUsageDigitalSignature, certv1.UsageDigitalSignature: x509.KeyUsageDigitalSignature,
-	certv1.UsageContentCommitment: x509.KeyUsageContentCommitment, certv1.UsageKeyEncipherment: x509.KeyUsageKeyEncipherment,
-	certv1.UsageKeyAgreement: x509.KeyUsageKeyAgreement, certv1.UsageDataEncipherment: x509.KeyUsageDataEncipherment,
-	certv1.UsageCertSign: x509.KeyUsageCertSign, certv1.UsageCRLSign: x509.KeyUsageCRLSign,
-	certv1.UsageEncipherOnly: x509.KeyUsageEncipherOnly, certv1.UsageDecipherOnly: x509.KeyUsageDecipherOnly,
+	certv1.UsageSigning:           x509.KeyUsageDigitalSignature,
+	certv1.UsageDigitalSignature:  x509.KeyUsageDigitalSignature,
+	certv1.UsageContentCommitment: x509.KeyUsageContentCommitment,
+	certv1.UsageKeyEncipherment:   x509.KeyUsageKeyEncipherment,
+	certv1.UsageKeyAgreement:      x509.KeyUsageKeyAgreement,
+	certv1.UsageDataEncipherment:  x509.KeyUsageDataEncipherment,
+	certv1.UsageCertSign:          x509.KeyUsageCertSign,
+	certv1.UsageCRLSign:           x509.KeyUsageCRLSign,
+	certv1.UsageEncipherOnly:      x509.KeyUsageEncipherOnly,
+	certv1.UsageDecipherOnly:      x509.KeyUsageDecipherOnly,
 }
 
 var extendedUses = map[certv1.KeyUsage]x509.ExtKeyUsage{
-	certv1.UsageAny: x509.ExtKeyUsageAny, certv1.UsageServerAuth: x509.ExtKeyUsageServerAuth, certv1.UsageClientAuth: x509.ExtKeyUsageClientAuth,
-	certv1.UsageCodeSigning: x509.ExtKeyUsageCodeSigning, certv1.UsageEmailProtection: x509.ExtKeyUsageEmailProtection,
-	certv1.UsageSMIME: x509.ExtKeyUsageEmailProtection, certv1.UsageIPsecEndSystem: x509.ExtKeyUsageIPSECEndSystem,
-	certv1.UsageIPsecTunnel: x509.ExtKeyUsageIPSECTunnel, certv1.UsageIPsecUser: x509.ExtKeyUsageIPSECUser,
-	certv1.UsageTimestamping: x509.ExtKeyUsageTimeStamping, certv1.UsageOCSPSigning: x509.ExtKeyUsageOCSPSigning,
-	certv1.UsageMicrosoftSGC: x509.ExtKeyUsageMicrosoftServerGatedCrypto, certv1.UsageNetscapeSGC: x509.ExtKeyUsageNetscapeServerGatedCrypto,
+	certv1.UsageAny:             x509.ExtKeyUsageAny,
+	certv1.UsageServerAuth:      x509.ExtKeyUsageServerAuth,
+	certv1.UsageClientAuth:      x509.ExtKeyUsageClientAuth,
+	certv1.UsageCodeSigning:     x509.ExtKeyUsageCodeSigning,
+	certv1.UsageEmailProtection: x509.ExtKeyUsageEmailProtection,
+	certv1.UsageSMIME:           x509.ExtKeyUsageEmailProtection,
+	certv1.UsageIPsecEndSystem:  x509.ExtKeyUsageIPSECEndSystem,
+	certv1.UsageIPsecTunnel:     x509.ExtKeyUsageIPSECTunnel,
+	certv1.UsageIPsecUser:       x509.ExtKeyUsageIPSECUser,
+	certv1.UsageTimestamping:    x509.ExtKeyUsageTimeStamping,
+	certv1.UsageOCSPSigning:     x509.ExtKeyUsageOCSPSigning,
+	certv1.UsageMicrosoftSGC:    x509.ExtKeyUsageMicrosoftServerGatedCrypto,
+	certv1.UsageNetscapeSGC:     x509.ExtKeyUsageNetscapeServerGatedCrypto,
 }
 
 func x509UsagesOf(usages []certv1.KeyUsage) (x509Usages, error) {

@@ -18,7 +18,8 @@ import (
 	"keelson/pki"
 )
 
-// serverPermission is the subresource of the permission for kubelet serving certificates: a node with it gets one for itself only.
+// serverPermission is the subresource of the permission for kubelet serving certificates: a node with it gets one for
+// itself only.
 const serverPermission = "selfnodeserver"
 
 // servingNodeOf returns the node that requests a serving certificate for itself; "" for other requests.
@@ -41,8 +42,8 @@ type otherAddresses struct {
 	apiServers []netip.Addr
 }
 
-// mayServe is why a node may not have the requested certificate; nil: it may. A node sets its own addresses, so they only count if no other
-// node, the API server or the loopback interface has them.
+// mayServe is why a node may not have the requested certificate; nil: it may. A node sets its own addresses, so they
+// only count if no other node, the API server or the loopback interface has them.
 func mayServe(csr *certv1.CertificateSigningRequest, others otherAddresses) error {
 	req, err := pki.ParseRequest(csr.Spec.Request)
 	if err != nil {
@@ -82,7 +83,8 @@ func mayServe(csr *certv1.CertificateSigningRequest, others otherAddresses) erro
 func addresses(n *corev1.Node) []netip.Addr {
 	var out []netip.Addr
 	for _, a := range n.Status.Addresses {
-		if ip, err := netip.ParseAddr(a.Address); err == nil && (a.Type == corev1.NodeInternalIP || a.Type == corev1.NodeExternalIP) {
+		if ip, err := netip.ParseAddr(a.Address); err == nil &&
+			(a.Type == corev1.NodeInternalIP || a.Type == corev1.NodeExternalIP) {
 			out = append(out, ip.Unmap())
 		}
 	}
@@ -90,7 +92,9 @@ func addresses(n *corev1.Node) []netip.Addr {
 }
 
 // readOtherAddresses reads the input of mayServe. missing means that the node has no addresses yet.
-func (c *Controller) readOtherAddresses(ctx context.Context, name string) (others otherAddresses, missing bool, err error) {
+func (c *Controller) readOtherAddresses(
+	ctx context.Context, name string,
+) (others otherAddresses, missing bool, err error) {
 	nodes, err := c.env.Client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return others, false, fmt.Errorf("list nodes: %w", err)
@@ -112,7 +116,8 @@ func (c *Controller) readOtherAddresses(ctx context.Context, name string) (other
 			}
 		}
 	}
-	slice, err := c.env.Client.DiscoveryV1().EndpointSlices(metav1.NamespaceDefault).Get(ctx, "kubernetes", metav1.GetOptions{})
+	slice, err := c.env.Client.DiscoveryV1().EndpointSlices(metav1.NamespaceDefault).Get(ctx, "kubernetes",
+		metav1.GetOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return others, false, fmt.Errorf("read endpoints of kubernetes: %w", err)
 	}
@@ -129,8 +134,11 @@ func (c *Controller) readOtherAddresses(ctx context.Context, name string) (other
 // addressWait is how long after the request of a new node to wait for its addresses, checking every second.
 const addressWait = time.Minute
 
-// mayHaveServing reports whether a node may have the requested serving certificate. If not, an administrator must decide, and a line is logged.
-func (c *Controller) mayHaveServing(ctx context.Context, csr *certv1.CertificateSigningRequest, node string) (bool, error) {
+// mayHaveServing reports whether a node may have the requested serving certificate. If not, an administrator must
+// decide, and a line is logged.
+func (c *Controller) mayHaveServing(
+	ctx context.Context, csr *certv1.CertificateSigningRequest, node string,
+) (bool, error) {
 	at, missing, err := c.readOtherAddresses(ctx, node)
 	if err != nil {
 		return false, err
@@ -144,7 +152,8 @@ func (c *Controller) mayHaveServing(ctx context.Context, csr *certv1.Certificate
 		return false, nil
 	}
 	if err := mayServe(csr, at); err != nil {
-		c.env.Log.Warn("serving certificate of a node waits for kubectl certificate approve", "request", csr.Name, "node", node, "why", err)
+		c.env.Log.Warn("serving certificate of a node waits for kubectl certificate approve", "request", csr.Name,
+			"node", node, "why", err)
 		return false, nil
 	}
 	return true, nil

@@ -25,7 +25,10 @@ func servingRequest(t *testing.T, user string, dns []string, ips ...string) *cer
 	if err != nil {
 		t.Fatal(err)
 	}
-	req := &x509.CertificateRequest{Subject: pkix.Name{CommonName: "system:node:n1", Organization: []string{nodesGroup}}, DNSNames: dns}
+	req := &x509.CertificateRequest{
+		Subject:  pkix.Name{CommonName: "system:node:n1", Organization: []string{nodesGroup}},
+		DNSNames: dns,
+	}
 	for _, ip := range ips {
 		req.IPAddresses = append(req.IPAddresses, net.ParseIP(ip))
 	}
@@ -34,8 +37,11 @@ func servingRequest(t *testing.T, user string, dns []string, ips ...string) *cer
 		t.Fatal(err)
 	}
 	return &certv1.CertificateSigningRequest{Spec: certv1.CertificateSigningRequestSpec{
-		Request: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}), SignerName: certv1.KubeletServingSignerName,
-		Usages: []certv1.KeyUsage{certv1.UsageDigitalSignature, certv1.UsageServerAuth}, Username: user, Groups: []string{nodesGroup},
+		Request:    pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}),
+		SignerName: certv1.KubeletServingSignerName,
+		Usages:     []certv1.KeyUsage{certv1.UsageDigitalSignature, certv1.UsageServerAuth},
+		Username:   user,
+		Groups:     []string{nodesGroup},
 	}}
 }
 
@@ -47,11 +53,13 @@ func nodeAt(name string, ips ...string) corev1.Node {
 	return n
 }
 
-// TestMayServe: a node gets a certificate for itself, and for no address that is somebody else's, whatever it says of itself.
+// TestMayServe: a node gets a certificate for itself, and for no address that is somebody else's, whatever it says of
+// itself.
 func TestMayServe(t *testing.T) {
 	own := nodeAt("n1", "10.0.0.1", "10.0.0.2", "10.0.0.9", "127.0.0.1", "fd00::1", "10.96.0.1")
 	at := otherAddresses{
-		node: &own, otherNodes: []corev1.Node{own, nodeAt("n2", "10.0.0.2")},
+		node:       &own,
+		otherNodes: []corev1.Node{own, nodeAt("n2", "10.0.0.2")},
 		apiServers: []netip.Addr{netip.MustParseAddr("10.0.0.9"), netip.MustParseAddr("10.96.0.1")},
 	}
 	for _, c := range []struct {
@@ -75,7 +83,8 @@ func TestMayServe(t *testing.T) {
 		}
 	}
 	strange := nodeAt("kubernetes.default.svc", "10.0.0.1")
-	if err := mayServe(servingRequest(t, "system:node:n1", []string{"kubernetes.default.svc"}), otherAddresses{node: &strange}); err == nil {
+	if err := mayServe(servingRequest(t, "system:node:n1", []string{"kubernetes.default.svc"}),
+		otherAddresses{node: &strange}); err == nil {
 		t.Error("a node with the API server's name gets a certificate")
 	}
 }
@@ -86,7 +95,9 @@ func TestAsServer(t *testing.T) {
 		t.Errorf("got %q, want n1", got)
 	}
 	for name, csr := range map[string]*certv1.CertificateSigningRequest{
-		"another node": servingRequest(t, "system:node:n2", []string{"n1"}), "a user": servingRequest(t, "jane", []string{"n1"}), "no names": servingRequest(t, "system:node:n1", nil),
+		"another node": servingRequest(t, "system:node:n2", []string{"n1"}),
+		"a user":       servingRequest(t, "jane", []string{"n1"}),
+		"no names":     servingRequest(t, "system:node:n1", nil),
 	} {
 		if got := servingNodeOf(csr); got != "" {
 			t.Errorf("%s: %q", name, got)

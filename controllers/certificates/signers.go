@@ -16,13 +16,16 @@ const LegacyUnknown = "kubernetes.io/legacy-unknown"
 
 // Names are Kubernetes' own signers, for which this package may sign.
 func Names() []string {
-	return []string{certv1.KubeletServingSignerName, certv1.KubeAPIServerClientKubeletSignerName, certv1.KubeAPIServerClientSignerName, LegacyUnknown}
+	return []string{
+		certv1.KubeletServingSignerName, certv1.KubeAPIServerClientKubeletSignerName,
+		certv1.KubeAPIServerClientSignerName, LegacyUnknown,
+	}
 }
 
 // Signers configure the CAs and the lifetime.
 type Signers struct {
-	// Authorities by signer name (of Names). They are called for each certificate, so that a renewed CA signs the next one. Without an
-	// entry nothing is signed.
+	// Authorities by signer name (of Names). They are called for each certificate, so that a renewed CA signs the next
+	// one. Without an entry nothing is signed.
 	Authorities map[string]func() (*pki.Authority, error)
 	// Duration is the maximum and default lifetime of certificates. Default a year.
 	Duration time.Duration

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package clusterroleaggregation sets the rules of ClusterRoles with an aggregationRule to the union of the rules of all selected
-// ClusterRoles. The table of controllers starts it. It writes only these rules.
+// Package clusterroleaggregation sets the rules of ClusterRoles with an aggregationRule to the union of the rules of
+// all selected ClusterRoles. The table of controllers starts it. It writes only these rules.
 package clusterroleaggregation
 
 import (
@@ -80,10 +80,14 @@ func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 	want.Rules = []rbacapply.PolicyRuleApplyConfiguration{}
 	for i := range rules {
 		r := &rules[i]
-		want.WithRules(rbacapply.PolicyRule().WithVerbs(r.Verbs...).WithAPIGroups(r.APIGroups...).WithResources(r.Resources...).
+		want.WithRules(rbacapply.PolicyRule().WithVerbs(r.Verbs...).WithAPIGroups(r.APIGroups...).WithResources(
+			r.Resources...).
 			WithResourceNames(r.ResourceNames...).WithNonResourceURLs(r.NonResourceURLs...))
 	}
-	_, err = c.env.Client.RbacV1().ClusterRoles().Apply(ctx, want, metav1.ApplyOptions{FieldManager: "clusterrole-aggregation-controller", Force: true})
+	_, err = c.env.Client.RbacV1().ClusterRoles().Apply(ctx, want, metav1.ApplyOptions{
+		FieldManager: "clusterrole-aggregation-controller",
+		Force:        true,
+	})
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
@@ -108,7 +112,9 @@ func aggregate(role *rbacv1.ClusterRole, all []*rbacv1.ClusterRole) ([]rbacv1.Po
 				continue
 			}
 			for _, r := range part.Rules {
-				if !slices.ContainsFunc(rules, func(have rbacv1.PolicyRule) bool { return apiequality.Semantic.DeepEqual(have, r) }) {
+				if !slices.ContainsFunc(rules, func(have rbacv1.PolicyRule) bool {
+					return apiequality.Semantic.DeepEqual(have, r)
+				}) {
 					rules = append(rules, r)
 				}
 			}

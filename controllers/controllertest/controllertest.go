@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package controllertest gives controller tests an in-memory cluster: client-go's fake clientset with more of a server's behavior
-// (generateName, UIDs, creation times, resourceVersion conflicts), and a runner for one controller. Only tests import it.
+// Package controllertest gives controller tests an in-memory cluster: client-go's fake clientset with more of a
+// server's behavior (generateName, UIDs, creation times, resourceVersion conflicts), and a runner for one controller.
+// Only tests import it.
 package controllertest
 
 import (
@@ -60,7 +61,12 @@ func (c *Cluster) Start(t testing.TB, name string, build func(*framework.Env) (f
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	shared := c.Informers(0, client.Scope{})
 	ctl, err := build(&framework.Env{
-		Name: name, Queue: name, Client: c.Client, Shared: shared, Events: c.Events, Log: slog.New(slog.DiscardHandler),
+		Name:   name,
+		Queue:  name,
+		Client: c.Client,
+		Shared: shared,
+		Events: c.Events,
+		Log:    slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		t.Fatalf("build %s: %v", name, err)
@@ -110,21 +116,27 @@ func (v *versioned) stamp(o metav1.Object) {
 	o.SetResourceVersion(strconv.FormatInt(n, 10))
 }
 
-func (v *versioned) Create(gvr schema.GroupVersionResource, obj runtime.Object, ns string, opts ...metav1.CreateOptions) error {
+func (v *versioned) Create(
+	gvr schema.GroupVersionResource, obj runtime.Object, ns string, opts ...metav1.CreateOptions,
+) error {
 	if a, err := meta.Accessor(obj); err == nil {
 		v.stamp(a)
 	}
 	return v.ObjectTracker.Create(gvr, obj, ns, opts...)
 }
 
-func (v *versioned) Update(gvr schema.GroupVersionResource, obj runtime.Object, ns string, opts ...metav1.UpdateOptions) error {
+func (v *versioned) Update(
+	gvr schema.GroupVersionResource, obj runtime.Object, ns string, opts ...metav1.UpdateOptions,
+) error {
 	if err := v.check(gvr, obj, ns); err != nil {
 		return err
 	}
 	return v.ObjectTracker.Update(gvr, obj, ns, opts...)
 }
 
-func (v *versioned) Patch(gvr schema.GroupVersionResource, obj runtime.Object, ns string, opts ...metav1.PatchOptions) error {
+func (v *versioned) Patch(
+	gvr schema.GroupVersionResource, obj runtime.Object, ns string, opts ...metav1.PatchOptions,
+) error {
 	if err := v.check(gvr, obj, ns); err != nil {
 		return err
 	}
@@ -146,7 +158,8 @@ func (v *versioned) check(gvr schema.GroupVersionResource, obj runtime.Object, n
 		return err
 	}
 	if rv := a.GetResourceVersion(); rv != "" && rv != o.GetResourceVersion() {
-		return apierrors.NewConflict(gvr.GroupResource(), a.GetName(), fmt.Errorf("stored is %s, given %s", o.GetResourceVersion(), rv))
+		return apierrors.NewConflict(gvr.GroupResource(), a.GetName(),
+			fmt.Errorf("stored is %s, given %s", o.GetResourceVersion(), rv))
 	}
 	if a.GetUID() == "" { // as a server does in an unconditional update
 		a.SetUID(o.GetUID())

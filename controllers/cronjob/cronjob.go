@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cronjob creates Jobs on the schedules of CronJobs (batch/v1) and deletes old ones. The table of controllers starts it. plan.go
-// decides from a CronJob, its Jobs and the time; this file acts. A CronJob has one timer for its next start, and none while it is suspended
-// or its schedule is invalid. The controller never looks at pods.
+// Package cronjob creates Jobs on the schedules of CronJobs (batch/v1) and deletes old ones. The table of controllers
+// starts it. plan.go decides from a CronJob, its Jobs and the time; this file acts. A CronJob has one timer for its
+// next start, and none while it is suspended or its schedule is invalid. The controller never looks at pods.
 package cronjob
 
 import (
@@ -32,9 +32,10 @@ var kind = batchv1.SchemeGroupVersion.WithKind("CronJob")
 // skew is one metric for the process.
 var skew = sync.OnceValue(func() prometheus.Histogram {
 	return prometheus.NewHistogram(prometheus.HistogramOpts{
-		Subsystem: "cronjob_controller", Name: "job_creation_skew_duration_seconds",
-		Help:    "Time between when a cronjob is scheduled to be run, and when the corresponding job is created",
-		Buckets: prometheus.ExponentialBuckets(1, 2, 10),
+		Subsystem: "cronjob_controller",
+		Name:      "job_creation_skew_duration_seconds",
+		Help:      "Time between when a cronjob is scheduled to be run, and when the corresponding job is created",
+		Buckets:   prometheus.ExponentialBuckets(1, 2, 10),
 	})
 })
 
@@ -49,7 +50,8 @@ type Controller struct {
 	jobs  cache.Indexer
 
 	mu sync.Mutex
-	// lastWritten is the resourceVersion of each CronJob after our last status write: an older version in the cache lacks active jobs.
+	// lastWritten is the resourceVersion of each CronJob after our last status write: an older version in the cache
+	// lacks active jobs.
 	lastWritten map[types.UID]string
 }
 
@@ -57,14 +59,18 @@ type Controller struct {
 func New(env *framework.Env) (framework.Controller, error) {
 	c := &Controller{env: env, lastWritten: map[types.UID]string{}}
 	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
-	crons, jobs := batchinformers.New(env.Shared.Scoped()).CronJobs().Informer(), batchinformers.New(env.Shared.Scoped()).Jobs().Informer()
+	crons := batchinformers.New(env.Shared.Scoped()).CronJobs().Informer()
+	jobs := batchinformers.New(env.Shared.Scoped()).Jobs().Informer()
 	if err := framework.EnsureIndex(jobs, framework.ByController, framework.IndexByController); err != nil {
 		return nil, err
 	}
-	c.crons, c.jobs = crons.GetIndexer(), jobs.GetIndexer()
+	c.crons = crons.GetIndexer()
+	c.jobs = jobs.GetIndexer()
 	err := errors.Join(
 		framework.On(c.loop, crons, framework.Handlers[*batchv1.CronJob]{
-			Add: func(cj *batchv1.CronJob) { c.loop.Add(framework.KeyOf(cj)) }, Update: c.updated, Delete: c.deleted,
+			Add:    func(cj *batchv1.CronJob) { c.loop.Add(framework.KeyOf(cj)) },
+			Update: c.updated,
+			Delete: c.deleted,
 		}),
 		framework.On(c.loop, jobs, framework.Handlers[*batchv1.Job]{
 			Add: c.jobChanged,
@@ -83,12 +89,14 @@ func New(env *framework.Env) (framework.Controller, error) {
 // Run implements framework.Controller.
 func (c *Controller) Run(ctx context.Context, ready func()) error { return c.loop.Run(ctx, ready) }
 
-// updated schedules the next start of a changed schedule. Earlier times do not count, because the schedule did not exist then.
+// updated schedules the next start of a changed schedule. Earlier times do not count, because the schedule did not
+// exist then.
 func (c *Controller) updated(old, cur *batchv1.CronJob) {
 	if old.UID != cur.UID {
 		c.deleted(old)
 	}
-	if old.UID == cur.UID && (old.Spec.Schedule != cur.Spec.Schedule || !equality.Semantic.DeepEqual(old.Spec.TimeZone, cur.Spec.TimeZone)) {
+	if old.UID == cur.UID && (old.Spec.Schedule != cur.Spec.Schedule || !equality.Semantic.DeepEqual(old.Spec.TimeZone,
+		cur.Spec.TimeZone)) {
 		var p plan
 		now := time.Now()
 		if s := p.parse(cur); s != nil {
@@ -157,7 +165,9 @@ func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 }
 
 // apply executes p, and updates its status with the results.
-func (c *Controller) apply(ctx context.Context, key framework.Key, cj *batchv1.CronJob, p *plan, begin time.Time) error {
+func (c *Controller) apply(
+	ctx context.Context, key framework.Key, cj *batchv1.CronJob, p *plan, begin time.Time,
+) error {
 	for _, j := range p.remove {
 		if err := c.delete(ctx, cj, p, j.Name, j.UID); err != nil {
 			return err
@@ -199,7 +209,8 @@ func (c *Controller) reportUnexpected(ctx context.Context, p *plan) error {
 		case err != nil:
 			return fmt.Errorf("look for unexpected job %s: %w", j.Name, err)
 		case live.UID == j.UID && live.DeletionTimestamp == nil:
-			p.addEvent(corev1.EventTypeWarning, "UnexpectedJob", "Saw a job that the controller did not create or forgot: %s", j.Name)
+			p.addEvent(corev1.EventTypeWarning, "UnexpectedJob",
+				"Saw a job that the controller did not create or forgot: %s", j.Name)
 		}
 	}
 	return nil
@@ -209,7 +220,8 @@ func (c *Controller) reportUnexpected(ctx context.Context, p *plan) error {
 func (c *Controller) delete(ctx context.Context, cj *batchv1.CronJob, p *plan, name string, uid types.UID) error {
 	background := metav1.DeletePropagationBackground
 	err := c.env.Client.BatchV1().Jobs(cj.Namespace).Delete(ctx, name, metav1.DeleteOptions{
-		PropagationPolicy: &background, Preconditions: &metav1.Preconditions{UID: &uid},
+		PropagationPolicy: &background,
+		Preconditions:     &metav1.Preconditions{UID: &uid},
 	})
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 		p.addEvent(corev1.EventTypeWarning, "FailedDelete", "Deleted job: %v", err)
@@ -221,7 +233,9 @@ func (c *Controller) delete(ctx context.Context, cj *batchv1.CronJob, p *plan, n
 }
 
 // start creates the due Job and adds it to the active list.
-func (c *Controller) start(ctx context.Context, key framework.Key, cj *batchv1.CronJob, p *plan, begin time.Time) error {
+func (c *Controller) start(
+	ctx context.Context, key framework.Key, cj *batchv1.CronJob, p *plan, begin time.Time,
+) error {
 	jobs := c.env.Client.BatchV1().Jobs(cj.Namespace)
 	j, err := jobs.Create(ctx, jobFor(cj, p.due), metav1.CreateOptions{})
 	switch {
@@ -242,11 +256,21 @@ func (c *Controller) start(ctx context.Context, key framework.Key, cj *batchv1.C
 	default:
 		skew().Observe(j.CreationTimestamp.Sub(p.due).Seconds())
 		p.addEvent(corev1.EventTypeNormal, "SuccessfulCreate", "Created job %v", j.Name)
-		c.env.Reconciled(mark.Subject{Resource: "cronjobs", Namespace: cj.Namespace, Name: cj.Name, UID: string(cj.UID)}, begin,
+		c.env.Reconciled(mark.Subject{
+			Resource:  "cronjobs",
+			Namespace: cj.Namespace,
+			Name:      cj.Name,
+			UID:       string(cj.UID),
+		}, begin,
 			&mark.Reconcile{EventSeen: c.loop.QueuedAt(key), Wants: 1, Creates: []string{j.Name}}, nil)
 	}
 	p.status.Active = append(p.status.Active, corev1.ObjectReference{
-		Kind: "Job", Namespace: j.Namespace, Name: j.Name, UID: j.UID, APIVersion: batchv1.SchemeGroupVersion.String(), ResourceVersion: j.ResourceVersion,
+		Kind:            "Job",
+		Namespace:       j.Namespace,
+		Name:            j.Name,
+		UID:             j.UID,
+		APIVersion:      batchv1.SchemeGroupVersion.String(),
+		ResourceVersion: j.ResourceVersion,
 	})
 	p.status.LastScheduleTime = &metav1.Time{Time: p.due}
 	return nil
@@ -270,7 +294,8 @@ func (c *Controller) writeStatus(ctx context.Context, cj *batchv1.CronJob, st *b
 	return nil
 }
 
-// recordWrite stores the version of our write, unless the CronJob was deleted meanwhile, because nothing would remove the entry.
+// recordWrite stores the version of our write, unless the CronJob was deleted meanwhile, because nothing would remove
+// the entry.
 func (c *Controller) recordWrite(cj *batchv1.CronJob, version string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -23,7 +23,9 @@ import (
 // stored is a cron job as a server has it at the beginning of a test.
 func stored(name, schedule, zone string, f ...func(*batchv1.CronJob)) *batchv1.CronJob {
 	cj := newCron(schedule, f...)
-	cj.Name, cj.UID, cj.CreationTimestamp = name, types.UID(name), metav1.NewTime(time.Now())
+	cj.Name = name
+	cj.UID = types.UID(name)
+	cj.CreationTimestamp = metav1.NewTime(time.Now())
 	cj.Spec.TimeZone = &zone
 	return cj
 }
@@ -38,16 +40,17 @@ func finish(c *controllertest.Cluster) *[]string {
 		}
 		started = append(started, j.Annotations[batchv1.CronJobScheduledTimestampAnnotation])
 		t := metav1.NewTime(time.Now())
-		j.Status.StartTime, j.Status.CompletionTime = &t, &t
+		j.Status.StartTime = &t
+		j.Status.CompletionTime = &t
 		j.Status.Conditions = []batchv1.JobCondition{{Type: batchv1.JobComplete, Status: corev1.ConditionTrue}}
 		return false, nil, nil
 	})
 	return &started
 }
 
-// TestYear runs the Sundays of a year, as clocks are changed on Sundays, from midnight UTC to midnight UTC. What is due in the hour that
-// does not exist is not run that day, and what is due in the hour that comes twice is run twice. On Lord Howe the clock moves by half an
-// hour.
+// TestYear runs the Sundays of a year, as clocks are changed on Sundays, from midnight UTC to midnight UTC. What is due
+// in the hour that does not exist is not run that day, and what is due in the hour that comes twice is run twice. On
+// Lord Howe the clock moves by half an hour.
 func TestYear(t *testing.T) {
 	for zone, want := range map[string]struct {
 		runs        int
@@ -66,7 +69,8 @@ func TestYear(t *testing.T) {
 			synctest.Wait()
 			s := *started
 			if len(s) != want.runs || s[0] != want.first || s[len(s)-1] != want.last {
-				t.Errorf("%s: %d runs, want %d; the first %s, want %s; the last %s, want %s", zone, len(s), want.runs, s[0], want.first, s[len(s)-1], want.last)
+				t.Errorf("%s: %d runs, want %d; the first %s, want %s; the last %s, want %s", zone, len(s), want.runs,
+					s[0], want.first, s[len(s)-1], want.last)
 			}
 			cj, err := c.BatchV1().CronJobs("default").Get(t.Context(), "tick", metav1.GetOptions{})
 			if err != nil {
@@ -77,7 +81,8 @@ func TestYear(t *testing.T) {
 				t.Fatal(err)
 			}
 			if len(jobs.Items) != 2 || len(cj.Status.Active) != 0 || cj.Status.LastSuccessfulTime == nil {
-				t.Errorf("%s: %d jobs are kept, want 2; active %v, last success %v", zone, len(jobs.Items), cj.Status.Active, cj.Status.LastSuccessfulTime)
+				t.Errorf("%s: %d jobs are kept, want 2; active %v, last success %v", zone, len(jobs.Items),
+					cj.Status.Active, cj.Status.LastSuccessfulTime)
 			}
 		})
 	}
@@ -86,7 +91,8 @@ func TestYear(t *testing.T) {
 // TestBad: what cannot be used is told once, and nothing is tried again.
 func TestBad(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := controllertest.New(stored("a", "every day", "UTC"), stored("b", "* * * * *", "Mars/Base"), stored("c", "0 0 31 4 *", "UTC"))
+		c := controllertest.New(stored("a", "every day", "UTC"), stored("b", "* * * * *", "Mars/Base"),
+			stored("c", "0 0 31 4 *", "UTC"))
 		c.Start(t, "cronjob-controller", New)
 		time.Sleep(1000 * time.Hour)
 		synctest.Wait()
@@ -109,8 +115,11 @@ func TestPolicies(t *testing.T) {
 		jobs, active int
 		event        string
 	}{
-		batchv1.AllowConcurrent:   {3, 3, "Normal SuccessfulCreate Created job tick-"},
-		batchv1.ForbidConcurrent:  {1, 1, "Normal JobAlreadyActive Not starting job because prior execution is running and concurrency policy is Forbid"},
+		batchv1.AllowConcurrent: {3, 3, "Normal SuccessfulCreate Created job tick-"},
+		batchv1.ForbidConcurrent: {
+			1, 1, "Normal JobAlreadyActive Not starting job because prior execution is running and concurrency " +
+				"policy is Forbid",
+		},
 		batchv1.ReplaceConcurrent: {1, 1, "Normal SuccessfulDelete Deleted job tick-"},
 	} {
 		synctest.Test(t, func(t *testing.T) {
@@ -127,9 +136,11 @@ func TestPolicies(t *testing.T) {
 				t.Fatal(err)
 			}
 			if len(jobs.Items) != want.jobs || len(cj.Status.Active) != want.active {
-				t.Errorf("%s: %d jobs, want %d; %d active, want %d", p, len(jobs.Items), want.jobs, len(cj.Status.Active), want.active)
+				t.Errorf("%s: %d jobs, want %d; %d active, want %d", p, len(jobs.Items), want.jobs,
+					len(cj.Status.Active), want.active)
 			}
-			if said := strings.Join(c.EventsSeen(), "\n"); !strings.Contains(said, want.event) || strings.Contains(said, "UnexpectedJob") {
+			if said := strings.Join(c.EventsSeen(), "\n"); !strings.Contains(said, want.event) ||
+				strings.Contains(said, "UnexpectedJob") {
 				t.Errorf("%s: want %q in\n%s", p, want.event, said)
 			}
 		})
@@ -172,7 +183,8 @@ func TestRestart(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(got.Status.Active) != 1 || got.Status.Active[0].Name != j.Name || !got.Status.LastScheduleTime.Time.Equal(due) {
+		if len(got.Status.Active) != 1 || got.Status.Active[0].Name != j.Name ||
+			!got.Status.LastScheduleTime.Time.Equal(due) {
 			t.Errorf("got %+v, want %s active since %s", got.Status, j.Name, due)
 		}
 	})
@@ -187,7 +199,8 @@ func TestGoesDuringPass(t *testing.T) {
 			if !ok {
 				return false, nil, nil
 			}
-			if err := c.Fake.Tracker().Delete(batchv1.SchemeGroupVersion.WithResource("cronjobs"), "default", "tick"); err != nil {
+			if err := c.Fake.Tracker().Delete(batchv1.SchemeGroupVersion.WithResource("cronjobs"), "default",
+				"tick"); err != nil {
 				t.Error(err)
 			}
 			time.Sleep(time.Second) // until the controller has heard of it

@@ -20,7 +20,8 @@ import (
 )
 
 const (
-	// manyMissed is the number of missed starts that is reported as an event: the cluster was stopped for long, or the clock is wrong.
+	// manyMissed is the number of missed starts that is reported as an event: the cluster was stopped for long, or the
+	// clock is wrong.
 	manyMissed = 100
 	// startDelay is how long after its time a Job is created, because clocks are adjusted slightly.
 	startDelay = 100 * time.Millisecond
@@ -36,7 +37,8 @@ type plan struct {
 	remove []*batchv1.Job
 	// missing are active Jobs that the cache does not have.
 	missing []corev1.ObjectReference
-	// unexpected are Jobs of the cache that run and are not active: or this controller has deleted them, and the cache is behind.
+	// unexpected are Jobs of the cache that run and are not active: or this controller has deleted them, and the cache
+	// is behind.
 	unexpected []*batchv1.Job
 	// due is the time of the start to make; zero: none.
 	due time.Time
@@ -114,7 +116,8 @@ func (p *plan) schedule(cj *batchv1.CronJob, now time.Time) {
 	}
 	first := s.Next(from)
 	if first.IsZero() {
-		p.addEvent(corev1.EventTypeWarning, "InvalidSchedule", "invalid schedule: %s : %s", cj.Spec.Schedule, "that date never comes")
+		p.addEvent(corev1.EventTypeWarning, "InvalidSchedule", "invalid schedule: %s : %s", cj.Spec.Schedule,
+			"that date never comes")
 		return
 	}
 	if first.After(now) {
@@ -151,7 +154,8 @@ func (p *plan) applyConcurrencyPolicy(cj *batchv1.CronJob) {
 	switch {
 	case len(p.status.Active) == 0:
 	case cj.Spec.ConcurrencyPolicy == batchv1.ForbidConcurrent:
-		p.addEvent(corev1.EventTypeNormal, "JobAlreadyActive", "Not starting job because prior execution is running and concurrency policy is Forbid")
+		p.addEvent(corev1.EventTypeNormal, "JobAlreadyActive",
+			"Not starting job because prior execution is running and concurrency policy is Forbid")
 		p.due = time.Time{}
 	case cj.Spec.ConcurrencyPolicy == batchv1.ReplaceConcurrent:
 		p.replace = true
@@ -169,12 +173,15 @@ func (p *plan) parse(cj *batchv1.CronJob) *cron.Schedule {
 		}
 	}
 	if strings.Contains(cj.Spec.Schedule, "TZ") {
-		p.addEvent(corev1.EventTypeWarning, "UnsupportedSchedule", "CRON_TZ or TZ used in schedule %q is not officially supported, "+
-			"see https://kubernetes.io/docs/concepts/workloads/controllers/cron-jobs/ for more details", cj.Spec.Schedule)
+		p.addEvent(corev1.EventTypeWarning, "UnsupportedSchedule",
+			"CRON_TZ or TZ used in schedule %q is not officially supported, "+
+				"see https://kubernetes.io/docs/concepts/workloads/controllers/cron-jobs/ for more details",
+			cj.Spec.Schedule)
 	}
 	s, err := cron.Parse(cj.Spec.Schedule)
 	if err != nil {
-		p.addEvent(corev1.EventTypeWarning, "UnparseableSchedule", "unparseable schedule: %q : %s", cj.Spec.Schedule, err)
+		p.addEvent(corev1.EventTypeWarning, "UnparseableSchedule", "unparseable schedule: %q : %s", cj.Spec.Schedule,
+			err)
 		return nil
 	}
 	if cj.Spec.TimeZone == nil {
@@ -205,7 +212,8 @@ func beyondHistoryLimit(jobs []*batchv1.Job, end batchv1.JobConditionType, limit
 		}
 	}
 	slices.SortFunc(list, func(a, b *batchv1.Job) int {
-		x, y := a.Status.StartTime, b.Status.StartTime
+		x := a.Status.StartTime
+		y := b.Status.StartTime
 		switch {
 		case x == nil && y == nil, x != nil && y != nil && x.Equal(y):
 			return cmp.Compare(a.Name, b.Name)
@@ -228,7 +236,10 @@ func name(cj *batchv1.CronJob, due time.Time) string {
 func jobFor(cj *batchv1.CronJob, due time.Time) *batchv1.Job {
 	t := &cj.Spec.JobTemplate
 	j := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{
-		Name: name(cj, due), Namespace: cj.Namespace, Labels: maps.Clone(t.Labels), Annotations: maps.Clone(t.Annotations),
+		Name:            name(cj, due),
+		Namespace:       cj.Namespace,
+		Labels:          maps.Clone(t.Labels),
+		Annotations:     maps.Clone(t.Annotations),
 		OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(cj, kind)},
 	}}
 	zone := time.UTC

@@ -21,10 +21,18 @@ func at(d time.Duration) *metav1.Time { return &metav1.Time{Time: now.Add(d)} }
 
 // newCron is a cron job created a minute ago, as changed by f.
 func newCron(schedule string, f ...func(*batchv1.CronJob)) *batchv1.CronJob {
-	cj := &batchv1.CronJob{ObjectMeta: metav1.ObjectMeta{Name: "tick", Namespace: "default", UID: "cron", CreationTimestamp: *at(-time.Minute)}}
+	cj := &batchv1.CronJob{ObjectMeta: metav1.ObjectMeta{
+		Name:              "tick",
+		Namespace:         "default",
+		UID:               "cron",
+		CreationTimestamp: *at(-time.Minute),
+	}}
 	cj.Spec = batchv1.CronJobSpec{
-		Schedule: schedule, ConcurrencyPolicy: batchv1.AllowConcurrent, TimeZone: new("Etc/UTC"),
-		SuccessfulJobsHistoryLimit: new(int32(2)), FailedJobsHistoryLimit: new(int32(1)),
+		Schedule:                   schedule,
+		ConcurrencyPolicy:          batchv1.AllowConcurrent,
+		TimeZone:                   new("Etc/UTC"),
+		SuccessfulJobsHistoryLimit: new(int32(2)),
+		FailedJobsHistoryLimit:     new(int32(1)),
 	}
 	for _, g := range f {
 		g(cj)
@@ -54,7 +62,12 @@ func policy(p batchv1.ConcurrencyPolicy) func(*batchv1.CronJob) {
 
 // run is a job of the cron job: it has ended so, or runs if end is "".
 func run(name string, end batchv1.JobConditionType, ago time.Duration) *batchv1.Job {
-	j := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name)}, Status: batchv1.JobStatus{StartTime: at(-ago)}}
+	j := &batchv1.Job{
+		ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name)},
+		Status: batchv1.JobStatus{
+			StartTime: at(-ago),
+		},
+	}
 	if end != "" {
 		j.Status.Conditions = []batchv1.JobCondition{{Type: end, Status: corev1.ConditionTrue}}
 	}
@@ -76,34 +89,77 @@ func TestDecide(t *testing.T) {
 	}{
 		{"due", newCron("* * * * *"), nil, "start 12:00 next 12:01"},
 		{"not yet", newCron("30 * * * *"), nil, "next 12:30"},
-		{"done already", newCron("* * * * *", func(cj *batchv1.CronJob) { cj.Status.LastScheduleTime = at(-30 * time.Second) }), nil, "next 12:01"},
+		{
+			"done already", newCron("* * * * *", func(cj *batchv1.CronJob) {
+				cj.Status.LastScheduleTime = at(-30 * time.Second)
+			}), nil, "next 12:01",
+		},
 		{"the last of those missed", newCron("0 * * * *", created(5*time.Hour)), nil, "start 12:00 next 13:00"},
-		{"very many missed", newCron("* * * * *", created(200*time.Minute)), nil, "start 12:00 next 12:01; TooManyMissedTimes"},
-		{"and one a century ago", newCron("@hourly", created(100*365*24*time.Hour)), nil, "start 12:00 next 13:00; TooManyMissedTimes"},
-		{"few within the deadline", newCron("* * * * *", created(200*time.Minute), deadline(600)), nil, "start 12:00 next 12:01"},
+		{
+			"very many missed", newCron("* * * * *", created(200*time.Minute)), nil,
+			"start 12:00 next 12:01; TooManyMissedTimes",
+		},
+		{
+			"and one a century ago", newCron("@hourly", created(100*365*24*time.Hour)), nil,
+			"start 12:00 next 13:00; TooManyMissedTimes",
+		},
+		{
+			"few within the deadline", newCron("* * * * *", created(200*time.Minute), deadline(600)), nil,
+			"start 12:00 next 12:01",
+		},
 		{"too late", newCron("50 * * * *", created(5*time.Hour), deadline(60)), nil, "next 12:50"},
 		{"just in time", newCron("0 * * * *", created(5*time.Hour), deadline(30)), nil, "start 12:00 next 13:00"},
 		{"the clock was set back", newCron("* * * * *", created(-time.Hour)), nil, "next 13:01"},
 		{"suspended", newCron("* * * * *", func(cj *batchv1.CronJob) { cj.Spec.Suspend = new(true) }), nil, ""},
 		{"going", newCron("* * * * *", func(cj *batchv1.CronJob) { cj.DeletionTimestamp = at(0) }), nil, ""},
-		{"in its zone", newCron("30 17 * * *", zone("Asia/Kolkata"), created(time.Hour)), nil, "start 12:00 next 12:00"},
+		{
+			"in its zone", newCron("30 17 * * *", zone("Asia/Kolkata"), created(time.Hour)), nil,
+			"start 12:00 next 12:00",
+		},
 		{"no such zone", newCron("* * * * *", zone("Mars/Base")), nil, "; UnknownTimeZone"},
 		{"no such schedule", newCron("* * * *"), nil, "; UnparseableSchedule"},
 		{"never due", newCron("0 0 30 2 *"), nil, "; InvalidSchedule"},
-		{"a zone in the schedule", newCron("TZ=Asia/Kolkata 30 17 * * *", func(cj *batchv1.CronJob) { cj.Spec.TimeZone = nil }, created(time.Hour)), nil,
-			"start 12:00 next 12:00; UnsupportedSchedule"},
+		{
+			"a zone in the schedule", newCron("TZ=Asia/Kolkata 30 17 * * *", func(cj *batchv1.CronJob) {
+				cj.Spec.TimeZone = nil
+			}, created(time.Hour)), nil,
+			"start 12:00 next 12:00; UnsupportedSchedule",
+		},
 
-		{"another one", newCron("* * * * *", active("a")), jobs{run("a", "", time.Hour)}, "start 12:00 next 12:01 active [a]"},
-		{"one at a time", newCron("* * * * *", active("a"), policy(batchv1.ForbidConcurrent)), jobs{run("a", "", time.Hour)},
-			"next 12:01 active [a]; JobAlreadyActive"},
-		{"it has just ended", newCron("* * * * *", active("a"), policy(batchv1.ForbidConcurrent)), jobs{run("a", complete, time.Hour)},
-			"start 12:00 next 12:01 last 11:00; SawCompletedJob"},
-		{"in its place", newCron("* * * * *", active("a"), policy(batchv1.ReplaceConcurrent)), jobs{run("a", "", time.Hour)}, "start 12:00 replacing next 12:01 active [a]"},
-		{"it is there already", newCron("* * * * *", active("tick-29539440")), jobs{run("tick-29539440", "", 0)}, "next 12:01 active [tick-29539440]"},
+		{
+			"another one", newCron("* * * * *", active("a")),
+			jobs{run("a", "", time.Hour)},
+			"start 12:00 next 12:01 active [a]",
+		},
+		{
+			"one at a time", newCron("* * * * *", active("a"), policy(batchv1.ForbidConcurrent)),
+			jobs{run("a", "", time.Hour)},
+			"next 12:01 active [a]; JobAlreadyActive",
+		},
+		{
+			"it has just ended", newCron("* * * * *", active("a"), policy(batchv1.ForbidConcurrent)),
+			jobs{run("a", complete, time.Hour)},
+			"start 12:00 next 12:01 last 11:00; SawCompletedJob",
+		},
+		{
+			"in its place", newCron("* * * * *", active("a"), policy(batchv1.ReplaceConcurrent)),
+			jobs{run("a", "", time.Hour)},
+			"start 12:00 replacing next 12:01 active [a]",
+		},
+		{
+			"it is there already", newCron("* * * * *", active("tick-29539440")),
+			jobs{run("tick-29539440", "", 0)},
+			"next 12:01 active [tick-29539440]",
+		},
 		{"somebody else's", newCron("30 * * * *"), jobs{run("a", "", time.Hour)}, "next 12:30 unexpected [a]"},
-		{"one has vanished", newCron("30 * * * *", active("a", "b")), jobs{run("b", failed, time.Hour)}, "next 12:30 active [a] missing [a]; SawCompletedJob"},
+		{
+			"one has vanished", newCron("30 * * * *", active("a", "b")),
+			jobs{run("b", failed, time.Hour)},
+			"next 12:30 active [a] missing [a]; SawCompletedJob",
+		},
 		{"old ones go", newCron("30 * * * *"), jobs{
-			run("a", complete, time.Hour), run("b", complete, 3*time.Hour), run("c", failed, time.Hour), run("d", complete, 2*time.Hour), run("e", failed, 4*time.Hour),
+			run("a", complete, time.Hour), run("b", complete, 3*time.Hour), run("c", failed, time.Hour),
+			run("d", complete, 2*time.Hour), run("e", failed, 4*time.Hour),
 		}, "next 12:30 last 11:00 remove [b e]"},
 	}
 	for _, tt := range tests {
@@ -165,7 +221,8 @@ func TestJob(t *testing.T) {
 		cj.Spec.JobTemplate.Spec.BackoffLimit = new(int32(3))
 	})
 	j := jobFor(cj, time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC))
-	if j.Name != "tick-29715120" || j.Annotations[batchv1.CronJobScheduledTimestampAnnotation] != "2026-07-01T14:00:00+02:00" ||
+	if j.Name != "tick-29715120" ||
+		j.Annotations[batchv1.CronJobScheduledTimestampAnnotation] != "2026-07-01T14:00:00+02:00" ||
 		j.Labels["a"] != "b" || *j.Spec.BackoffLimit != 3 || !metav1.IsControlledBy(j, cj) {
 		t.Errorf("got %+v", j)
 	}

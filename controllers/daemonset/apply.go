@@ -47,15 +47,21 @@ func (c *Controller) act(ctx context.Context, key framework.Key, s snapshot, p p
 			detail.Creates = append(detail.Creates, name)
 		}
 	}
-	err = errors.Join(err, framework.Parallel(p.remove, maxParallelDeletes, func(v podDeletion) error { return c.remove(ctx, s, v) }))
+	err = errors.Join(err, framework.Parallel(p.remove, maxParallelDeletes, func(v podDeletion) error {
+		return c.remove(ctx, s, v)
+	}))
 	c.env.Reconciled(mark.Subject{
-		Resource: "daemonsets", Namespace: s.set.Namespace, Name: s.set.Name, UID: string(s.set.UID),
+		Resource:  "daemonsets",
+		Namespace: s.set.Namespace,
+		Name:      s.set.Name,
+		UID:       string(s.set.UID),
 	}, s.now, detail, err)
 	return err
 }
 
 func (c *Controller) create(ctx context.Context, s snapshot, node string) (string, error) {
-	p, err := c.env.Client.CoreV1().Pods(s.set.Namespace).Create(ctx, newPod(s.set, s.hash, node), metav1.CreateOptions{})
+	p, err := c.env.Client.CoreV1().Pods(s.set.Namespace).Create(ctx, newPod(s.set, s.hash, node),
+		metav1.CreateOptions{})
 	switch {
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 		return "", framework.ErrTerminating
@@ -68,16 +74,21 @@ func (c *Controller) create(ctx context.Context, s snapshot, node string) (strin
 }
 
 func (c *Controller) remove(ctx context.Context, s snapshot, v podDeletion) error {
-	p, node := v.pod, nodeOf(v.pod)
+	p := v.pod
+	node := nodeOf(v.pod)
 	switch v.kind {
 	case corev1.EventTypeWarning:
 		c.backoff.start(backoffKeyOf(s.set, node), s.now)
-		c.env.Events.Eventf(s.set, v.kind, "FailedDaemonPod", "Found failed daemon pod %s/%s on node %s, will try to kill it", p.Namespace, p.Name, node)
+		c.env.Events.Eventf(s.set, v.kind, "FailedDaemonPod",
+			"Found failed daemon pod %s/%s on node %s, will try to kill it", p.Namespace, p.Name, node)
 	case corev1.EventTypeNormal:
-		c.env.Events.Eventf(s.set, v.kind, "SucceededDaemonPod", "Found succeeded daemon pod %s/%s on node %s, will try to delete it", p.Namespace, p.Name, node)
+		c.env.Events.Eventf(s.set, v.kind, "SucceededDaemonPod",
+			"Found succeeded daemon pod %s/%s on node %s, will try to delete it", p.Namespace, p.Name, node)
 	}
 	uid := p.UID
-	err := c.env.Client.CoreV1().Pods(p.Namespace).Delete(ctx, p.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
+	err := c.env.Client.CoreV1().Pods(p.Namespace).Delete(ctx, p.Name, metav1.DeleteOptions{
+		Preconditions: &metav1.Preconditions{UID: &uid},
+	})
 	switch {
 	case err == nil:
 		c.env.Events.Eventf(s.set, corev1.EventTypeNormal, "SuccessfulDelete", "Deleted pod: %v", p.Name)

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package daemonset maintains one pod of every DaemonSet on each selected node, pinned to the node so that the scheduler binds it there,
-// and replaces the pods node by node when the template changes. The table of controllers starts it. Decisions are pure functions (nodes.go,
-// plan.go); apply.go acts. It never binds pods itself.
+// Package daemonset maintains one pod of every DaemonSet on each selected node, pinned to the node so that the
+// scheduler binds it there, and replaces the pods node by node when the template changes. The table of controllers
+// starts it. Decisions are pure functions (nodes.go, plan.go); apply.go acts. It never binds pods itself.
 package daemonset
 
 import (
@@ -45,7 +45,9 @@ type Controller struct {
 
 // New builds the controller and registers handlers with env's informers.
 func New(env *framework.Env) (framework.Controller, error) {
-	sets, pods, nodes := appsinformers.New(env.Shared.Scoped()).DaemonSets(), coreinformers.New(env.Shared.Scoped()).Pods().Informer(), coreinformers.New(env.Shared.Scoped()).Nodes()
+	sets := appsinformers.New(env.Shared.Scoped()).DaemonSets()
+	pods := coreinformers.New(env.Shared.Scoped()).Pods().Informer()
+	nodes := coreinformers.New(env.Shared.Scoped()).Nodes()
 	live := func(ctx context.Context, namespace, name string) (metav1.Object, error) {
 		return env.Client.AppsV1().DaemonSets(namespace).Get(ctx, name, metav1.GetOptions{})
 	}
@@ -54,19 +56,35 @@ func New(env *framework.Env) (framework.Controller, error) {
 		return nil, fmt.Errorf("daemonset controller: %w", err)
 	}
 	c := &Controller{
-		env: env, expect: framework.NewExpectations(), sets: sets.Lister(), nodes: nodes.Lister(), pods: pods.GetIndexer(),
-		history: keeper, own: framework.PodOwnership(env, gvk, live),
+		env:     env,
+		expect:  framework.NewExpectations(),
+		sets:    sets.Lister(),
+		nodes:   nodes.Lister(),
+		pods:    pods.GetIndexer(),
+		history: keeper,
+		own:     framework.PodOwnership(env, gvk, live),
 	}
 	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
-	c.owners, err = framework.WatchOwners(c.loop, sets.Informer(), pods, framework.Owners[*appsv1.DaemonSet, *corev1.Pod]{
-		Kind: gvk.Kind, Get: c.cached, All: c.all, Expect: c.expect, StatusDelay: statusDelay,
-		Selector: func(set *appsv1.DaemonSet) *metav1.LabelSelector { return set.Spec.Selector },
-	})
+	c.owners, err = framework.WatchOwners(c.loop, sets.Informer(),
+		pods, framework.Owners[*appsv1.DaemonSet, *corev1.Pod]{
+			Kind:        gvk.Kind,
+			Get:         c.cached,
+			All:         c.all,
+			Expect:      c.expect,
+			StatusDelay: statusDelay,
+			Selector:    func(set *appsv1.DaemonSet) *metav1.LabelSelector { return set.Spec.Selector },
+		})
 	err = errors.Join(
 		err,
 		framework.EnsureIndex(pods, framework.ByController, framework.IndexByController),
-		framework.On(c.loop, nodes.Informer(), framework.Handlers[*corev1.Node]{Add: c.nodeAdded, Update: c.nodeUpdated, Delete: c.nodeDeleted}),
-		framework.On(c.loop, keeper.Informer(), framework.Each(func(r *appsv1.ControllerRevision) { c.owners.EnqueueAdopters(r) })),
+		framework.On(c.loop, nodes.Informer(), framework.Handlers[*corev1.Node]{
+			Add:    c.nodeAdded,
+			Update: c.nodeUpdated,
+			Delete: c.nodeDeleted,
+		}),
+		framework.On(c.loop, keeper.Informer(), framework.Each(func(r *appsv1.ControllerRevision) {
+			c.owners.EnqueueAdopters(r)
+		})),
 	)
 	if err != nil {
 		return nil, fmt.Errorf("daemonset controller: %w", err)
@@ -106,7 +124,8 @@ func (c *Controller) nodeAdded(n *corev1.Node) {
 
 // nodeUpdated requeues the sets for which a relevant field of the node has changed; heartbeats do not matter.
 func (c *Controller) nodeUpdated(old, cur *corev1.Node) {
-	if maps.Equal(old.Labels, cur.Labels) && equality.Semantic.DeepEqual(old.Spec.Taints, cur.Spec.Taints) && old.UID == cur.UID {
+	if maps.Equal(old.Labels, cur.Labels) && equality.Semantic.DeepEqual(old.Spec.Taints, cur.Spec.Taints) &&
+		old.UID == cur.UID {
 		return
 	}
 	for _, set := range c.all("") {
@@ -133,7 +152,8 @@ func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 	}
 	defer c.owners.Done(set)
 	if s := set.Spec.Selector; s == nil || len(s.MatchLabels)+len(s.MatchExpressions) == 0 {
-		c.env.Events.Eventf(set, corev1.EventTypeWarning, "SelectingAll", "This daemon set is selecting all pods. A non-empty selector is required.")
+		c.env.Events.Eventf(set, corev1.EventTypeWarning, "SelectingAll",
+			"This daemon set is selecting all pods. A non-empty selector is required.")
 		return nil
 	}
 	if set.DeletionTimestamp != nil {
@@ -153,12 +173,17 @@ func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 		return err
 	}
 	h, err := c.history.Sync(ctx, history.Owner{
-		Object: set, Selector: sel, Template: &set.Spec.Template, Collisions: set.Status.CollisionCount, HashLabel: appsv1.DefaultDaemonSetUniqueLabelKey,
+		Object:     set,
+		Selector:   sel,
+		Template:   &set.Spec.Template,
+		Collisions: set.Status.CollisionCount,
+		HashLabel:  appsv1.DefaultDaemonSetUniqueLabelKey,
 	})
 	if err != nil {
 		return err
 	}
-	s.hash, s.collisions = hashOf(h.Update), h.Collisions
+	s.hash = hashOf(h.Update)
+	s.collisions = h.Collisions
 	p := decide(s)
 	failure := c.act(ctx, key, s, p)
 	if err := c.writeStatus(ctx, set, status(s, p)); err != nil {
@@ -208,5 +233,7 @@ func (c *Controller) truncate(ctx context.Context, s snapshot, h *history.State)
 	for _, p := range s.pods {
 		live[p.Labels[appsv1.DefaultDaemonSetUniqueLabelKey]] = true
 	}
-	return c.history.Truncate(ctx, h, int(*s.set.Spec.RevisionHistoryLimit), func(r *appsv1.ControllerRevision) bool { return live[hashOf(r)] })
+	return c.history.Truncate(ctx, h, int(*s.set.Spec.RevisionHistoryLimit), func(r *appsv1.ControllerRevision) bool {
+		return live[hashOf(r)]
+	})
 }

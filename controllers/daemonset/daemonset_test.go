@@ -24,18 +24,25 @@ import (
 )
 
 func newSet() *appsv1.DaemonSet {
-	one, none, limit := intstr.FromInt32(1), intstr.FromInt32(0), int32(5)
+	one := intstr.FromInt32(1)
+	none := intstr.FromInt32(0)
+	limit := int32(5)
 	l := map[string]string{"app": "agent"}
 	return &appsv1.DaemonSet{
 		ObjectMeta: metav1.ObjectMeta{Name: "agent", Namespace: "default", Generation: 1},
 		Spec: appsv1.DaemonSetSpec{
-			Selector: &metav1.LabelSelector{MatchLabels: l}, RevisionHistoryLimit: &limit,
+			Selector:             &metav1.LabelSelector{MatchLabels: l},
+			RevisionHistoryLimit: &limit,
 			UpdateStrategy: appsv1.DaemonSetUpdateStrategy{
-				Type: appsv1.RollingUpdateDaemonSetStrategyType, RollingUpdate: &appsv1.RollingUpdateDaemonSet{MaxUnavailable: &one, MaxSurge: &none},
+				Type:          appsv1.RollingUpdateDaemonSetStrategyType,
+				RollingUpdate: &appsv1.RollingUpdateDaemonSet{MaxUnavailable: &one, MaxSurge: &none},
 			},
 			Template: corev1.PodTemplateSpec{
 				ObjectMeta: metav1.ObjectMeta{Labels: l},
-				Spec:       corev1.PodSpec{NodeSelector: map[string]string{"color": "blue"}, Containers: []corev1.Container{{Name: "c", Image: "v1"}}},
+				Spec: corev1.PodSpec{
+					NodeSelector: map[string]string{"color": "blue"},
+					Containers:   []corev1.Container{{Name: "c", Image: "v1"}},
+				},
 			},
 		},
 	}
@@ -76,9 +83,12 @@ func run(t *testing.T, c *controllertest.Cluster) {
 				continue
 			}
 			p.Spec.NodeName = pinned(&p)
-			p.Status = corev1.PodStatus{Phase: corev1.PodRunning, Conditions: []corev1.PodCondition{
-				{Type: corev1.PodReady, Status: corev1.ConditionTrue, LastTransitionTime: metav1.Now()},
-			}}
+			p.Status = corev1.PodStatus{
+				Phase: corev1.PodRunning,
+				Conditions: []corev1.PodCondition{
+					{Type: corev1.PodReady, Status: corev1.ConditionTrue, LastTransitionTime: metav1.Now()},
+				},
+			}
 			if _, err := c.CoreV1().Pods("default").Update(t.Context(), &p, metav1.UpdateOptions{}); err != nil {
 				t.Fatal(err)
 			}
@@ -125,7 +135,8 @@ func TestFollowsTheNodes(t *testing.T) {
 			t.Fatalf("pods: got %s, want %s", got, want)
 		}
 		st := get(t, c).Status
-		if st.DesiredNumberScheduled != 1 || st.NumberReady != 1 || st.NumberAvailable != 1 || st.UpdatedNumberScheduled != 1 || st.ObservedGeneration != 1 {
+		if st.DesiredNumberScheduled != 1 || st.NumberReady != 1 || st.NumberAvailable != 1 ||
+			st.UpdatedNumberScheduled != 1 || st.ObservedGeneration != 1 {
 			t.Errorf("status: got %+v", st)
 		}
 		if _, err := c.CoreV1().Nodes().Create(t.Context(), node("n3", "blue"), metav1.CreateOptions{}); err != nil {
@@ -180,7 +191,8 @@ func TestRolloutAndRollback(t *testing.T) {
 		}
 		var got []string
 		for _, r := range l.Items {
-			got = append(got, fmt.Sprint(r.Revision, r.Name == "agent-"+r.Labels[appsv1.ControllerRevisionHashLabelKey]))
+			got = append(got,
+				fmt.Sprint(r.Revision, r.Name == "agent-"+r.Labels[appsv1.ControllerRevisionHashLabelKey]))
 		}
 		slices.Sort(got)
 		if want := []string{"2 true", "3 true"}; !slices.Equal(got, want) {
@@ -199,7 +211,8 @@ func TestFailedPodsPause(t *testing.T) {
 				made[p.Name] = true
 				if p.Status.Phase == "" {
 					p.Status.Phase = corev1.PodFailed
-					if _, err := c.CoreV1().Pods("default").UpdateStatus(t.Context(), &p, metav1.UpdateOptions{}); err != nil {
+					if _, err := c.CoreV1().Pods("default").UpdateStatus(t.Context(), &p,
+						metav1.UpdateOptions{}); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -209,7 +222,8 @@ func TestFailedPodsPause(t *testing.T) {
 			t.Errorf("%d pods failed in a minute, want some with growing pauses", n)
 		}
 		if said := c.EventsSeen(); !slices.ContainsFunc(said, func(s string) bool {
-			return strings.HasPrefix(s, "Warning FailedDaemonPod Found failed daemon pod default/agent-") && strings.HasSuffix(s, " on node n1, will try to kill it")
+			return strings.HasPrefix(s, "Warning FailedDaemonPod Found failed daemon pod default/agent-") &&
+				strings.HasSuffix(s, " on node n1, will try to kill it")
 		}) {
 			t.Errorf("events: got %q", said)
 		}
@@ -219,8 +233,13 @@ func TestFailedPodsPause(t *testing.T) {
 func TestAdoptsAndReleases(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		orphan := &corev1.Pod{
-			ObjectMeta: metav1.ObjectMeta{Name: "orphan", Namespace: "default", Labels: map[string]string{"app": "agent"}},
-			Spec:       corev1.PodSpec{NodeName: "n1"}, Status: corev1.PodStatus{Phase: corev1.PodRunning},
+			ObjectMeta: metav1.ObjectMeta{
+				Name:      "orphan",
+				Namespace: "default",
+				Labels:    map[string]string{"app": "agent"},
+			},
+			Spec:   corev1.PodSpec{NodeName: "n1"},
+			Status: corev1.PodStatus{Phase: corev1.PodRunning},
 		}
 		set := newSet()
 		set.Spec.UpdateStrategy = appsv1.DaemonSetUpdateStrategy{Type: appsv1.OnDeleteDaemonSetStrategyType}
@@ -228,7 +247,8 @@ func TestAdoptsAndReleases(t *testing.T) {
 		time.Sleep(time.Minute)
 		got := pods(t, c)
 		if len(got) != 1 || metav1.GetControllerOf(&got[0]) == nil {
-			t.Fatalf("got %d pods, the first owned by %v; want the orphan alone, adopted", len(got), metav1.GetControllerOf(&got[0]))
+			t.Fatalf("got %d pods, the first owned by %v; want the orphan alone, adopted", len(got),
+				metav1.GetControllerOf(&got[0]))
 		}
 		p := got[0].DeepCopy()
 		p.Labels = map[string]string{"app": "debug"}
@@ -250,7 +270,8 @@ func TestAdoptsAndReleases(t *testing.T) {
 	})
 }
 
-// TestStatusConflict: a status that could not be written for a conflict is written a moment later, whether or not an event comes.
+// TestStatusConflict: a status that could not be written for a conflict is written a moment later, whether or not an
+// event comes.
 func TestStatusConflict(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := controllertest.New(newSet())
@@ -259,7 +280,8 @@ func TestStatusConflict(t *testing.T) {
 			if tries++; tries > 1 {
 				return false, nil, nil
 			}
-			return true, nil, apierrors.NewConflict(appsv1.Resource("daemonsets"), "x", errors.New("too many wrote at once"))
+			return true, nil, apierrors.NewConflict(appsv1.Resource("daemonsets"), "x",
+				errors.New("too many wrote at once"))
 		})
 		c.Start(t, "daemon-set-controller", daemonset.New)
 		time.Sleep(time.Minute)

@@ -23,12 +23,16 @@ type nodeFit struct {
 func newNodeFit(set *appsv1.DaemonSet) nodeFit {
 	spec := &set.Spec.Template.Spec
 	return nodeFit{
-		nodeName: spec.NodeName, tolerations: tolerations(spec),
-		affinity: nodeaffinity.GetRequiredNodeAffinity(&corev1.Pod{Spec: corev1.PodSpec{NodeSelector: spec.NodeSelector, Affinity: spec.Affinity}}),
+		nodeName:    spec.NodeName,
+		tolerations: tolerations(spec),
+		affinity: nodeaffinity.GetRequiredNodeAffinity(&corev1.Pod{
+			Spec: corev1.PodSpec{NodeSelector: spec.NodeSelector, Affinity: spec.Affinity},
+		}),
 	}
 }
 
-// shouldRun reports whether to create a pod on the node, and whether an existing one may stay: NoSchedule taints only prevent new pods.
+// shouldRun reports whether to create a pod on the node, and whether an existing one may stay: NoSchedule taints only
+// prevent new pods.
 func (f nodeFit) shouldRun(node *corev1.Node) (run, stay bool) {
 	if f.nodeName != "" && f.nodeName != node.Name {
 		return false, false
@@ -36,7 +40,8 @@ func (f nodeFit) shouldRun(node *corev1.Node) (run, stay bool) {
 	if ok, err := f.affinity.Match(node); err != nil || !ok {
 		return false, false
 	}
-	run, stay = true, true
+	run = true
+	stay = true
 	for i := range node.Spec.Taints {
 		t := &node.Spec.Taints[i]
 		if t.Effect == corev1.TaintEffectPreferNoSchedule || f.tolerates(t) {
@@ -49,7 +54,9 @@ func (f nodeFit) shouldRun(node *corev1.Node) (run, stay bool) {
 }
 
 func (f nodeFit) tolerates(taint *corev1.Taint) bool {
-	return slices.ContainsFunc(f.tolerations, func(t corev1.Toleration) bool { return t.ToleratesTaint(klog.Logger{}, taint, true) })
+	return slices.ContainsFunc(f.tolerations, func(t corev1.Toleration) bool {
+		return t.ToleratesTaint(klog.Logger{}, taint, true)
+	})
 }
 
 // tolerations are the template's and those of every daemon pod, which also runs on unhealthy and cordoned nodes.
@@ -75,13 +82,16 @@ func tolerations(spec *corev1.PodSpec) []corev1.Toleration {
 	return all
 }
 
-// newPod is the set's pod for a node. A required affinity to the node's name pins it, so that the scheduler checks only that node; it may
-// wait there for resources or a port.
+// newPod is the set's pod for a node. A required affinity to the node's name pins it, so that the scheduler checks only
+// that node; it may wait there for resources or a port.
 func newPod(set *appsv1.DaemonSet, hash, node string) *corev1.Pod {
 	t := &set.Spec.Template
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
-		GenerateName: set.Name + "-", Namespace: set.Namespace,
-		Labels: maps.Clone(t.Labels), Annotations: maps.Clone(t.Annotations), Finalizers: slices.Clone(t.Finalizers),
+		GenerateName:    set.Name + "-",
+		Namespace:       set.Namespace,
+		Labels:          maps.Clone(t.Labels),
+		Annotations:     maps.Clone(t.Annotations),
+		Finalizers:      slices.Clone(t.Finalizers),
 		OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(set, gvk)},
 	}}
 	if p.Labels == nil {
@@ -116,7 +126,8 @@ func nodeOf(p *corev1.Pod) string {
 	if p.Spec.NodeName != "" {
 		return p.Spec.NodeName
 	}
-	if p.Spec.Affinity == nil || p.Spec.Affinity.NodeAffinity == nil || p.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil {
+	if p.Spec.Affinity == nil || p.Spec.Affinity.NodeAffinity == nil ||
+		p.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil {
 		return ""
 	}
 	for _, term := range p.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms {

@@ -52,14 +52,15 @@ type plan struct {
 	desired int
 }
 
-// nodePods is one node: whether it should run a pod, and the pods on it or pinned to it, oldest first. Nodes known only from pods are
-// included.
+// nodePods is one node: whether it should run a pod, and the pods on it or pinned to it, oldest first. Nodes known only
+// from pods are included.
 type nodePods struct {
 	exists, run, stay bool
 	pods              []*corev1.Pod
 }
 
-// decide compares nodes and pods. Missing and surplus pods have priority; a rollout continues only in a pass without them.
+// decide compares nodes and pods. Missing and surplus pods have priority; a rollout continues only in a pass without
+// them.
 func decide(s snapshot) plan {
 	p := groupByNode(s)
 	if !s.expectationsSatisfied {
@@ -125,7 +126,8 @@ func oldestFirst(a, b *corev1.Pod) int {
 		}
 		return 0
 	}
-	return cmp.Or(cmp.Compare(waits(a), waits(b)), a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
+	return cmp.Or(cmp.Compare(waits(a), waits(b)), a.CreationTimestamp.Compare(b.CreationTimestamp.Time),
+		cmp.Compare(a.Name, b.Name))
 }
 
 func available(s snapshot, p *corev1.Pod) (ok bool, wait time.Duration) {
@@ -148,14 +150,19 @@ func (p *plan) manageNode(s snapshot, name string) {
 	at := p.byNode[name]
 	switch {
 	case !at.exists:
-		// The pod garbage collector deletes pods that ran on a lost node; pods that still wait for it must be deleted here.
-		p.deletePods(slices.DeleteFunc(slices.Clone(at.pods), func(x *corev1.Pod) bool { return x.Spec.NodeName != "" || x.DeletionTimestamp != nil })...)
+		// The pod garbage collector deletes pods that ran on a lost node; pods that still wait for it must be deleted
+		// here.
+		p.deletePods(slices.DeleteFunc(slices.Clone(at.pods), func(x *corev1.Pod) bool {
+			return x.Spec.NodeName != "" || x.DeletionTimestamp != nil
+		})...)
 	case at.run && len(at.pods) == 0:
 		p.create = append(p.create, name)
 	case at.stay:
 		p.deleteSurplus(s, name, at)
 	default:
-		p.deletePods(slices.DeleteFunc(slices.Clone(at.pods), func(x *corev1.Pod) bool { return x.DeletionTimestamp != nil })...)
+		p.deletePods(slices.DeleteFunc(slices.Clone(at.pods), func(x *corev1.Pod) bool {
+			return x.DeletionTimestamp != nil
+		})...)
 	}
 }
 
@@ -190,8 +197,8 @@ func (p *plan) deleteSurplus(s snapshot, name string, node *nodePods) {
 	}
 }
 
-// deleteSurplusSurging keeps the oldest pod of the current template and the oldest of another; the latter only until the former is available, and
-// while it is available itself.
+// deleteSurplusSurging keeps the oldest pod of the current template and the oldest of another; the latter only until
+// the former is available, and while it is available itself.
 func (p *plan) deleteSurplusSurging(s snapshot, alive []*corev1.Pod) {
 	var fresh, old *corev1.Pod
 	for _, x := range alive {
@@ -233,8 +240,8 @@ func scaledValue(v *intstr.IntOrString, of int) int {
 	return n
 }
 
-// split returns a node's live pods: the one of the current template and the one of another. ok is false if there are more, which manageNode
-// deletes.
+// split returns a node's live pods: the one of the current template and the one of another. ok is false if there are
+// more, which manageNode deletes.
 func (s snapshot) split(node *nodePods) (fresh, old *corev1.Pod, ok bool) {
 	for _, x := range node.pods {
 		side := &old
@@ -252,7 +259,8 @@ func (s snapshot) split(node *nodePods) (fresh, old *corev1.Pod, ok bool) {
 	return fresh, old, true
 }
 
-// rollingUpdate deletes old pods so that at most that many nodes lack an available one. The next pass creates their successors.
+// rollingUpdate deletes old pods so that at most that many nodes lack an available one. The next pass creates their
+// successors.
 func (p *plan) rollingUpdate(s snapshot, names []string, maxUnavailable int) {
 	var down int
 	var broken, serving []*corev1.Pod
@@ -280,8 +288,9 @@ func (p *plan) rollingUpdate(s snapshot, names []string, maxUnavailable int) {
 	p.deletePods(serving[:min(len(serving), max(0, maxUnavailable-down))]...)
 }
 
-// surgingUpdate creates new pods beside available old ones, on at most that many nodes at a time, and deletes the old ones when the new ones are
-// available. On nodes where the set should not run any more, old pods are deleted as long as enough others are available.
+// surgingUpdate creates new pods beside available old ones, on at most that many nodes at a time, and deletes the old
+// ones when the new ones are available. On nodes where the set should not run any more, old pods are deleted as long as
+// enough others are available.
 func (p *plan) surgingUpdate(s snapshot, names []string, maxSurge int) {
 	var surging, serving int
 	var candidates []string
@@ -318,7 +327,11 @@ func (p *plan) surgingUpdate(s snapshot, names []string, maxSurge int) {
 
 // status is the set's status from nodes and pods. A pass without actions does not update observedGeneration.
 func status(s snapshot, p plan) appsv1.DaemonSetStatus {
-	st := appsv1.DaemonSetStatus{ObservedGeneration: s.set.Generation, CollisionCount: s.set.Status.CollisionCount, Conditions: s.set.Status.Conditions}
+	st := appsv1.DaemonSetStatus{
+		ObservedGeneration: s.set.Generation,
+		CollisionCount:     s.set.Status.CollisionCount,
+		Conditions:         s.set.Status.Conditions,
+	}
 	if s.collisions > 0 {
 		st.CollisionCount = &s.collisions
 	}

@@ -18,14 +18,22 @@ import (
 var now = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
 func newSet(f ...func(*appsv1.DaemonSet)) *appsv1.DaemonSet {
-	one, none := intstr.FromInt32(1), intstr.FromInt32(0)
+	one := intstr.FromInt32(1)
+	none := intstr.FromInt32(0)
 	l := map[string]string{"app": "agent"}
 	s := &appsv1.DaemonSet{
-		ObjectMeta: metav1.ObjectMeta{Name: "agent", Namespace: "default", UID: "agent", Generation: 2, Annotations: map[string]string{appsv1.DeprecatedTemplateGeneration: "7"}},
+		ObjectMeta: metav1.ObjectMeta{
+			Name:        "agent",
+			Namespace:   "default",
+			UID:         "agent",
+			Generation:  2,
+			Annotations: map[string]string{appsv1.DeprecatedTemplateGeneration: "7"},
+		},
 		Spec: appsv1.DaemonSetSpec{
 			Selector: &metav1.LabelSelector{MatchLabels: l},
 			UpdateStrategy: appsv1.DaemonSetUpdateStrategy{
-				Type: appsv1.RollingUpdateDaemonSetStrategyType, RollingUpdate: &appsv1.RollingUpdateDaemonSet{MaxUnavailable: &one, MaxSurge: &none},
+				Type:          appsv1.RollingUpdateDaemonSetStrategyType,
+				RollingUpdate: &appsv1.RollingUpdateDaemonSet{MaxUnavailable: &one, MaxSurge: &none},
 			},
 			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: l}},
 		},
@@ -42,7 +50,8 @@ func onDelete(s *appsv1.DaemonSet) {
 
 func rolling(unavailable, surge string) func(*appsv1.DaemonSet) {
 	return func(s *appsv1.DaemonSet) {
-		u, g := intstr.Parse(unavailable), intstr.Parse(surge)
+		u := intstr.Parse(unavailable)
+		g := intstr.Parse(surge)
 		s.Spec.UpdateStrategy.RollingUpdate = &appsv1.RollingUpdateDaemonSet{MaxUnavailable: &u, MaxSurge: &g}
 	}
 }
@@ -73,11 +82,20 @@ func labelled(n *corev1.Node) { n.Labels = map[string]string{"role": "x"} }
 // on is a ready pod of the present template on a node.
 func on(node, name string, f ...func(*corev1.Pod)) *corev1.Pod {
 	p := newPod(newSet(), "new", node)
-	p.Name, p.UID, p.Spec.NodeName = name, types.UID(name), node
+	p.Name = name
+	p.UID = types.UID(name)
+	p.Spec.NodeName = node
 	delete(p.Labels, generationLabel)
-	p.Status = corev1.PodStatus{Phase: corev1.PodRunning, Conditions: []corev1.PodCondition{
-		{Type: corev1.PodReady, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(now.Add(-time.Hour))},
-	}}
+	p.Status = corev1.PodStatus{
+		Phase: corev1.PodRunning,
+		Conditions: []corev1.PodCondition{
+			{
+				Type:               corev1.PodReady,
+				Status:             corev1.ConditionTrue,
+				LastTransitionTime: metav1.NewTime(now.Add(-time.Hour)),
+			},
+		},
+	}
 	for _, g := range f {
 		g(p)
 	}
@@ -88,7 +106,8 @@ func old(p *corev1.Pod)     { p.Labels[appsv1.ControllerRevisionHashLabelKey] = 
 func unready(p *corev1.Pod) { p.Status.Conditions = nil }
 func going(p *corev1.Pod)   { p.DeletionTimestamp = &metav1.Time{Time: now} }
 func waiting(p *corev1.Pod) {
-	p.Spec.NodeName, p.Status = "", corev1.PodStatus{Phase: corev1.PodPending}
+	p.Spec.NodeName = ""
+	p.Status = corev1.PodStatus{Phase: corev1.PodPending}
 }
 func failed(p *corev1.Pod) { p.Status = corev1.PodStatus{Phase: corev1.PodFailed} }
 func ended(p *corev1.Pod)  { p.Status = corev1.PodStatus{Phase: corev1.PodSucceeded} }
@@ -97,12 +116,20 @@ func younger(p *corev1.Pod) {
 }
 
 func snap(s *appsv1.DaemonSet, nodes []*corev1.Node, pods ...*corev1.Pod) snapshot {
-	return snapshot{set: s, nodes: nodes, pods: pods, hash: "new", expectationsSatisfied: true, now: now, backoffLeft: func(node string) time.Duration {
-		if node == "n9" {
-			return time.Minute
-		}
-		return 0
-	}}
+	return snapshot{
+		set:                   s,
+		nodes:                 nodes,
+		pods:                  pods,
+		hash:                  "new",
+		expectationsSatisfied: true,
+		now:                   now,
+		backoffLeft: func(node string) time.Duration {
+			if node == "n9" {
+				return time.Minute
+			}
+			return 0
+		},
+	}
 }
 
 func told(p plan) string {
@@ -129,34 +156,115 @@ func TestDecide(t *testing.T) {
 		{"one that waits for its node counts", newSet(), nodes(1), []*corev1.Pod{on("n1", "a", waiting)}, ""},
 		{"one that terminates is waited for", newSet(), nodes(1), []*corev1.Pod{on("n1", "a", going)}, ""},
 		{"the oldest of two stays", newSet(), nodes(1), []*corev1.Pod{on("n1", "a", younger), on("n1", "b")}, "-a"},
-		{"one that is bound stays", newSet(), nodes(1), []*corev1.Pod{on("n1", "a", waiting), on("n1", "b", younger)}, "-a"},
+		{
+			"one that is bound stays", newSet(), nodes(1), []*corev1.Pod{
+				on("n1", "a", waiting), on("n1", "b", younger),
+			}, "-a",
+		},
 		{"a failed pod goes", newSet(), nodes(1), []*corev1.Pod{on("n1", "a", failed)}, "-a"},
-		{"not during its pause", newSet(), []*corev1.Node{{ObjectMeta: metav1.ObjectMeta{Name: "n9"}}}, []*corev1.Pod{on("n9", "a", failed)}, ""},
+		{
+			"not during its pause", newSet(),
+			[]*corev1.Node{{ObjectMeta: metav1.ObjectMeta{Name: "n9"}}},
+			[]*corev1.Pod{on("n9", "a", failed)},
+			"",
+		},
 		{"one that succeeded goes", newSet(), nodes(1), []*corev1.Pod{on("n1", "a", ended)}, "-a"},
-		{"a failed one that is gone but for its finalizer does not count", newSet(), nodes(1), []*corev1.Pod{on("n1", "a", failed, going)}, "+n1"},
+		{
+			"a failed one that is gone but for its finalizer does not count", newSet(), nodes(1), []*corev1.Pod{
+				on("n1", "a", failed, going),
+			}, "+n1",
+		},
 		{"node selector", newSet(selecting), nodes(2, labelled), []*corev1.Pod{on("n2", "b")}, "+n1 -b"},
-		{"a NoSchedule taint keeps new pods away", newSet(), nodes(1, tainted("k", corev1.TaintEffectNoSchedule)), nil, ""},
-		{"and those that are there not", newSet(), nodes(1, tainted("k", corev1.TaintEffectNoSchedule)), []*corev1.Pod{on("n1", "a")}, ""},
-		{"NoExecute does", newSet(), nodes(1, tainted("k", corev1.TaintEffectNoExecute)), []*corev1.Pod{on("n1", "a")}, "-a"},
-		{"a cordoned node runs it", newSet(), nodes(1, tainted(corev1.TaintNodeUnschedulable, corev1.TaintEffectNoSchedule)), nil, "+n1"},
-		{"a lost node too", newSet(), nodes(1, tainted(corev1.TaintNodeUnreachable, corev1.TaintEffectNoExecute)), nil, "+n1"},
-		{"only with the host's network before there is another", newSet(), nodes(1, tainted(corev1.TaintNodeNetworkUnavailable, corev1.TaintEffectNoSchedule)), nil, ""},
-		{"a pod that waits for a node that is gone", newSet(), nil, []*corev1.Pod{on("n1", "a", waiting), on("n2", "b")}, "-a"},
+		{
+			"a NoSchedule taint keeps new pods away", newSet(), nodes(1, tainted("k", corev1.TaintEffectNoSchedule)),
+			nil, "",
+		},
+		{
+			"and those that are there not", newSet(), nodes(1, tainted("k", corev1.TaintEffectNoSchedule)),
+			[]*corev1.Pod{on("n1", "a")},
+			"",
+		},
+		{
+			"NoExecute does", newSet(), nodes(1, tainted("k", corev1.TaintEffectNoExecute)), []*corev1.Pod{
+				on("n1", "a"),
+			}, "-a",
+		},
+		{
+			"a cordoned node runs it", newSet(),
+			nodes(1, tainted(corev1.TaintNodeUnschedulable, corev1.TaintEffectNoSchedule)), nil, "+n1",
+		},
+		{
+			"a lost node too", newSet(), nodes(1, tainted(corev1.TaintNodeUnreachable, corev1.TaintEffectNoExecute)),
+			nil, "+n1",
+		},
+		{
+			"only with the host's network before there is another", newSet(),
+			nodes(1, tainted(corev1.TaintNodeNetworkUnavailable, corev1.TaintEffectNoSchedule)), nil, "",
+		},
+		{
+			"a pod that waits for a node that is gone", newSet(), nil, []*corev1.Pod{
+				on("n1", "a", waiting), on("n2", "b"),
+			}, "-a",
+		},
 
-		{"rollout: one node at a time", newSet(), nodes(2), []*corev1.Pod{on("n1", "a", old), on("n2", "b", old)}, "-a"},
-		{"rollout: waits for the new pod", newSet(), nodes(2), []*corev1.Pod{on("n1", "a", unready), on("n2", "b", old)}, ""},
-		{"rollout: waits for the old one to end", newSet(), nodes(2), []*corev1.Pod{on("n1", "a", old, going), on("n2", "b", old)}, ""},
-		{"rollout: who serves nobody goes for free", newSet(), nodes(3), []*corev1.Pod{on("n1", "a", old), on("n2", "b", old, unready), on("n3", "c", old, unready)}, "-b -c"},
-		{"rollout: half of three nodes are two", newSet(rolling("50%", "0")), nodes(3), []*corev1.Pod{on("n1", "a", old), on("n2", "b", old), on("n3", "c", old)}, "-a -b"},
+		{
+			"rollout: one node at a time", newSet(), nodes(2),
+			[]*corev1.Pod{on("n1", "a", old), on("n2", "b", old)},
+			"-a",
+		},
+		{
+			"rollout: waits for the new pod", newSet(), nodes(2), []*corev1.Pod{
+				on("n1", "a", unready), on("n2", "b", old),
+			}, "",
+		},
+		{
+			"rollout: waits for the old one to end", newSet(), nodes(2), []*corev1.Pod{
+				on("n1", "a", old, going), on("n2", "b", old),
+			}, "",
+		},
+		{
+			"rollout: who serves nobody goes for free", newSet(), nodes(3), []*corev1.Pod{
+				on("n1", "a", old), on("n2", "b", old, unready), on("n3", "c", old, unready),
+			}, "-b -c",
+		},
+		{
+			"rollout: half of three nodes are two", newSet(rolling("50%", "0")), nodes(3), []*corev1.Pod{
+				on("n1", "a", old), on("n2", "b", old), on("n3", "c", old),
+			}, "-a -b",
+		},
 		{"rollout: not while pods are missing", newSet(), nodes(2), []*corev1.Pod{on("n1", "a", old)}, "+n2"},
 		{"OnDelete", newSet(onDelete), nodes(1), []*corev1.Pod{on("n1", "a", old)}, ""},
-		{"the template's generation counts as the hash does", newSet(), nodes(1), []*corev1.Pod{on("n1", "a", old, func(p *corev1.Pod) { p.Labels[generationLabel] = "7" })}, ""},
+		{
+			"the template's generation counts as the hash does", newSet(), nodes(1), []*corev1.Pod{
+				on("n1", "a", old, func(p *corev1.Pod) { p.Labels[generationLabel] = "7" }),
+			}, "",
+		},
 
-		{"surge: a new pod beside the old", surge, nodes(2), []*corev1.Pod{on("n1", "a", old), on("n2", "b", old)}, "+n1"},
-		{"surge: waits for it", surge, nodes(2), []*corev1.Pod{on("n1", "a", old), on("n1", "a2", unready), on("n2", "b", old)}, ""},
-		{"surge: then the old goes", surge, nodes(2), []*corev1.Pod{on("n1", "a", old), on("n1", "a2"), on("n2", "b", old)}, "-a"},
-		{"surge: an old one that serves nobody goes at once", surge, nodes(1), []*corev1.Pod{on("n1", "a", old, unready), on("n1", "a2", unready)}, "-a"},
-		{"surge: beside it the new one costs nothing", surge, nodes(2), []*corev1.Pod{on("n1", "a", old, unready), on("n2", "b", old)}, "+n1 +n2"},
+		{
+			"surge: a new pod beside the old", surge, nodes(2),
+			[]*corev1.Pod{on("n1", "a", old), on("n2", "b", old)},
+			"+n1",
+		},
+		{
+			"surge: waits for it", surge, nodes(2), []*corev1.Pod{
+				on("n1", "a", old), on("n1", "a2", unready), on("n2", "b", old),
+			}, "",
+		},
+		{
+			"surge: then the old goes", surge, nodes(2), []*corev1.Pod{
+				on("n1", "a", old), on("n1", "a2"), on("n2", "b", old),
+			}, "-a",
+		},
+		{
+			"surge: an old one that serves nobody goes at once", surge, nodes(1), []*corev1.Pod{
+				on("n1", "a", old, unready), on("n1", "a2", unready),
+			}, "-a",
+		},
+		{
+			"surge: beside it the new one costs nothing", surge, nodes(2), []*corev1.Pod{
+				on("n1", "a", old, unready), on("n2", "b", old),
+			}, "+n1 +n2",
+		},
 		{"surge: at once beside one that terminates", surge, nodes(1), []*corev1.Pod{on("n1", "a", going)}, "+n1"},
 		{"surge: a failed pod first goes", surge, nodes(1), []*corev1.Pod{on("n1", "a", failed)}, "-a"},
 	}
@@ -187,9 +295,11 @@ func TestStatus(t *testing.T) {
 		on("n1", "a"), on("n2", "b", old, fresh), on("n3", "c", unready), on("n5", "e"), on("lost", "f"))
 	p := decide(s)
 	st := status(s, p)
-	got := fmt.Sprint(st.DesiredNumberScheduled, st.CurrentNumberScheduled, st.NumberMisscheduled, st.NumberReady, st.NumberAvailable, st.NumberUnavailable, st.UpdatedNumberScheduled, st.ObservedGeneration)
+	got := fmt.Sprint(st.DesiredNumberScheduled, st.CurrentNumberScheduled, st.NumberMisscheduled, st.NumberReady,
+		st.NumberAvailable, st.NumberUnavailable, st.UpdatedNumberScheduled, st.ObservedGeneration)
 	if want := "4 3 1 2 1 3 2 2"; got != want {
-		t.Errorf("desired, current, misscheduled, ready, available, unavailable, updated, generation: got %s, want %s", got, want)
+		t.Errorf("desired, current, misscheduled, ready, available, unavailable, updated, generation: got %s, want %s",
+			got, want)
 	}
 	if p.next != 20*time.Second {
 		t.Errorf("next look: got %v, want 20s", p.next)
@@ -206,18 +316,26 @@ func TestNewPod(t *testing.T) {
 		s.Spec.Template.Spec.HostNetwork = true
 		s.Spec.Template.Spec.Tolerations = []corev1.Toleration{
 			{Key: "mine", Operator: corev1.TolerationOpExists},
-			{Key: corev1.TaintNodeNotReady, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute, TolerationSeconds: &sec},
+			{
+				Key:               corev1.TaintNodeNotReady,
+				Operator:          corev1.TolerationOpExists,
+				Effect:            corev1.TaintEffectNoExecute,
+				TolerationSeconds: &sec,
+			},
 		}
 		s.Spec.Template.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{
 			PreferredDuringSchedulingIgnoredDuringExecution: []corev1.PreferredSchedulingTerm{{Weight: 1}},
-			RequiredDuringSchedulingIgnoredDuringExecution:  &corev1.NodeSelector{NodeSelectorTerms: make([]corev1.NodeSelectorTerm, 2)},
+			RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
+				NodeSelectorTerms: make([]corev1.NodeSelectorTerm, 2),
+			},
 		}}
 	})
 	p := newPod(set, "h", "n1")
 	if got := nodeOf(p); got != "n1" || p.Spec.NodeName != "" {
 		t.Errorf("pinned to %q, bound to %q; want n1 and none yet", got, p.Spec.NodeName)
 	}
-	if got, want := fmt.Sprint(p.GenerateName, p.Labels), "agent-map[app:agent controller-revision-hash:h pod-template-generation:7]"; strings.ReplaceAll(got, "- map", "-map") != want {
+	if got, want := fmt.Sprint(p.GenerateName, p.Labels), "agent-map[app:agent controller-revision-hash:h "+
+		"pod-template-generation:7]"; strings.ReplaceAll(got, "- map", "-map") != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
 	var keys []string
@@ -227,13 +345,17 @@ func TestNewPod(t *testing.T) {
 			t.Errorf("toleration of %s lasts %d s, want for ever", x.Key, *x.TolerationSeconds)
 		}
 	}
-	if got, want := strings.Join(keys, " "), "mine not-ready unreachable disk-pressure memory-pressure pid-pressure unschedulable network-unavailable"; got != want {
+	if got, want := strings.Join(keys, " "), "mine not-ready unreachable disk-pressure memory-pressure pid-pressure "+
+		"unschedulable network-unavailable"; got != want {
 		t.Errorf("tolerations: got %s, want %s", got, want)
 	}
-	if terms := p.Spec.Affinity.NodeAffinity; len(terms.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms) != 1 || len(terms.PreferredDuringSchedulingIgnoredDuringExecution) != 1 {
+	if terms := p.Spec.Affinity.NodeAffinity; len(
+		terms.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms) != 1 ||
+		len(terms.PreferredDuringSchedulingIgnoredDuringExecution) != 1 {
 		t.Errorf("affinity: got %+v", terms)
 	}
-	if n := len(set.Spec.Template.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms); n != 2 {
+	if n := len(
+		set.Spec.Template.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms); n != 2 {
 		t.Errorf("the template was changed: %d terms", n)
 	}
 }

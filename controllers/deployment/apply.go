@@ -38,7 +38,11 @@ func (c *Controller) apply(ctx context.Context, key framework.Key, s snapshot, p
 	if p.create == nil && len(p.changes) == 0 && len(p.remove) == 0 {
 		return out, nil
 	}
-	detail := &mark.Reconcile{EventSeen: c.loop.QueuedAt(key), Wants: int(desiredReplicas(s.d)), Has: int(specified(out.sets))}
+	detail := &mark.Reconcile{
+		EventSeen: c.loop.QueuedAt(key),
+		Wants:     int(desiredReplicas(s.d)),
+		Has:       int(specified(out.sets)),
+	}
 	err := c.create(ctx, s, p, &out, detail)
 	for _, ch := range p.changes {
 		if err != nil {
@@ -48,7 +52,9 @@ func (c *Controller) apply(ctx context.Context, key framework.Key, s snapshot, p
 	}
 	for _, rs := range p.remove {
 		uid := rs.UID
-		e := c.env.Client.AppsV1().ReplicaSets(rs.Namespace).Delete(ctx, rs.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
+		e := c.env.Client.AppsV1().ReplicaSets(rs.Namespace).Delete(ctx, rs.Name, metav1.DeleteOptions{
+			Preconditions: &metav1.Preconditions{UID: &uid},
+		})
 		if e != nil && !apierrors.IsNotFound(e) {
 			err = errors.Join(err, fmt.Errorf("delete replica set %s: %w", rs.Name, e))
 			continue
@@ -56,7 +62,12 @@ func (c *Controller) apply(ctx context.Context, key framework.Key, s snapshot, p
 		detail.Deletes = append(detail.Deletes, rs.Name)
 		out.sets = slices.DeleteFunc(out.sets, func(r *appsv1.ReplicaSet) bool { return r.UID == uid })
 	}
-	c.env.Reconciled(mark.Subject{Resource: "deployments", Namespace: s.d.Namespace, Name: s.d.Name, UID: string(s.d.UID)}, s.now, detail, err)
+	c.env.Reconciled(mark.Subject{
+		Resource:  "deployments",
+		Namespace: s.d.Namespace,
+		Name:      s.d.Name,
+		UID:       string(s.d.UID),
+	}, s.now, detail, err)
 	return out, err
 }
 
@@ -76,7 +87,8 @@ func (c *Controller) create(ctx context.Context, s snapshot, p plan, out *outcom
 			return fmt.Errorf("create replica set: %w", err)
 		}
 		// An earlier pass created it; the cache is behind.
-		out.current, out.sets = live, append(out.sets, live)
+		out.current = live
+		out.sets = append(out.sets, live)
 		return nil
 	}
 	if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
@@ -91,13 +103,16 @@ func (c *Controller) create(ctx context.Context, s snapshot, p plan, out *outcom
 		c.env.Events.Event(s.d, corev1.EventTypeWarning, setCreateError, msg)
 		return fmt.Errorf("create replica set %s: %w", p.create.Name, err)
 	}
-	out.current, out.sets = rs, append(out.sets, rs)
+	out.current = rs
+	out.sets = append(out.sets, rs)
 	detail.Creates = append(detail.Creates, rs.Name)
 	if n := replicas(rs); n > 0 {
-		c.env.Events.Eventf(s.d, corev1.EventTypeNormal, "ScalingReplicaSet", "Scaled up replica set %s from 0 to %d", rs.Name, n)
+		c.env.Events.Eventf(s.d, corev1.EventTypeNormal, "ScalingReplicaSet", "Scaled up replica set %s from 0 to %d",
+			rs.Name, n)
 	}
 	if hasDeadline(s.d) {
-		n := newCondition(s.now, appsv1.DeploymentProgressing, corev1.ConditionTrue, newSetCreated, fmt.Sprintf("Created new replica set %q", rs.Name))
+		n := newCondition(s.now, appsv1.DeploymentProgressing, corev1.ConditionTrue, newSetCreated,
+			fmt.Sprintf("Created new replica set %q", rs.Name))
 		out.condition = &n
 	}
 	return nil
@@ -121,7 +136,8 @@ func (c *Controller) update(ctx context.Context, d *appsv1.Deployment, ch *chang
 		if n < ch.oldReplicas {
 			direction = "down"
 		}
-		c.env.Events.Eventf(d, corev1.EventTypeNormal, "ScalingReplicaSet", "Scaled %s replica set %s from %d to %d", direction, rs.Name, ch.oldReplicas, n)
+		c.env.Events.Eventf(d, corev1.EventTypeNormal, "ScalingReplicaSet", "Scaled %s replica set %s from %d to %d",
+			direction, rs.Name, ch.oldReplicas, n)
 	}
 	return nil
 }
@@ -165,7 +181,9 @@ func (c *Controller) writeStatus(ctx context.Context, s snapshot, p plan, out ou
 	}
 	if stale && stored.Annotations[revisionAnnotation] != p.revision {
 		// A status update does not write metadata.
-		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]string{revisionAnnotation: p.revision}}})
+		patch, err := json.Marshal(map[string]any{
+			"metadata": map[string]any{"annotations": map[string]string{revisionAnnotation: p.revision}},
+		})
 		if err == nil {
 			_, err = client.Patch(ctx, d.Name, types.MergePatchType, patch, metav1.PatchOptions{})
 		}

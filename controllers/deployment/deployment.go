@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package deployment rolls out Deployments: it maintains one ReplicaSet per pod template, scales old ones down and new ones up as the
-// strategy allows, numbers the revisions for kubectl rollout, and reports progress. The table of controllers starts it. Decisions are pure
-// functions (plan.go and the files it names); apply.go acts. It never touches pods.
+// Package deployment rolls out Deployments: it maintains one ReplicaSet per pod template, scales old ones down and new
+// ones up as the strategy allows, numbers the revisions for kubectl rollout, and reports progress. The table of
+// controllers starts it. Decisions are pure functions (plan.go and the files it names); apply.go acts. It never touches
+// pods.
 //
 //	deployment, its sets --decide--> plan --apply--> sets --status--> deployment
 package deployment
@@ -48,8 +49,11 @@ func New(env *framework.Env) (framework.Controller, error) {
 	pods := coreinformers.New(env.Shared.Scoped()).Pods().Informer()
 	sets := shared.ReplicaSets().Informer()
 	c := &Controller{
-		env: env, deployments: shared.Deployments().Lister(), setLister: shared.ReplicaSets().Lister(),
-		sets: sets.GetIndexer(), pods: pods.GetIndexer(),
+		env:         env,
+		deployments: shared.Deployments().Lister(),
+		setLister:   shared.ReplicaSets().Lister(),
+		sets:        sets.GetIndexer(),
+		pods:        pods.GetIndexer(),
 	}
 	c.own = framework.Ownership[*appsv1.ReplicaSet]{
 		Owner: gvk,
@@ -57,16 +61,20 @@ func New(env *framework.Env) (framework.Controller, error) {
 			return env.Client.AppsV1().Deployments(namespace).Get(ctx, name, metav1.GetOptions{})
 		},
 		Patch: func(ctx context.Context, rs *appsv1.ReplicaSet, patch []byte) error {
-			_, err := env.Client.AppsV1().ReplicaSets(rs.Namespace).Patch(ctx, rs.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
+			_, err := env.Client.AppsV1().ReplicaSets(rs.Namespace).Patch(ctx, rs.Name, types.StrategicMergePatchType,
+				patch, metav1.PatchOptions{})
 			return err
 		},
 	}
 	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
 	var err error
-	c.owners, err = framework.WatchOwners(c.loop, shared.Deployments().Informer(), sets, framework.Owners[*appsv1.Deployment, *appsv1.ReplicaSet]{
-		Kind: gvk.Kind, Get: c.cached, All: c.all,
-		Selector: func(d *appsv1.Deployment) *metav1.LabelSelector { return d.Spec.Selector },
-	})
+	c.owners, err = framework.WatchOwners(c.loop, shared.Deployments().Informer(),
+		sets, framework.Owners[*appsv1.Deployment, *appsv1.ReplicaSet]{
+			Kind:     gvk.Kind,
+			Get:      c.cached,
+			All:      c.all,
+			Selector: func(d *appsv1.Deployment) *metav1.LabelSelector { return d.Spec.Selector },
+		})
 	err = errors.Join(
 		err,
 		framework.EnsureIndex(pods, framework.ByController, framework.IndexByController),
@@ -121,7 +129,8 @@ func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 		return err
 	}
 	if s := d.Spec.Selector; s == nil || len(s.MatchLabels)+len(s.MatchExpressions) == 0 {
-		c.env.Events.Eventf(d, corev1.EventTypeWarning, "SelectingAll", "This deployment is selecting all pods. A non-empty selector is required.")
+		c.env.Events.Eventf(d, corev1.EventTypeWarning, "SelectingAll",
+			"This deployment is selecting all pods. A non-empty selector is required.")
 		return nil
 	}
 	sets, err := c.claim(ctx, d)
@@ -131,7 +140,12 @@ func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 	if err != nil {
 		return err
 	}
-	s := snapshot{d: d, sets: sets, now: begin, oldPods: func(except types.UID) bool { return c.hasPods(sets, except) }}
+	s := snapshot{
+		d:       d,
+		sets:    sets,
+		now:     begin,
+		oldPods: func(except types.UID) bool { return c.hasPods(sets, except) },
+	}
 	p := decide(s)
 	after, failure := c.apply(ctx, key, s, p)
 	next, err := c.writeStatus(ctx, s, p, after)
@@ -180,7 +194,8 @@ func (c *Controller) claim(ctx context.Context, d *appsv1.Deployment) ([]*appsv1
 	}
 	mine, adopted, err := c.own.ClaimObjects(ctx, d, sel, all)
 	if err == nil && len(adopted) > 0 {
-		// The informer will show the adopted sets and trigger the next pass; deciding without them could create a duplicate.
+		// The informer will show the adopted sets and trigger the next pass; deciding without them could create a
+		// duplicate.
 		return nil, errAdopted
 	}
 	return mine, err

@@ -52,8 +52,15 @@ func populate(t *testing.T, c *controllertest.Cluster) {
 		}
 		n := *r.Spec.Replicas
 		zero := int32(0)
-		r.Status = appsv1.ReplicaSetStatus{Replicas: n, ReadyReplicas: n, AvailableReplicas: n, TerminatingReplicas: &zero, ObservedGeneration: r.Generation}
-		if _, err := c.AppsV1().ReplicaSets("default").UpdateStatus(t.Context(), r, metav1.UpdateOptions{}); err != nil {
+		r.Status = appsv1.ReplicaSetStatus{
+			Replicas:            n,
+			ReadyReplicas:       n,
+			AvailableReplicas:   n,
+			TerminatingReplicas: &zero,
+			ObservedGeneration:  r.Generation,
+		}
+		if _, err := c.AppsV1().ReplicaSets("default").UpdateStatus(t.Context(), r,
+			metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -65,11 +72,13 @@ func TestRollsOutAndBack(t *testing.T) {
 		c := controllertest.New(deploy(2, "1", "0"))
 		c.Start(t, "deployment-controller", New)
 		time.Sleep(time.Second)
-		if got := sets(t, c); len(got) != 1 || *got[0].Spec.Replicas != 2 || got[0].Name != "web-"+got[0].Labels[appsv1.DefaultDeploymentUniqueLabelKey] {
+		if got := sets(t, c); len(got) != 1 || *got[0].Spec.Replicas != 2 ||
+			got[0].Name != "web-"+got[0].Labels[appsv1.DefaultDeploymentUniqueLabelKey] {
 			t.Fatalf("sets: got %+v", got)
 		}
 		first := sets(t, c)[0].Name
-		if got, want := c.EventsSeen(), "Normal ScalingReplicaSet Scaled up replica set "+first+" from 0 to 2"; !slices.Equal(got, []string{want}) {
+		if got, want := c.EventsSeen(), "Normal ScalingReplicaSet Scaled up replica set "+first+
+			" from 0 to 2"; !slices.Equal(got, []string{want}) {
 			t.Errorf("events: got %q, want %q", got, want)
 		}
 		populate(t, c)
@@ -100,8 +109,10 @@ func TestRollsOutAndBack(t *testing.T) {
 			populate(t, c)
 		}
 		got := sets(t, c)
-		if len(got) != 2 || got[0].Name != first || *got[0].Spec.Replicas != 2 || got[0].Annotations[revisionAnnotation] != "3" {
-			t.Errorf("after undo: got %d sets, first %s with %d replicas, revision %s", len(got), got[0].Name, *got[0].Spec.Replicas, got[0].Annotations[revisionAnnotation])
+		if len(got) != 2 || got[0].Name != first || *got[0].Spec.Replicas != 2 ||
+			got[0].Annotations[revisionAnnotation] != "3" {
+			t.Errorf("after undo: got %d sets, first %s with %d replicas, revision %s", len(got), got[0].Name,
+				*got[0].Spec.Replicas, got[0].Annotations[revisionAnnotation])
 		}
 	})
 }

@@ -15,8 +15,8 @@ import (
 	"k8s.io/utils/dump"
 )
 
-// templateHash is the value of the label pod-template-hash, computed as in Kubernetes, so that sets created by another control plane keep
-// their names. collisions, if not nil, is included to distinguish templates with equal hashes.
+// templateHash is the value of the label pod-template-hash, computed as in Kubernetes, so that sets created by another
+// control plane keep their names. collisions, if not nil, is included to distinguish templates with equal hashes.
 func templateHash(t *corev1.PodTemplateSpec, collisions *int32) string {
 	h := fnv.New32a()
 	_, _ = fmt.Fprintf(h, "%v", dump.ForHash(*t)) // Write of a hash never fails

@@ -48,8 +48,8 @@ type change struct {
 	oldReplicas int32
 }
 
-// decide chooses the next step of s.d's rollout. After each step the next pass takes another, until nothing is left to do. The same state
-// gives the same decision.
+// decide chooses the next step of s.d's rollout. After each step the next pass takes another, until nothing is left to
+// do. The same state gives the same decision.
 func decide(s snapshot) plan {
 	p := plan{conditions: slices.Clone(s.d.Status.Conditions)}
 	p.current, p.old = split(s.d, s.sets)
@@ -63,7 +63,8 @@ func decide(s snapshot) plan {
 	case s.d.Spec.Paused:
 		p.scaleToSize(s.d)
 		p.cleanup(s.d)
-	case isScalingEvent(s) && (!recreate || len(active(s.sets)) <= 1): // several sets share the replicas only in a rolling update
+	case isScalingEvent(s) && (!recreate || len(active(s.sets)) <= 1):
+		// several sets share the replicas only in a rolling update
 		p.scaleToSize(s.d)
 	case recreate:
 		p.rollout = true
@@ -94,7 +95,9 @@ func byAge(a, b *appsv1.ReplicaSet) int {
 
 // active returns the sets with replicas > 0.
 func active(sets []*appsv1.ReplicaSet) []*appsv1.ReplicaSet {
-	return slices.DeleteFunc(slices.Clone(sets), func(rs *appsv1.ReplicaSet) bool { return rs == nil || replicas(rs) == 0 })
+	return slices.DeleteFunc(slices.Clone(sets), func(rs *appsv1.ReplicaSet) bool {
+		return rs == nil || replicas(rs) == 0
+	})
 }
 
 func (p *plan) all() []*appsv1.ReplicaSet {
@@ -131,7 +134,8 @@ func (p *plan) scale(d *appsv1.Deployment, rs *appsv1.ReplicaSet, n int32) bool 
 	return replicas(rs) != n
 }
 
-// rolloutRolling is a step of a rolling update: first scale up as maxSurge allows, else scale down as maxUnavailable allows.
+// rolloutRolling is a step of a rolling update: first scale up as maxSurge allows, else scale down as maxUnavailable
+// allows.
 func (p *plan) rolloutRolling(s snapshot) {
 	if p.current == nil {
 		p.createSet(s, func(rs *appsv1.ReplicaSet) int32 { return newReplicas(s.d, append(p.all(), rs), rs) })
@@ -185,12 +189,16 @@ func (p *plan) cleanup(d *appsv1.Deployment) {
 	if d.Spec.RevisionHistoryLimit == nil || *d.Spec.RevisionHistoryLimit == maxInt32 {
 		return
 	}
-	old := slices.DeleteFunc(slices.Clone(p.old), func(rs *appsv1.ReplicaSet) bool { return rs.DeletionTimestamp != nil })
+	old := slices.DeleteFunc(slices.Clone(p.old), func(rs *appsv1.ReplicaSet) bool {
+		return rs.DeletionTimestamp != nil
+	})
 	excess := len(old) - int(*d.Spec.RevisionHistoryLimit)
 	if excess <= 0 {
 		return
 	}
-	slices.SortFunc(old, func(a, b *appsv1.ReplicaSet) int { return cmp.Or(cmp.Compare(revision(a), revision(b)), byAge(a, b)) })
+	slices.SortFunc(old, func(a, b *appsv1.ReplicaSet) int {
+		return cmp.Or(cmp.Compare(revision(a), revision(b)), byAge(a, b))
+	})
 	for _, rs := range old[:excess] {
 		if rs.Status.Replicas != 0 || replicas(rs) != 0 || rs.Generation > rs.Status.ObservedGeneration {
 			continue
@@ -217,11 +225,15 @@ func newSet(d *appsv1.Deployment) *appsv1.ReplicaSet {
 	hash := templateHash(&d.Spec.Template, d.Status.CollisionCount)
 	rs := &appsv1.ReplicaSet{
 		ObjectMeta: metav1.ObjectMeta{
-			Name: d.Name + "-" + hash, Namespace: d.Namespace, Annotations: map[string]string{},
+			Name:            d.Name + "-" + hash,
+			Namespace:       d.Namespace,
+			Annotations:     map[string]string{},
 			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(d, gvk)},
 		},
 		Spec: appsv1.ReplicaSetSpec{
-			MinReadySeconds: d.Spec.MinReadySeconds, Selector: d.Spec.Selector.DeepCopy(), Template: *d.Spec.Template.DeepCopy(),
+			MinReadySeconds: d.Spec.MinReadySeconds,
+			Selector:        d.Spec.Selector.DeepCopy(),
+			Template:        *d.Spec.Template.DeepCopy(),
 		},
 	}
 	label := func(m map[string]string) map[string]string {

@@ -29,16 +29,27 @@ func template(image string) corev1.PodTemplateSpec {
 }
 
 func deploy(n int32, surge, unavailable string, f ...func(*appsv1.Deployment)) *appsv1.Deployment {
-	s, u := intstr.Parse(surge), intstr.Parse(unavailable)
-	deadline, history := int32(600), int32(10)
+	s := intstr.Parse(surge)
+	u := intstr.Parse(unavailable)
+	deadline := int32(600)
+	history := int32(10)
 	d := &appsv1.Deployment{
-		ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default", UID: "d", Generation: 1},
+		ObjectMeta: metav1.ObjectMeta{
+			Name:       "web",
+			Namespace:  "default",
+			UID:        "d",
+			Generation: 1,
+		},
 		Spec: appsv1.DeploymentSpec{
-			Replicas: &n, Template: template("v2"), Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}},
+			Replicas: &n,
+			Template: template("v2"),
+			Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}},
 			Strategy: appsv1.DeploymentStrategy{
-				Type: appsv1.RollingUpdateDeploymentStrategyType, RollingUpdate: &appsv1.RollingUpdateDeployment{MaxSurge: &s, MaxUnavailable: &u},
+				Type:          appsv1.RollingUpdateDeploymentStrategyType,
+				RollingUpdate: &appsv1.RollingUpdateDeployment{MaxSurge: &s, MaxUnavailable: &u},
 			},
-			ProgressDeadlineSeconds: &deadline, RevisionHistoryLimit: &history,
+			ProgressDeadlineSeconds: &deadline,
+			RevisionHistoryLimit:    &history,
 		},
 	}
 	for _, g := range f {
@@ -66,7 +77,10 @@ func rs(d *appsv1.Deployment, image string, n int32, rev int, f ...func(*appsv1.
 }
 
 func availableOnly(n int32) func(*appsv1.ReplicaSet) {
-	return func(r *appsv1.ReplicaSet) { r.Status.ReadyReplicas, r.Status.AvailableReplicas = n, n }
+	return func(r *appsv1.ReplicaSet) {
+		r.Status.ReadyReplicas = n
+		r.Status.AvailableReplicas = n
+	}
 }
 
 func sizedFor(n int32) func(*appsv1.ReplicaSet) {
@@ -113,7 +127,9 @@ func TestDecide(t *testing.T) {
 		{"down as far as available", deploy(4, "1", "25%"), func(d *appsv1.Deployment) []*appsv1.ReplicaSet {
 			return []*appsv1.ReplicaSet{rs(d, "v1", 4, 1), rs(d, "v2", 1, 2)}
 		}, false, []string{"web-v1:4>2"}},
-		{"a status from before the old set was scaled down", deploy(4, "2", "0"), func(d *appsv1.Deployment) []*appsv1.ReplicaSet {
+		{"a status from before the old set was scaled down", deploy(4, "2", "0"), func(
+			d *appsv1.Deployment,
+		) []*appsv1.ReplicaSet {
 			return []*appsv1.ReplicaSet{rs(d, "v1", 5, 1, availableOnly(8)), rs(d, "v2", 1, 2, availableOnly(0))}
 		}, false, []string{"web-v1:5>4"}},
 		{"unavailable old pods go first", deploy(4, "1", "0"), func(d *appsv1.Deployment) []*appsv1.ReplicaSet {
@@ -136,27 +152,41 @@ func TestDecide(t *testing.T) {
 		}, false, []string{"web-v2:3>5"}},
 		{"scaling in proportion", deploy(30, "3", "2"), func(d *appsv1.Deployment) []*appsv1.ReplicaSet {
 			was := func(r *appsv1.ReplicaSet) {
-				r.Annotations[desiredAnnotation], r.Annotations[maxAnnotation] = "10", "13"
+				r.Annotations[desiredAnnotation] = "10"
+				r.Annotations[maxAnnotation] = "13"
 			}
 			return []*appsv1.ReplicaSet{rs(d, "v1", 8, 1, was), rs(d, "v2", 5, 2, was)}
 		}, false, []string{"web-v1:8>20", "web-v2:5>13"}},
-		{"paused scales but does not roll", deploy(4, "1", "1", pausedRollout), func(d *appsv1.Deployment) []*appsv1.ReplicaSet {
+		{"paused scales but does not roll", deploy(4, "1", "1", pausedRollout), func(
+			d *appsv1.Deployment,
+		) []*appsv1.ReplicaSet {
 			return []*appsv1.ReplicaSet{rs(d, "v1", 3, 1, sizedFor(3))}
 		}, false, []string{"web-v1:3>4"}},
 		{"paused creates nothing", deploy(4, "1", "1", pausedRollout), nil, false, nil},
-		{"recreate stops the old", deploy(3, "0", "0", recreateStrategy), func(d *appsv1.Deployment) []*appsv1.ReplicaSet {
+		{"recreate stops the old", deploy(3, "0", "0", recreateStrategy), func(
+			d *appsv1.Deployment,
+		) []*appsv1.ReplicaSet {
 			return []*appsv1.ReplicaSet{rs(d, "v1", 3, 1)}
 		}, true, []string{"web-v1:3>0"}},
-		{"recreate waits for the old pods", deploy(3, "0", "0", recreateStrategy), func(d *appsv1.Deployment) []*appsv1.ReplicaSet {
+		{"recreate waits for the old pods", deploy(3, "0", "0", recreateStrategy), func(
+			d *appsv1.Deployment,
+		) []*appsv1.ReplicaSet {
 			return []*appsv1.ReplicaSet{rs(d, "v1", 0, 1)}
 		}, true, nil},
-		{"recreate then starts the new", deploy(3, "0", "0", recreateStrategy), func(d *appsv1.Deployment) []*appsv1.ReplicaSet {
+		{"recreate then starts the new", deploy(3, "0", "0", recreateStrategy), func(
+			d *appsv1.Deployment,
+		) []*appsv1.ReplicaSet {
 			return []*appsv1.ReplicaSet{rs(d, "v1", 0, 1)}
 		}, false, []string{"+new=3"}},
 		{"history beyond the limit goes, oldest first", deploy(1, "1", "1", func(d *appsv1.Deployment) {
 			one := int32(1)
 			d.Spec.RevisionHistoryLimit = &one
-			d.Status = appsv1.DeploymentStatus{Replicas: 1, UpdatedReplicas: 1, AvailableReplicas: 1, ObservedGeneration: 1}
+			d.Status = appsv1.DeploymentStatus{
+				Replicas:           1,
+				UpdatedReplicas:    1,
+				AvailableReplicas:  1,
+				ObservedGeneration: 1,
+			}
 		}), func(d *appsv1.Deployment) []*appsv1.ReplicaSet {
 			return []*appsv1.ReplicaSet{rs(d, "v0", 0, 1), rs(d, "v1", 0, 2), rs(d, "v1b", 0, 3), rs(d, "v2", 1, 4)}
 		}, false, []string{"-web-v0", "-web-v1"}},
@@ -166,7 +196,12 @@ func TestDecide(t *testing.T) {
 		if tt.sets != nil {
 			sets = tt.sets(tt.d)
 		}
-		p := decide(snapshot{d: tt.d, sets: sets, now: now, oldPods: func(types.UID) bool { return tt.pods }})
+		p := decide(snapshot{
+			d:       tt.d,
+			sets:    sets,
+			now:     now,
+			oldPods: func(types.UID) bool { return tt.pods },
+		})
 		got := shown(p)
 		slices.Sort(got)
 		slices.Sort(tt.want)
@@ -178,7 +213,11 @@ func TestDecide(t *testing.T) {
 
 func TestRevisions(t *testing.T) {
 	d := deploy(1, "1", "1", func(d *appsv1.Deployment) {
-		d.Annotations = map[string]string{"kubernetes.io/change-cause": "why", revisionAnnotation: "2", corev1.LastAppliedConfigAnnotation: "{}"}
+		d.Annotations = map[string]string{
+			"kubernetes.io/change-cause":       "why",
+			revisionAnnotation:                 "2",
+			corev1.LastAppliedConfigAnnotation: "{}",
+		}
 	})
 	// Rolled back: v2 was revision 1 and shall be 3.
 	p := decide(snapshot{d: d, sets: []*appsv1.ReplicaSet{rs(d, "v2", 0, 1), rs(d, "v1", 1, 2)}, now: now})
@@ -187,7 +226,11 @@ func TestRevisions(t *testing.T) {
 	}
 	got := p.changes[0].set.Annotations
 	want := map[string]string{
-		revisionAnnotation: "3", historyAnnotation: "1", "kubernetes.io/change-cause": "why", desiredAnnotation: "1", maxAnnotation: "2",
+		revisionAnnotation:           "3",
+		historyAnnotation:            "1",
+		"kubernetes.io/change-cause": "why",
+		desiredAnnotation:            "1",
+		maxAnnotation:                "2",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("annotations (-want +got):\n%s", diff)
@@ -195,10 +238,14 @@ func TestRevisions(t *testing.T) {
 }
 
 func TestHash(t *testing.T) {
-	a, b := template("v1"), template("v2")
-	one, two := int32(1), int32(2)
+	a := template("v1")
+	b := template("v2")
+	one := int32(1)
+	two := int32(2)
 	seen := map[string]bool{}
-	for _, h := range []string{templateHash(&a, nil), templateHash(&b, nil), templateHash(&a, &one), templateHash(&a, &two)} {
+	for _, h := range []string{
+		templateHash(&a, nil), templateHash(&b, nil), templateHash(&a, &one), templateHash(&a, &two),
+	} {
 		if seen[h] || h == "" {
 			t.Errorf("hash %q is not unique", h)
 		}
@@ -222,7 +269,12 @@ type world struct {
 }
 
 func (w *world) pass() bool {
-	s := snapshot{d: w.d, sets: w.sets, now: now, oldPods: func(types.UID) bool { return false }}
+	s := snapshot{
+		d:       w.d,
+		sets:    w.sets,
+		now:     now,
+		oldPods: func(types.UID) bool { return false },
+	}
 	p := decide(s)
 	for _, c := range p.changes {
 		for i := range w.sets {
@@ -264,7 +316,8 @@ func (w *world) kubelets(t *rapid.T, all bool) {
 		if !all && n > r.Status.AvailableReplicas {
 			up = rapid.Int32Range(r.Status.AvailableReplicas, n).Draw(t, "available")
 		}
-		r.Status.AvailableReplicas, r.Status.ReadyReplicas = min(up, n), min(up, n)
+		r.Status.AvailableReplicas = min(up, n)
+		r.Status.ReadyReplicas = min(up, n)
 		w.sets[i] = r
 	}
 }
@@ -288,19 +341,23 @@ func TestRolloutKeepsItsPromises(t *testing.T) {
 					t.Fatalf("%d pods wanted, at most %d allowed", n, desiredReplicas(w.d)+surge)
 				}
 				// What is available now and stays: a set's controller removes pods that are not available first.
-				left := sum(w.sets, func(r *appsv1.ReplicaSet) int32 { return min(replicas(r), r.Status.AvailableReplicas) })
+				left := sum(w.sets, func(r *appsv1.ReplicaSet) int32 {
+					return min(replicas(r), r.Status.AvailableReplicas)
+				})
 				if left < desiredReplicas(w.d)-unavailable {
 					t.Fatalf("%d available, at least %d promised", left, desiredReplicas(w.d)-unavailable)
 				}
 				if steps++; steps > 300 {
-					t.Fatalf("no end after %d steps: %v", steps, shown(decide(snapshot{d: w.d, sets: w.sets, now: now})))
+					t.Fatalf("no end after %d steps: %v", steps,
+						shown(decide(snapshot{d: w.d, sets: w.sets, now: now})))
 				}
 				w.kubelets(t, steps%5 == 0)
 			}
 			if w.pass() {
 				t.Fatal("a finished rollout changed something")
 			}
-			if c := framework.ConditionOf(w.d.Status.Conditions, appsv1.DeploymentProgressing); c == nil || c.Reason != newSetAvailable {
+			if c := framework.ConditionOf(w.d.Status.Conditions, appsv1.DeploymentProgressing); c == nil ||
+				c.Reason != newSetAvailable {
 				t.Fatalf("progressing: got %+v", c)
 			}
 		}

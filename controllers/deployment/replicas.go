@@ -47,8 +47,8 @@ func available(sets []*appsv1.ReplicaSet) int32 {
 	return sum(sets, func(rs *appsv1.ReplicaSet) int32 { return rs.Status.AvailableReplicas })
 }
 
-// limits resolves maxSurge (percentages rounded up) and maxUnavailable (rounded down). If both are zero, one pod may be unavailable, or no
-// step would be possible. Both are 0 for Recreate.
+// limits resolves maxSurge (percentages rounded up) and maxUnavailable (rounded down). If both are zero, one pod may be
+// unavailable, or no step would be possible. Both are 0 for Recreate.
 func limits(d *appsv1.Deployment) (surge, unavailable int32) {
 	ru := d.Spec.Strategy.RollingUpdate
 	if d.Spec.Strategy.Type == appsv1.RecreateDeploymentStrategyType || ru == nil {
@@ -89,8 +89,8 @@ func remainingAvailable(rs *appsv1.ReplicaSet) int32 {
 	return min(rs.Status.AvailableReplicas, replicas(rs))
 }
 
-// scaleDownOld scales old sets down as availability allows: first unavailable pods, then the others, oldest set first. It reports whether
-// anything changes.
+// scaleDownOld scales old sets down as availability allows: first unavailable pods, then the others, oldest set first.
+// It reports whether anything changes.
 func (p *plan) scaleDownOld(d *appsv1.Deployment) bool {
 	old := active(p.old)
 	if len(old) == 0 {
@@ -137,8 +137,9 @@ func isScalingEvent(s snapshot) bool {
 	return false
 }
 
-// scaleToSize scales the sets to the Deployment's size without continuing the rollout: a single set gets all, a finished rollout scales down the
-// old sets, and one in progress distributes the difference in proportion to the sets' sizes.
+// scaleToSize scales the sets to the Deployment's size without continuing the rollout: a single set gets all, a
+// finished rollout scales down the old sets, and one in progress distributes the difference in proportion to the sets'
+// sizes.
 func (p *plan) scaleToSize(d *appsv1.Deployment) {
 	if only := p.activeOrLatest(); only != nil {
 		p.scale(d, only, desiredReplicas(d))
@@ -155,7 +156,8 @@ func (p *plan) scaleToSize(d *appsv1.Deployment) {
 	}
 }
 
-// activeOrLatest is the set that gets the whole size: the one active set or, if none is active, the current or latest one.
+// activeOrLatest is the set that gets the whole size: the one active set or, if none is active, the current or latest
+// one.
 func (p *plan) activeOrLatest() *appsv1.ReplicaSet {
 	switch act := active(p.all()); {
 	case len(act) == 1:
@@ -172,10 +174,12 @@ func (p *plan) activeOrLatest() *appsv1.ReplicaSet {
 
 func saturated(d *appsv1.Deployment, rs *appsv1.ReplicaSet) bool {
 	n, ok := intAnnotation(rs, desiredAnnotation)
-	return ok && n == int64(desiredReplicas(d)) && replicas(rs) == desiredReplicas(d) && rs.Status.AvailableReplicas == desiredReplicas(d)
+	return ok && n == int64(desiredReplicas(d)) && replicas(rs) == desiredReplicas(d) &&
+		rs.Status.AvailableReplicas == desiredReplicas(d)
 }
 
-// scaleProportionally distributes the difference over all active sets, largest first; the rounding remainder goes to the largest.
+// scaleProportionally distributes the difference over all active sets, largest first; the rounding remainder goes to
+// the largest.
 func (p *plan) scaleProportionally(d *appsv1.Deployment) {
 	sets := active(p.all())
 	if len(sets) == 0 {

@@ -27,7 +27,8 @@ const maxHistoryLength = 2000
 
 // notCopied are annotations of a Deployment that are not copied to its sets.
 var notCopied = []string{
-	corev1.LastAppliedConfigAnnotation, revisionAnnotation, historyAnnotation, desiredAnnotation, maxAnnotation, appsv1.DeprecatedRollbackTo,
+	corev1.LastAppliedConfigAnnotation, revisionAnnotation, historyAnnotation, desiredAnnotation, maxAnnotation,
+	appsv1.DeprecatedRollbackTo,
 }
 
 func intAnnotation(rs *appsv1.ReplicaSet, annotation string) (int64, bool) {
@@ -60,10 +61,12 @@ func setSizeAnnotations(d *appsv1.Deployment, annotations map[string]string) {
 func hasSizeAnnotations(d *appsv1.Deployment, rs *appsv1.ReplicaSet) bool {
 	want := map[string]string{}
 	setSizeAnnotations(d, want)
-	return rs.Annotations[desiredAnnotation] == want[desiredAnnotation] && rs.Annotations[maxAnnotation] == want[maxAnnotation]
+	return rs.Annotations[desiredAnnotation] == want[desiredAnnotation] &&
+		rs.Annotations[maxAnnotation] == want[maxAnnotation]
 }
 
-// copyAnnotations copies the Deployment's annotations to rs (which must have a map) and reports whether that changed anything.
+// copyAnnotations copies the Deployment's annotations to rs (which must have a map) and reports whether that changed
+// anything.
 func copyAnnotations(d *appsv1.Deployment, rs *appsv1.ReplicaSet) bool {
 	changed := false
 	for k, v := range d.Annotations {
@@ -118,6 +121,7 @@ func (p *plan) refreshCurrent(s snapshot) {
 	}
 	p.revision = next.Annotations[revisionAnnotation]
 	if hasDeadline(s.d) && framework.ConditionOf(p.conditions, appsv1.DeploymentProgressing) == nil {
-		p.setCondition(s, appsv1.DeploymentProgressing, corev1.ConditionTrue, foundNewSet, fmt.Sprintf("Found new replica set %q", p.current.Name))
+		p.setCondition(s, appsv1.DeploymentProgressing, corev1.ConditionTrue, foundNewSet,
+			fmt.Sprintf("Found new replica set %q", p.current.Name))
 	}
 }

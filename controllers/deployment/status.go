@@ -28,7 +28,8 @@ const (
 	minimumUnavailable = "MinimumReplicasUnavailable"
 )
 
-// setCondition sets a condition. If status and reason are equal, it stays unchanged, because its times show when the rollout reached this reason.
+// setCondition sets a condition. If status and reason are equal, it stays unchanged, because its times show when the
+// rollout reached this reason.
 func setCondition(conds []appsv1.DeploymentCondition, c appsv1.DeploymentCondition) []appsv1.DeploymentCondition {
 	if old := framework.ConditionOf(conds, c.Type); old != nil && old.Status == c.Status && old.Reason == c.Reason {
 		return conds
@@ -36,12 +37,23 @@ func setCondition(conds []appsv1.DeploymentCondition, c appsv1.DeploymentConditi
 	return framework.WithCondition(conds, c)
 }
 
-func newCondition(now time.Time, t appsv1.DeploymentConditionType, status corev1.ConditionStatus, reason, message string) appsv1.DeploymentCondition {
+func newCondition(
+	now time.Time, t appsv1.DeploymentConditionType, status corev1.ConditionStatus, reason, message string,
+) appsv1.DeploymentCondition {
 	at := metav1.NewTime(now)
-	return appsv1.DeploymentCondition{Type: t, Status: status, Reason: reason, Message: message, LastUpdateTime: at, LastTransitionTime: at}
+	return appsv1.DeploymentCondition{
+		Type:               t,
+		Status:             status,
+		Reason:             reason,
+		Message:            message,
+		LastUpdateTime:     at,
+		LastTransitionTime: at,
+	}
 }
 
-func (p *plan) setCondition(s snapshot, t appsv1.DeploymentConditionType, status corev1.ConditionStatus, reason, message string) {
+func (p *plan) setCondition(
+	s snapshot, t appsv1.DeploymentConditionType, status corev1.ConditionStatus, reason, message string,
+) {
 	p.conditions = setCondition(p.conditions, newCondition(s.now, t, status, reason, message))
 }
 
@@ -70,13 +82,15 @@ func deadline(d *appsv1.Deployment) time.Duration {
 // isComplete reports whether all pods are new and available, and the status is of the latest spec.
 func isComplete(d *appsv1.Deployment, st *appsv1.DeploymentStatus) bool {
 	n := desiredReplicas(d)
-	return st.UpdatedReplicas == n && st.Replicas == n && st.AvailableReplicas == n && st.ObservedGeneration >= d.Generation
+	return st.UpdatedReplicas == n && st.Replicas == n && st.AvailableReplicas == n &&
+		st.ObservedGeneration >= d.Generation
 }
 
 // isProgressing reports whether st shows progress compared with the Deployment's status.
 func isProgressing(d *appsv1.Deployment, st *appsv1.DeploymentStatus) bool {
 	was := &d.Status
-	return st.UpdatedReplicas > was.UpdatedReplicas || st.Replicas-st.UpdatedReplicas < was.Replicas-was.UpdatedReplicas ||
+	return st.UpdatedReplicas > was.UpdatedReplicas ||
+		st.Replicas-st.UpdatedReplicas < was.Replicas-was.UpdatedReplicas ||
 		st.ReadyReplicas > was.ReadyReplicas || st.AvailableReplicas > was.AvailableReplicas
 }
 
@@ -91,10 +105,15 @@ func timedOutProgressing(d *appsv1.Deployment, c *appsv1.DeploymentCondition, no
 	return c.LastUpdateTime.Add(deadline(d)).Before(now)
 }
 
-// status is the Deployment's status after the plan; current and sets are as stored now. next is when to check the progress again, 0: never.
-func status(s snapshot, p plan, current *appsv1.ReplicaSet, sets []*appsv1.ReplicaSet) (st appsv1.DeploymentStatus, next time.Duration) {
+// status is the Deployment's status after the plan; current and sets are as stored now. next is when to check the
+// progress again, 0: never.
+func status(
+	s snapshot, p plan, current *appsv1.ReplicaSet, sets []*appsv1.ReplicaSet,
+) (st appsv1.DeploymentStatus, next time.Duration) {
 	st = appsv1.DeploymentStatus{
-		ObservedGeneration: s.d.Generation, Replicas: actual(sets), AvailableReplicas: available(sets),
+		ObservedGeneration:  s.d.Generation,
+		Replicas:            actual(sets),
+		AvailableReplicas:   available(sets),
 		ReadyReplicas:       sum(sets, func(rs *appsv1.ReplicaSet) int32 { return rs.Status.ReadyReplicas }),
 		TerminatingReplicas: terminating(sets),
 		CollisionCount:      s.d.Status.CollisionCount,
@@ -104,9 +123,12 @@ func status(s snapshot, p plan, current *appsv1.ReplicaSet, sets []*appsv1.Repli
 	if current != nil {
 		st.UpdatedReplicas = current.Status.Replicas
 	}
-	c := newCondition(s.now, appsv1.DeploymentAvailable, corev1.ConditionFalse, minimumUnavailable, "Deployment does not have minimum availability.")
+	c := newCondition(s.now, appsv1.DeploymentAvailable, corev1.ConditionFalse, minimumUnavailable,
+		"Deployment does not have minimum availability.")
 	if _, unavailable := limits(s.d); st.AvailableReplicas >= desiredReplicas(s.d)-unavailable {
-		c.Status, c.Reason, c.Message = corev1.ConditionTrue, minimumAvailable, "Deployment has minimum availability."
+		c.Status = corev1.ConditionTrue
+		c.Reason = minimumAvailable
+		c.Message = "Deployment has minimum availability."
 	}
 	st.Conditions = setCondition(st.Conditions, c)
 	if !p.rollout {
@@ -148,13 +170,15 @@ func setProgressing(s snapshot, st *appsv1.DeploymentStatus, current *appsv1.Rep
 	}
 	switch {
 	case isComplete(s.d, st):
-		st.Conditions = setCondition(st.Conditions, newCondition(s.now, appsv1.DeploymentProgressing, corev1.ConditionTrue, newSetAvailable, who+" has successfully progressed."))
+		st.Conditions = setCondition(st.Conditions, newCondition(s.now, appsv1.DeploymentProgressing,
+			corev1.ConditionTrue, newSetAvailable, who+" has successfully progressed."))
 	case isProgressing(s.d, st):
 		// Every progress updates lastUpdateTime, from which the deadline counts, even if nothing else changes.
 		st.Conditions = framework.WithCondition(st.Conditions,
 			newCondition(s.now, appsv1.DeploymentProgressing, corev1.ConditionTrue, setUpdated, who+" is progressing."))
 	case timedOutProgressing(s.d, c, s.now):
-		st.Conditions = setCondition(st.Conditions, newCondition(s.now, appsv1.DeploymentProgressing, corev1.ConditionFalse, timedOut, who+" has timed out progressing."))
+		st.Conditions = setCondition(st.Conditions, newCondition(s.now, appsv1.DeploymentProgressing,
+			corev1.ConditionFalse, timedOut, who+" has timed out progressing."))
 	}
 }
 
@@ -167,8 +191,12 @@ func replicaFailureOf(current *appsv1.ReplicaSet, sets []*appsv1.ReplicaSet) *ap
 		for _, c := range rs.Status.Conditions {
 			if c.Type == appsv1.ReplicaSetReplicaFailure {
 				return &appsv1.DeploymentCondition{
-					Type: appsv1.DeploymentReplicaFailure, Status: c.Status, Reason: c.Reason, Message: c.Message,
-					LastTransitionTime: c.LastTransitionTime, LastUpdateTime: c.LastTransitionTime,
+					Type:               appsv1.DeploymentReplicaFailure,
+					Status:             c.Status,
+					Reason:             c.Reason,
+					Message:            c.Message,
+					LastTransitionTime: c.LastTransitionTime,
+					LastUpdateTime:     c.LastTransitionTime,
 				}
 			}
 		}

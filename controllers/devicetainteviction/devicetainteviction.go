@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package devicetainteviction evicts pods that use a device with a NoExecute taint from its driver or a DeviceTaintRule, at once or when
-// the claims' toleration ends, and reports the progress in the status of rules. It keeps no decisions: a pod is checked when it, its
-// claims, their devices or the rules change. The table of controllers starts it. It never taints a device.
+// Package devicetainteviction evicts pods that use a device with a NoExecute taint from its driver or a
+// DeviceTaintRule, at once or when the claims' toleration ends, and reports the progress in the status of rules. It
+// keeps no decisions: a pod is checked when it, its claims, their devices or the rules change. The table of controllers
+// starts it. It never taints a device.
 package devicetainteviction
 
 import (
@@ -50,29 +51,43 @@ type Controller struct {
 
 // New builds the controller.
 func New(env *framework.Env) (framework.Controller, error) {
-	pods, g := coreinformers.New(env.Shared.Scoped()).Pods(), resourceinformers.New(env.Shared.Scoped())
-	claims, all := g.ResourceClaims(), g.ResourceSlices().Informer()
+	pods := coreinformers.New(env.Shared.Scoped()).Pods()
+	g := resourceinformers.New(env.Shared.Scoped())
+	claims := g.ResourceClaims()
+	all := g.ResourceSlices().Informer()
 	c := &Controller{
-		env: env, pods: pods.Lister(), claims: claims.Lister(), users: claims.Informer().GetIndexer(), slices: all.GetIndexer(),
-		rules: g.DeviceTaintRules().Lister(), evicted: map[types.UID]int{},
+		env:     env,
+		pods:    pods.Lister(),
+		claims:  claims.Lister(),
+		users:   claims.Informer().GetIndexer(),
+		slices:  all.GetIndexer(),
+		rules:   g.DeviceTaintRules().Lister(),
+		evicted: map[types.UID]int{},
 	}
 	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
 	err := errors.Join(
 		framework.EnsureIndex(claims.Informer(), byPool, indexClaim),
 		framework.EnsureIndex(all, byPool, indexSlice),
-		framework.On(c.loop, pods.Informer(), framework.Handlers[*corev1.Pod]{Add: c.enqueue, Update: func(old, p *corev1.Pod) {
-			if old.Spec.NodeName == "" && p.Spec.NodeName != "" {
-				c.enqueue(p)
-			}
-		}}),
+		framework.On(c.loop, pods.Informer(), framework.Handlers[*corev1.Pod]{
+			Add: c.enqueue,
+			Update: func(old, p *corev1.Pod) {
+				if old.Spec.NodeName == "" && p.Spec.NodeName != "" {
+					c.enqueue(p)
+				}
+			},
+		}),
 		framework.On(c.loop, claims.Informer(), framework.Handlers[*resourcev1.ResourceClaim]{
-			Add: c.enqueueUsers, Update: func(_, claim *resourcev1.ResourceClaim) { c.enqueueUsers(claim) },
+			Add:    c.enqueueUsers,
+			Update: func(_, claim *resourcev1.ResourceClaim) { c.enqueueUsers(claim) },
 		}),
 		framework.On(c.loop, all, framework.Handlers[*resourcev1.ResourceSlice]{
-			Add: c.sliceChanged, Update: func(_, s *resourcev1.ResourceSlice) { c.sliceChanged(s) },
+			Add:    c.sliceChanged,
+			Update: func(_, s *resourcev1.ResourceSlice) { c.sliceChanged(s) },
 		}),
 		framework.On(c.loop, g.DeviceTaintRules().Informer(), framework.Handlers[*resourcev1.DeviceTaintRule]{
-			Add: c.ruleChanged, Delete: c.ruleDeleted, Update: func(old, r *resourcev1.DeviceTaintRule) {
+			Add:    c.ruleChanged,
+			Delete: c.ruleDeleted,
+			Update: func(old, r *resourcev1.DeviceTaintRule) {
 				if !equality.Semantic.DeepEqual(&old.Spec, &r.Spec) {
 					c.ruleChanged(r)
 				}
@@ -107,7 +122,9 @@ func (c *Controller) enqueueUsers(claim *resourcev1.ResourceClaim) {
 
 // sliceChanged requeues pods that use tainted devices of a slice. A removed taint evicts no pod.
 func (c *Controller) sliceChanged(s *resourcev1.ResourceSlice) {
-	if !slices.ContainsFunc(s.Spec.Devices, func(d resourcev1.Device) bool { return slices.ContainsFunc(d.Taints, evicts) }) {
+	if !slices.ContainsFunc(s.Spec.Devices, func(d resourcev1.Device) bool {
+		return slices.ContainsFunc(d.Taints, evicts)
+	}) {
 		return
 	}
 	objs, err := c.users.ByIndex(byPool, s.Spec.Driver+"/"+s.Spec.Pool.Name)
@@ -170,7 +187,10 @@ func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 	}
 	c.env.Events.Event(p, corev1.EventTypeNormal, "DeviceTaintManagerEviction", "Marking for deletion")
 	c.env.Log.Info("evicting pod from tainted device", "pod", key, "device", end.device)
-	d := framework.Disruption{Reason: "DeletionByDeviceTaintManager", Message: "Device Taint manager: deleting due to NoExecute taint"}
+	d := framework.Disruption{
+		Reason:  "DeletionByDeviceTaintManager",
+		Message: "Device Taint manager: deleting due to NoExecute taint",
+	}
 	if err := framework.Disrupt(ctx, c.env, p, d); err != nil {
 		return err
 	}
@@ -212,12 +232,15 @@ func (c *Controller) evictionOf(p *corev1.Pod, now time.Time) (e eviction, err e
 }
 
 // addDeadline adds a time at which a device must be left; zero: never.
-func (e *eviction) addDeadline(at time.Time, r *resourcev1.DeviceRequestAllocationResult, rule *resourcev1.DeviceTaintRule) {
+func (e *eviction) addDeadline(
+	at time.Time, r *resourcev1.DeviceRequestAllocationResult, rule *resourcev1.DeviceTaintRule,
+) {
 	if at.IsZero() {
 		return
 	}
 	if e.at.IsZero() || at.Before(e.at) {
-		e.at, e.device = at, r.Driver+"/"+r.Pool+"/"+r.Device
+		e.at = at
+		e.device = r.Driver + "/" + r.Pool + "/" + r.Device
 	}
 	if rule != nil && !slices.Contains(e.rules, rule) {
 		e.rules = append(e.rules, rule)
@@ -264,7 +287,8 @@ func (c *Controller) published(driver, pool string) (out []*resourcev1.Device) {
 			continue
 		}
 		if s.Spec.Pool.Generation > newest {
-			newest, out = s.Spec.Pool.Generation, nil
+			newest = s.Spec.Pool.Generation
+			out = nil
 		}
 		for i := range s.Spec.Devices {
 			out = append(out, &s.Spec.Devices[i])
@@ -278,7 +302,8 @@ const maxTolerationSeconds = 100 * 365 * 24 * 60 * 60
 
 // evictionTime is when a device must be left because of a taint; zero: never. The shortest matching toleration counts.
 func evictionTime(t resourcev1.DeviceTaint, tolerations []resourcev1.DeviceToleration, now time.Time) time.Time {
-	since, limit := now, int64(-1)
+	since := now
+	limit := int64(-1)
 	if t.TimeAdded != nil {
 		since = t.TimeAdded.Time
 	}

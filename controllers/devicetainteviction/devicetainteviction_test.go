@@ -17,24 +17,41 @@ import (
 )
 
 func pod(name string) *corev1.Pod {
-	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "dev", Name: name, UID: "pod"}, Spec: corev1.PodSpec{
-		NodeName: "n", ResourceClaims: []corev1.PodResourceClaim{{Name: "gpu", ResourceClaimName: new("c")}},
-	}}
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "dev", Name: name, UID: "pod"},
+		Spec: corev1.PodSpec{
+			NodeName:       "n",
+			ResourceClaims: []corev1.PodResourceClaim{{Name: "gpu", ResourceClaimName: new("c")}},
+		},
+	}
 }
 
 func claim(tolerations ...resourcev1.DeviceToleration) *resourcev1.ResourceClaim {
 	c := &resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "dev", Name: "c"}}
 	c.Status.ReservedFor = []resourcev1.ResourceClaimConsumerReference{{Resource: "pods", Name: "p", UID: "pod"}}
-	c.Status.Allocation = &resourcev1.AllocationResult{Devices: resourcev1.DeviceAllocationResult{Results: []resourcev1.DeviceRequestAllocationResult{
-		{Request: "r", Driver: "gpus.example.com", Pool: "n", Device: "gpu-0", Tolerations: tolerations},
-	}}}
+	c.Status.Allocation = &resourcev1.AllocationResult{
+		Devices: resourcev1.DeviceAllocationResult{Results: []resourcev1.DeviceRequestAllocationResult{
+			{
+				Request:     "r",
+				Driver:      "gpus.example.com",
+				Pool:        "n",
+				Device:      "gpu-0",
+				Tolerations: tolerations,
+			},
+		}},
+	}
 	return c
 }
 
 func slice(device string, generation int64, taints ...resourcev1.DeviceTaint) *resourcev1.ResourceSlice {
-	return &resourcev1.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: "s"}, Spec: resourcev1.ResourceSliceSpec{
-		Driver: "gpus.example.com", Pool: resourcev1.ResourcePool{Name: "n", Generation: generation}, Devices: []resourcev1.Device{{Name: device, Taints: taints}},
-	}}
+	return &resourcev1.ResourceSlice{
+		ObjectMeta: metav1.ObjectMeta{Name: "s"},
+		Spec: resourcev1.ResourceSliceSpec{
+			Driver:  "gpus.example.com",
+			Pool:    resourcev1.ResourcePool{Name: "n", Generation: generation},
+			Devices: []resourcev1.Device{{Name: device, Taints: taints}},
+		},
+	}
 }
 
 // TestEviction: who has to leave a tainted device, and when.
@@ -42,9 +59,16 @@ func TestEviction(t *testing.T) {
 	broken := resourcev1.DeviceTaint{Key: "broken", Effect: resourcev1.DeviceTaintEffectNoExecute}
 	noSchedule := resourcev1.DeviceTaint{Key: "broken", Effect: resourcev1.DeviceTaintEffectNoSchedule}
 	tolerate := func(key string, seconds *int64) resourcev1.DeviceToleration {
-		return resourcev1.DeviceToleration{Key: key, Operator: resourcev1.DeviceTolerationOpExists, Effect: resourcev1.DeviceTaintEffectNoExecute, TolerationSeconds: seconds}
+		return resourcev1.DeviceToleration{
+			Key:               key,
+			Operator:          resourcev1.DeviceTolerationOpExists,
+			Effect:            resourcev1.DeviceTaintEffectNoExecute,
+			TolerationSeconds: seconds,
+		}
 	}
-	minute, hour, ages := int64(60), int64(3600), int64(1)<<40
+	minute := int64(60)
+	hour := int64(3600)
+	ages := int64(1) << 40
 	for _, tt := range []struct {
 		name  string
 		taint resourcev1.DeviceTaint
@@ -66,7 +90,8 @@ func TestEviction(t *testing.T) {
 				c.Start(t, "device-taint-eviction-controller", New)
 				synctest.Wait()
 				tt.taint.TimeAdded = &metav1.Time{Time: time.Now()}
-				if _, err := c.ResourceV1().ResourceSlices().Update(t.Context(), slice(tt.on, 2, tt.taint), metav1.UpdateOptions{}); err != nil {
+				if _, err := c.ResourceV1().ResourceSlices().Update(t.Context(), slice(tt.on, 2, tt.taint),
+					metav1.UpdateOptions{}); err != nil {
 					t.Fatal(err)
 				}
 				there := func(after time.Duration) bool {
@@ -88,7 +113,8 @@ func TestEviction(t *testing.T) {
 				if got := there(wait); got != (tt.after < 0) {
 					t.Errorf("it is there: %v", got)
 				}
-				if said := strings.Join(c.EventsSeen(), "\n"); strings.Contains(said, "Normal DeviceTaintManagerEviction Marking for deletion") != (tt.after >= 0) {
+				if said := strings.Join(c.EventsSeen(), "\n"); strings.Contains(said,
+					"Normal DeviceTaintManagerEviction Marking for deletion") != (tt.after >= 0) {
 					t.Errorf("said %s", said)
 				}
 			})

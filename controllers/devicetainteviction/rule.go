@@ -44,7 +44,8 @@ func (c *Controller) selectedClaims(r *resourcev1.DeviceTaintRule) map[*resource
 			continue
 		}
 		for i := range claim.Status.Allocation.Devices.Results {
-			if d := &claim.Status.Allocation.Devices.Results[i]; resourcekind.RuleSelects(r, d.Driver, d.Pool, d.Device) {
+			if d := &claim.Status.Allocation.Devices.Results[i]; resourcekind.RuleSelects(r, d.Driver, d.Pool,
+				d.Device) {
 				out[claim]++
 			}
 		}
@@ -94,10 +95,15 @@ func (c *Controller) syncRule(ctx context.Context, key framework.Key) error {
 		}
 	}
 	next.LastTransitionTime = metav1.NewTime(now) // changed at every write of the condition
-	cond := metaac.Condition().WithType(next.Type).WithStatus(next.Status).WithReason(next.Reason).WithMessage(next.Message).
+	cond := metaac.Condition().WithType(next.Type).WithStatus(next.Status).WithReason(next.Reason).WithMessage(
+		next.Message).
 		WithObservedGeneration(next.ObservedGeneration).WithLastTransitionTime(next.LastTransitionTime)
-	apply := resourceac.DeviceTaintRule(r.Name).WithUID(r.UID).WithStatus(resourceac.DeviceTaintRuleStatus().WithConditions(cond))
-	_, err = c.env.Client.ResourceV1().DeviceTaintRules().ApplyStatus(ctx, apply, metav1.ApplyOptions{FieldManager: c.env.Name, Force: true})
+	apply := resourceac.DeviceTaintRule(r.Name).WithUID(r.UID).WithStatus(
+		resourceac.DeviceTaintRuleStatus().WithConditions(cond))
+	_, err = c.env.Client.ResourceV1().DeviceTaintRules().ApplyStatus(ctx, apply, metav1.ApplyOptions{
+		FieldManager: c.env.Name,
+		Force:        true,
+	})
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
@@ -106,7 +112,11 @@ func (c *Controller) syncRule(ctx context.Context, key framework.Key) error {
 
 // ruleCondition is the rule's condition; with the effect None it describes what would happen.
 func (c *Controller) ruleCondition(r *resourcev1.DeviceTaintRule, now time.Time) metav1.Condition {
-	out := metav1.Condition{Type: resourcev1.DeviceTaintConditionEvictionInProgress, Status: metav1.ConditionFalse, ObservedGeneration: r.Generation}
+	out := metav1.Condition{
+		Type:               resourcev1.DeviceTaintConditionEvictionInProgress,
+		Status:             metav1.ConditionFalse,
+		ObservedGeneration: r.Generation,
+	}
 	c.mu.Lock()
 	evicted := c.evicted[r.UID]
 	c.mu.Unlock()
@@ -116,8 +126,10 @@ func (c *Controller) ruleCondition(r *resourcev1.DeviceTaintRule, now time.Time)
 		pods, namespaces := c.pendingEvictions(r, now)
 		switch {
 		case pods > 0:
-			out.Status, out.Reason = metav1.ConditionTrue, "PodsPendingEviction"
-			say = append(say, plural(pods, "pod needs", "pods need")+" to be evicted in "+plural(namespaces, "namespace.", "different namespaces."))
+			out.Status = metav1.ConditionTrue
+			out.Reason = "PodsPendingEviction"
+			say = append(say, plural(pods, "pod needs", "pods need")+" to be evicted in "+plural(namespaces,
+				"namespace.", "different namespaces."))
 		case evicted > 0:
 			out.Reason = "Completed"
 		default:
@@ -129,7 +141,8 @@ func (c *Controller) ruleCondition(r *resourcev1.DeviceTaintRule, now time.Time)
 		offered, allocated := c.selectedDevices(r)
 		say = append(say, plural(offered, "published device", "published devices")+" selected.",
 			plural(allocated, "allocated device", "allocated devices")+" selected.",
-			plural(pods, "pod", "pods")+" would be evicted in "+plural(namespaces, "namespace", "different namespaces")+" if the effect was NoExecute.",
+			plural(pods, "pod", "pods")+" would be evicted in "+plural(namespaces, "namespace", "different namespaces")+
+				" if the effect was NoExecute.",
 			"This information will not be updated again. Recreate the DeviceTaintRule to trigger an update.")
 	default:
 		out.Reason = "OtherEffect"
@@ -153,18 +166,21 @@ func plural(n int, one, more string) string {
 func (c *Controller) pendingEvictions(r *resourcev1.DeviceTaintRule, now time.Time) (pods, namespaces int) {
 	t := r.Spec.Taint
 	t.Effect = resourcev1.DeviceTaintEffectNoExecute
-	found, in := sets.New[framework.Key](), sets.New[string]()
+	found := sets.New[framework.Key]()
+	in := sets.New[string]()
 	for claim := range c.selectedClaims(r) {
 		for _, user := range claim.Status.ReservedFor {
 			p, err := c.pods.Pods(claim.Namespace).Get(user.Name)
-			if err != nil || user.APIGroup != "" || user.Resource != "pods" || !resourceclaim.IsReservedForPod(p, claim, false) {
+			if err != nil || user.APIGroup != "" || user.Resource != "pods" ||
+				!resourceclaim.IsReservedForPod(p, claim, false) {
 				continue
 			}
 			if p.Spec.NodeName == "" || p.DeletionTimestamp != nil || podkind.Terminal(p) {
 				continue
 			}
 			for d := range c.devices(p) {
-				if resourcekind.RuleSelects(r, d.Driver, d.Pool, d.Device) && !evictionTime(t, d.Tolerations, now).IsZero() {
+				if resourcekind.RuleSelects(r, d.Driver, d.Pool, d.Device) && !evictionTime(t, d.Tolerations, now).
+					IsZero() {
 					found.Insert(framework.KeyOf(p))
 					in.Insert(p.Namespace)
 				}

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package disruption maintains the status of PodDisruptionBudgets: how many pods are healthy, how many must be, and how many may be evicted
-// now. It also removes stale DisruptionTarget conditions. The table of controllers starts it. The status is a pure function (plan.go);
-// scale.go finds how many pods are expected. The API server's eviction subresource uses the status; this controller never evicts.
+// Package disruption maintains the status of PodDisruptionBudgets: how many pods are healthy, how many must be, and how
+// many may be evicted now. It also removes stale DisruptionTarget conditions. The table of controllers starts it. The
+// status is a pure function (plan.go); scale.go finds how many pods are expected. The API server's eviction subresource
+// uses the status; this controller never evicts.
 package disruption
 
 import (
@@ -60,11 +61,18 @@ type Controller struct {
 
 // New builds the controller and registers handlers with env's informers.
 func New(env *framework.Env) (framework.Controller, error) {
-	core, apps, budgets := coreinformers.New(env.Shared.Scoped()), appsinformers.New(env.Shared.Scoped()), policyinformers.New(env.Shared.Scoped()).PodDisruptionBudgets()
+	core := coreinformers.New(env.Shared.Scoped())
+	apps := appsinformers.New(env.Shared.Scoped())
+	budgets := policyinformers.New(env.Shared.Scoped()).PodDisruptionBudgets()
 	c := &Controller{
-		env: env, budgets: budgets.Lister(), pods: core.Pods().Lister(), sets: apps.ReplicaSets().Lister(),
-		deployments: apps.Deployments().Lister(), statefulSets: apps.StatefulSets().Lister(), controllers: core.ReplicationControllers().Lister(),
-		scalable: map[metav1.TypeMeta]resource{},
+		env:          env,
+		budgets:      budgets.Lister(),
+		pods:         core.Pods().Lister(),
+		sets:         apps.ReplicaSets().Lister(),
+		deployments:  apps.Deployments().Lister(),
+		statefulSets: apps.StatefulSets().Lister(),
+		controllers:  core.ReplicationControllers().Lister(),
+		scalable:     map[metav1.TypeMeta]resource{},
 	}
 	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
 	err := errors.Join(
@@ -77,10 +85,17 @@ func New(env *framework.Env) (framework.Controller, error) {
 			Update: c.podChanged,
 			Delete: func(p *corev1.Pod) { c.podChanged(p, nil) },
 		}),
-		framework.On(c.loop, apps.ReplicaSets().Informer(), scaleHandlers(c, func(o *appsv1.ReplicaSet) *int32 { return o.Spec.Replicas })),
-		framework.On(c.loop, apps.Deployments().Informer(), scaleHandlers(c, func(o *appsv1.Deployment) *int32 { return o.Spec.Replicas })),
-		framework.On(c.loop, apps.StatefulSets().Informer(), scaleHandlers(c, func(o *appsv1.StatefulSet) *int32 { return o.Spec.Replicas })),
-		framework.On(c.loop, core.ReplicationControllers().Informer(), scaleHandlers(c, func(o *corev1.ReplicationController) *int32 { return o.Spec.Replicas })),
+		framework.On(c.loop, apps.ReplicaSets().Informer(), scaleHandlers(c, func(o *appsv1.ReplicaSet) *int32 {
+			return o.Spec.Replicas
+		})),
+		framework.On(c.loop, apps.Deployments().Informer(), scaleHandlers(c, func(o *appsv1.Deployment) *int32 {
+			return o.Spec.Replicas
+		})),
+		framework.On(c.loop, apps.StatefulSets().Informer(), scaleHandlers(c, func(o *appsv1.StatefulSet) *int32 {
+			return o.Spec.Replicas
+		})),
+		framework.On(c.loop, core.ReplicationControllers().Informer(),
+			scaleHandlers(c, func(o *corev1.ReplicationController) *int32 { return o.Spec.Replicas })),
 	)
 	if err != nil {
 		return nil, fmt.Errorf("disruption controller: %w", err)
@@ -102,11 +117,14 @@ func scaleHandlers[T metav1.Object](c *Controller, replicas func(T) *int32) fram
 			c.budgetChanged(b)
 		}
 	}
-	return framework.Handlers[T]{Add: wake, Update: func(old, cur T) {
-		if !equality.Semantic.DeepEqual(replicas(old), replicas(cur)) {
-			wake(cur)
-		}
-	}}
+	return framework.Handlers[T]{
+		Add: wake,
+		Update: func(old, cur T) {
+			if !equality.Semantic.DeepEqual(replicas(old), replicas(cur)) {
+				wake(cur)
+			}
+		},
+	}
 }
 
 // budgetsOf returns a namespace's budgets, ordered by name.
@@ -155,8 +173,10 @@ func firstPod(p, other *corev1.Pod) *corev1.Pod {
 
 // countsEqual reports whether two states of a pod are equal for every budget.
 func countsEqual(a, b *corev1.Pod) bool {
-	return a.UID == b.UID && podkind.Ready(a) == podkind.Ready(b) && (a.DeletionTimestamp == nil) == (b.DeletionTimestamp == nil) &&
-		maps.Equal(a.Labels, b.Labels) && equality.Semantic.DeepEqual(metav1.GetControllerOfNoCopy(a), metav1.GetControllerOfNoCopy(b))
+	return a.UID == b.UID && podkind.Ready(a) == podkind.Ready(b) &&
+		(a.DeletionTimestamp == nil) == (b.DeletionTimestamp == nil) &&
+		maps.Equal(a.Labels, b.Labels) && equality.Semantic.DeepEqual(metav1.GetControllerOfNoCopy(a),
+		metav1.GetControllerOfNoCopy(b))
 }
 
 // matches reports whether b's selector matches p; no selector matches nothing, an empty one everything.
@@ -195,7 +215,8 @@ func (c *Controller) sync(ctx context.Context, it workItem) error {
 	}
 	changed := b.DeepCopy()
 	changed.Status = *next
-	_, err = c.env.Client.PolicyV1().PodDisruptionBudgets(b.Namespace).UpdateStatus(ctx, changed, metav1.UpdateOptions{})
+	_, err = c.env.Client.PolicyV1().PodDisruptionBudgets(b.Namespace).UpdateStatus(ctx, changed,
+		metav1.UpdateOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
@@ -203,7 +224,9 @@ func (c *Controller) sync(ctx context.Context, it workItem) error {
 }
 
 // decide computes b's status, and records events about problems of b.
-func (c *Controller) decide(ctx context.Context, b *policyv1.PodDisruptionBudget, now time.Time) (*policyv1.PodDisruptionBudgetStatus, time.Duration, error) {
+func (c *Controller) decide(
+	ctx context.Context, b *policyv1.PodDisruptionBudget, now time.Time,
+) (*policyv1.PodDisruptionBudgetStatus, time.Duration, error) {
 	selector, err := metav1.LabelSelectorAsSelector(b.Spec.Selector)
 	var pods []*corev1.Pod
 	if err == nil {
@@ -216,14 +239,17 @@ func (c *Controller) decide(ctx context.Context, b *policyv1.PodDisruptionBudget
 	if len(pods) == 0 {
 		c.env.Events.Event(b, corev1.EventTypeNormal, "NoPods", "No matching pods found")
 	}
-	expected := int32(len(pods)) //nolint:gosec // a cluster has fewer pods
+	expected := int32(len(pods)) // a cluster has fewer pods
 	if usesScale(b) {
 		var unmanaged bool
 		expected, unmanaged, err = c.expected(ctx, pods)
 		if unmanaged {
-			c.env.Events.Eventf(b, corev1.EventTypeWarning, "UnmanagedPods", "Pods selected by this PodDisruptionBudget (selector: %v) were found "+
-				"to be unmanaged. As a result, the status of the PDB cannot be calculated correctly, which may result in undefined behavior. "+
-				"To account for these pods please set \".spec.minAvailable\" field of the PDB to an integer value.", b.Spec.Selector)
+			c.env.Events.Eventf(b, corev1.EventTypeWarning, "UnmanagedPods",
+				"Pods selected by this PodDisruptionBudget (selector: %v) were found "+
+					"to be unmanaged. As a result, the status of the PDB cannot be calculated correctly, which may "+
+					"result in undefined behavior. "+
+					"To account for these pods please set \".spec.minAvailable\" field of the PDB to an integer value.",
+				b.Spec.Selector)
 		}
 	}
 	healthy := int32(0)
@@ -231,12 +257,14 @@ func (c *Controller) decide(ctx context.Context, b *policyv1.PodDisruptionBudget
 		healthy, err = desired(b, expected)
 	}
 	if err != nil {
-		c.env.Events.Eventf(b, corev1.EventTypeWarning, "CalculateExpectedPodCountFailed", "Failed to calculate the number of expected pods: %v", err)
+		c.env.Events.Eventf(b, corev1.EventTypeWarning, "CalculateExpectedPodCountFailed",
+			"Failed to calculate the number of expected pods: %v", err)
 		return nil, 0, err
 	}
 	st, recheck, overdue := status(b, pods, expected, healthy, now)
 	for _, p := range overdue {
-		c.env.Events.Eventf(p, corev1.EventTypeWarning, "NotDeleted", "Pod was expected by PDB %s/%s to be deleted but it wasn't", b.Namespace, b.Name)
+		c.env.Events.Eventf(p, corev1.EventTypeWarning, "NotDeleted",
+			"Pod was expected by PDB %s/%s to be deleted but it wasn't", b.Namespace, b.Name)
 	}
 	return st, recheck, nil
 }
@@ -260,15 +288,21 @@ func (c *Controller) removeDisruptionTarget(ctx context.Context, it workItem) er
 		return nil
 	}
 	b, err := json.Marshal(map[string]any{
-		"metadata": map[string]any{"uid": p.UID, "resourceVersion": p.ResourceVersion}, // it may be evicted again by now
+		// it may be evicted again by now
+		"metadata": map[string]any{"uid": p.UID, "resourceVersion": p.ResourceVersion},
 		"status": map[string]any{"conditions": []map[string]any{{
-			"type": corev1.DisruptionTarget, "status": corev1.ConditionFalse, "reason": nil, "message": nil, "lastTransitionTime": metav1.NewTime(now),
+			"type":               corev1.DisruptionTarget,
+			"status":             corev1.ConditionFalse,
+			"reason":             nil,
+			"message":            nil,
+			"lastTransitionTime": metav1.NewTime(now),
 		}}},
 	})
 	if err != nil {
 		return err
 	}
-	_, err = c.env.Client.CoreV1().Pods(p.Namespace).Patch(ctx, p.Name, types.StrategicMergePatchType, b, metav1.PatchOptions{}, "status")
+	_, err = c.env.Client.CoreV1().Pods(p.Namespace).Patch(ctx, p.Name, types.StrategicMergePatchType, b,
+		metav1.PatchOptions{}, "status")
 	if apierrors.IsNotFound(err) {
 		return nil
 	}

@@ -25,7 +25,9 @@ import (
 )
 
 func pod(name string, owner *metav1.OwnerReference) *corev1.Pod {
-	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", Labels: map[string]string{"app": "web"}}}
+	p := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", Labels: map[string]string{"app": "web"}},
+	}
 	p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
 	if owner != nil {
 		p.OwnerReferences = []metav1.OwnerReference{*owner}
@@ -35,7 +37,13 @@ func pod(name string, owner *metav1.OwnerReference) *corev1.Pod {
 
 func ref(apiVersion, kind, name string) *metav1.OwnerReference {
 	yes := true
-	return &metav1.OwnerReference{APIVersion: apiVersion, Kind: kind, Name: name, UID: types.UID(name), Controller: &yes}
+	return &metav1.OwnerReference{
+		APIVersion: apiVersion,
+		Kind:       kind,
+		Name:       name,
+		UID:        types.UID(name),
+		Controller: &yes,
+	}
 }
 
 func named(name string, owner *metav1.OwnerReference) metav1.ObjectMeta {
@@ -57,26 +65,44 @@ func read(t *testing.T, c *controllertest.Cluster) *policyv1.PodDisruptionBudget
 }
 
 func brief(b *policyv1.PodDisruptionBudget) string {
-	s, reason := &b.Status, "none"
+	s := &b.Status
+	reason := "none"
 	if c := meta.FindStatusCondition(s.Conditions, policyv1.DisruptionAllowedCondition); c != nil {
 		reason = c.Reason
 	}
-	return fmt.Sprintf("%d/%d of %d, allowed %d, %s", s.CurrentHealthy, s.DesiredHealthy, s.ExpectedPods, s.DisruptionsAllowed, reason)
+	return fmt.Sprintf("%d/%d of %d, allowed %d, %s", s.CurrentHealthy, s.DesiredHealthy, s.ExpectedPods,
+		s.DisruptionsAllowed, reason)
 }
 
-// TestCountsOwners: percentages and maxUnavailable are of what the owners want, two ReplicaSets of one Deployment counting once.
+// TestCountsOwners: percentages and maxUnavailable are of what the owners want, two ReplicaSets of one Deployment
+// counting once.
 func TestCountsOwners(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := func(i int32) *int32 { return &i }
 		objs := []runtime.Object{
 			&appsv1.Deployment{ObjectMeta: named("d", nil), Spec: appsv1.DeploymentSpec{Replicas: n(4)}},
-			&appsv1.ReplicaSet{ObjectMeta: named("d-1", ref("apps/v1", "Deployment", "d")), Spec: appsv1.ReplicaSetSpec{Replicas: n(3)}},
-			&appsv1.ReplicaSet{ObjectMeta: named("d-2", ref("apps/v1", "Deployment", "d")), Spec: appsv1.ReplicaSetSpec{Replicas: n(1)}},
+			&appsv1.ReplicaSet{
+				ObjectMeta: named("d-1", ref("apps/v1", "Deployment", "d")),
+				Spec: appsv1.ReplicaSetSpec{
+					Replicas: n(3),
+				},
+			},
+			&appsv1.ReplicaSet{
+				ObjectMeta: named("d-2", ref("apps/v1", "Deployment", "d")),
+				Spec: appsv1.ReplicaSetSpec{
+					Replicas: n(1),
+				},
+			},
 			&appsv1.ReplicaSet{ObjectMeta: named("rs", nil), Spec: appsv1.ReplicaSetSpec{Replicas: n(2)}},
 			&appsv1.StatefulSet{ObjectMeta: named("ss", nil), Spec: appsv1.StatefulSetSpec{Replicas: n(3)}},
-			&corev1.ReplicationController{ObjectMeta: named("rc", nil), Spec: corev1.ReplicationControllerSpec{Replicas: n(1)}},
-			pod("d-1-a", ref("apps/v1", "ReplicaSet", "d-1")), pod("d-1-b", ref("apps/v1", "ReplicaSet", "d-1")), pod("d-2-a", ref("apps/v1", "ReplicaSet", "d-2")),
-			pod("rs-a", ref("apps/v1", "ReplicaSet", "rs")), pod("ss-0", ref("apps/v1", "StatefulSet", "ss")), pod("rc-a", ref("v1", "ReplicationController", "rc")),
+			&corev1.ReplicationController{
+				ObjectMeta: named("rc", nil),
+				Spec:       corev1.ReplicationControllerSpec{Replicas: n(1)},
+			},
+			pod("d-1-a", ref("apps/v1", "ReplicaSet", "d-1")), pod("d-1-b", ref("apps/v1", "ReplicaSet", "d-1")),
+			pod("d-2-a", ref("apps/v1", "ReplicaSet", "d-2")),
+			pod("rs-a", ref("apps/v1", "ReplicaSet", "rs")), pod("ss-0", ref("apps/v1", "StatefulSet", "ss")),
+			pod("rc-a", ref("v1", "ReplicationController", "rc")),
 			budget("50%", ""),
 		}
 		c := controllertest.New(objs...)
@@ -102,22 +128,34 @@ func TestCountsOwners(t *testing.T) {
 	})
 }
 
-// TestCustomScale: the scale of a custom owner is asked for; an owner that cannot be scaled makes the budget fail safe, once.
+// TestCustomScale: the scale of a custom owner is asked for; an owner that cannot be scaled makes the budget fail safe,
+// once.
 func TestCustomScale(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		scale := &unstructured.Unstructured{Object: map[string]any{
-			"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": map[string]any{"name": "r", "namespace": "default", "uid": "r"},
-			"spec": map[string]any{"replicas": int64(5)},
+			"apiVersion": "autoscaling/v1",
+			"kind":       "Scale",
+			"metadata":   map[string]any{"name": "r", "namespace": "default", "uid": "r"},
+			"spec":       map[string]any{"replicas": int64(5)},
 		}}
-		c := controllertest.New(pod("a", ref("example.com/v1", "Rollout", "r")), pod("b", ref("example.com/v1", "Rollout", "r")), budget("", "4"))
+		c := controllertest.New(pod("a", ref("example.com/v1", "Rollout", "r")),
+			pod("b", ref("example.com/v1", "Rollout", "r")), budget("", "4"))
 		dyn := dynamicfake.NewSimpleDynamicClient(runtime.NewScheme())
 		dyn.PrependReactor("get", "rollouts", func(a clienttesting.Action) (bool, runtime.Object, error) {
 			return a.GetSubresource() == "scale", scale, nil
 		})
 		c.Dynamic = dyn
-		c.Fake.Resources = []*metav1.APIResourceList{{GroupVersion: "example.com/v1", APIResources: []metav1.APIResource{
-			{Name: "rollouts", Kind: "Rollout"}, {Name: "rollouts/scale", Kind: "Scale", Group: "autoscaling", Version: "v1"}, {Name: "things", Kind: "Thing"},
-		}}}
+		c.Fake.Resources = []*metav1.APIResourceList{{
+			GroupVersion: "example.com/v1",
+			APIResources: []metav1.APIResource{
+				{Name: "rollouts", Kind: "Rollout"}, {
+					Name:    "rollouts/scale",
+					Kind:    "Scale",
+					Group:   "autoscaling",
+					Version: "v1",
+				}, {Name: "things", Kind: "Thing"},
+			},
+		}}
 		c.Start(t, "disruption-controller", New)
 		if got, want := brief(read(t, c)), "2/1 of 5, allowed 1, SufficientPods"; got != want {
 			t.Errorf("got %s, want %s", got, want)
@@ -126,14 +164,18 @@ func TestCustomScale(t *testing.T) {
 			{"Thing", "example.com/v1", "things.example.com does not implement the scale subresource"},
 			{"Other", "example.com/v1", `no matches for kind "Other" in version "example.com/v1"`},
 		} {
-			if _, err := c.CoreV1().Pods("default").Create(t.Context(), pod("x", ref(tt.version, tt.kind, "t")), metav1.CreateOptions{}); err != nil {
+			if _, err := c.CoreV1().Pods("default").Create(t.Context(), pod("x", ref(tt.version, tt.kind, "t")),
+				metav1.CreateOptions{}); err != nil {
 				t.Fatal(err)
 			}
 			b := read(t, c)
-			if got, want := brief(b), "2/1 of 5, allowed 0, SyncFailed"; got != want || b.Status.Conditions[0].Message != tt.want {
+			if got, want := brief(b), "2/1 of 5, allowed 0, SyncFailed"; got != want ||
+				b.Status.Conditions[0].Message != tt.want {
 				t.Errorf("%s: got %s (%s), want %s (%s)", tt.kind, got, b.Status.Conditions[0].Message, want, tt.want)
 			}
-			said, want := c.EventsSeen(), "Warning CalculateExpectedPodCountFailed Failed to calculate the number of expected pods: "+tt.want
+			said := c.EventsSeen()
+			want := "Warning CalculateExpectedPodCountFailed Failed to calculate the number of expected pods: " +
+				tt.want
 			if len(said) == 0 || said[0] != want {
 				t.Errorf("%s: events %q, want %q", tt.kind, said, want)
 			}
@@ -160,7 +202,9 @@ func TestUnmanagedPods(t *testing.T) {
 		if got, want := brief(read(t, c)), "2/0 of 0, allowed 0, InsufficientPods"; got != want {
 			t.Errorf("got %s, want %s", got, want)
 		}
-		if got := c.EventsSeen(); len(got) == 0 || !strings.HasPrefix(got[0], "Warning UnmanagedPods Pods selected by this PodDisruptionBudget (selector: &LabelSelector{MatchLabels:map[string]string{app: web,}") {
+		if got := c.EventsSeen(); len(got) == 0 ||
+			!strings.HasPrefix(got[0], "Warning UnmanagedPods Pods selected by this PodDisruptionBudget (selector: "+
+				"&LabelSelector{MatchLabels:map[string]string{app: web,}") {
 			t.Errorf("events: %q", got)
 		}
 		for _, name := range []string{"a", "b"} {
@@ -192,7 +236,8 @@ func TestEvictedButNotDeleted(t *testing.T) {
 		if got, want := brief(read(t, c)), "2/1 of 2, allowed 1, SufficientPods"; got != want {
 			t.Errorf("after two minutes: got %s, want %s", got, want)
 		}
-		if got, want := c.EventsSeen(), "Warning NotDeleted Pod was expected by PDB default/b to be deleted but it wasn't"; !slices.Contains(got, want) {
+		if got, want := c.EventsSeen(), "Warning NotDeleted Pod was expected by PDB default/b to be deleted but it "+
+			"wasn't"; !slices.Contains(got, want) {
 			t.Errorf("events: %q, want %q", got, want)
 		}
 	})
@@ -203,7 +248,11 @@ func TestWithdrawsTarget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := pod("a", nil)
 		p.Status.Conditions = append(p.Status.Conditions, corev1.PodCondition{
-			Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: "EvictionByEvictionAPI", Message: "Eviction API: evicting", LastTransitionTime: metav1.Now(),
+			Type:               corev1.DisruptionTarget,
+			Status:             corev1.ConditionTrue,
+			Reason:             "EvictionByEvictionAPI",
+			Message:            "Eviction API: evicting",
+			LastTransitionTime: metav1.Now(),
 		})
 		c := controllertest.New(p)
 		c.Start(t, "disruption-controller", New)
@@ -212,7 +261,9 @@ func TestWithdrawsTarget(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			return p.Status.Conditions[slices.IndexFunc(p.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.DisruptionTarget })]
+			return p.Status.Conditions[slices.IndexFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
+				return c.Type == corev1.DisruptionTarget
+			})]
 		}
 		time.Sleep(119 * time.Second)
 		if got := target(); got.Status != corev1.ConditionTrue {
@@ -228,7 +279,8 @@ func TestWithdrawsTarget(t *testing.T) {
 func TestMultipleBudgets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		other := budget("1", "")
-		other.Name, other.UID = "a", "a"
+		other.Name = "a"
+		other.UID = "a"
 		c := controllertest.New(budget("1", ""), other)
 		c.Start(t, "disruption-controller", New)
 		read(t, c)
@@ -239,7 +291,9 @@ func TestMultipleBudgets(t *testing.T) {
 		if got, want := brief(read(t, c)), "1/1 of 1, allowed 0, InsufficientPods"; got != want {
 			t.Errorf("got %s, want %s", got, want)
 		}
-		if got, want := c.EventsSeen(), `Warning MultiplePodDisruptionBudgets Pod "default"/"p" matches multiple PodDisruptionBudgets.  Chose "a" arbitrarily.`; !slices.Contains(got, want) {
+		if got, want := c.EventsSeen(),
+			`Warning MultiplePodDisruptionBudgets Pod "default"/"p" matches multiple PodDisruptionBudgets.  Chose "a" arbitrarily.`; !slices.Contains(
+			got, want) {
 			t.Errorf("events: %q, want %q", got, want)
 		}
 	})

@@ -35,22 +35,23 @@ func desired(b *policyv1.PodDisruptionBudget, expected int32) (int32, error) {
 		if err != nil {
 			return 0, err
 		}
-		return int32(max(0, int(expected)-missing)), nil //nolint:gosec // at most expected
+		return int32(max(0, int(expected)-missing)), nil // at most expected
 	case b.Spec.MinAvailable != nil:
 		n, err := intstr.GetScaledValueFromIntOrPercent(b.Spec.MinAvailable, int(expected), true)
-		return int32(n), err //nolint:gosec // an int32, or a share of one
+		return int32(n), err // an int32, or a share of one
 	}
 	return 0, nil
 }
 
-// status is b's status, given its pods, how many are expected and how many must be healthy. recheck is when to check pending evictions
-// again, 0: there are none; overdue are pods whose eviction did not happen.
+// status is b's status, given its pods, how many are expected and how many must be healthy. recheck is when to check
+// pending evictions again, 0: there are none; overdue are pods whose eviction did not happen.
 func status(b *policyv1.PodDisruptionBudget, pods []*corev1.Pod, expected, healthy int32, now time.Time) (
 	st *policyv1.PodDisruptionBudgetStatus, recheck time.Duration, overdue []*corev1.Pod,
 ) {
 	next := b.DeepCopy()
 	st = &next.Status
-	st.DisruptedPods, st.CurrentHealthy = nil, 0
+	st.DisruptedPods = nil
+	st.CurrentHealthy = 0
 	for _, p := range pods {
 		if p.DeletionTimestamp != nil {
 			continue
@@ -72,7 +73,9 @@ func status(b *policyv1.PodDisruptionBudget, pods []*corev1.Pod, expected, healt
 			st.CurrentHealthy++
 		}
 	}
-	st.ExpectedPods, st.DesiredHealthy, st.ObservedGeneration = expected, healthy, b.Generation
+	st.ExpectedPods = expected
+	st.DesiredHealthy = healthy
+	st.ObservedGeneration = b.Generation
 	st.DisruptionsAllowed = max(0, st.CurrentHealthy-healthy)
 	if expected <= 0 {
 		st.DisruptionsAllowed = 0 // no eviction before the budget was counted the first time
@@ -86,14 +89,17 @@ func failedStatus(b *policyv1.PodDisruptionBudget, err error) *policyv1.PodDisru
 	st := b.Status.DeepCopy()
 	st.DisruptionsAllowed = 0
 	meta.SetStatusCondition(&st.Conditions, metav1.Condition{
-		Type: policyv1.DisruptionAllowedCondition, Status: metav1.ConditionFalse, Reason: policyv1.SyncFailedReason,
-		Message: err.Error(), ObservedGeneration: st.ObservedGeneration,
+		Type:               policyv1.DisruptionAllowedCondition,
+		Status:             metav1.ConditionFalse,
+		Reason:             policyv1.SyncFailedReason,
+		Message:            err.Error(),
+		ObservedGeneration: st.ObservedGeneration,
 	})
 	return st
 }
 
-// staleTarget reports whether p has DisruptionTarget without being deleted, and how long it may still have it. A kubelet needs time to end
-// a pod, and finished pods keep the condition.
+// staleTarget reports whether p has DisruptionTarget without being deleted, and how long it may still have it. A
+// kubelet needs time to end a pod, and finished pods keep the condition.
 func staleTarget(p *corev1.Pod, now time.Time) (left time.Duration, stale bool) {
 	if p.DeletionTimestamp != nil || podkind.Terminal(p) {
 		return 0, false

@@ -16,7 +16,12 @@ import (
 var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
 func budget(least, most string) *policyv1.PodDisruptionBudget {
-	b := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Name: "b", Namespace: "default", UID: "b", Generation: 3}}
+	b := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{
+		Name:       "b",
+		Namespace:  "default",
+		UID:        "b",
+		Generation: 3,
+	}}
 	b.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}
 	if least != "" {
 		v := intstr.Parse(least)
@@ -85,33 +90,59 @@ func TestStatus(t *testing.T) {
 		{"all there", []*corev1.Pod{ready("a"), ready("b"), ready("c")}, nil, 3, 2, 3, 1, 0, 0, 0},
 		{"too few", []*corev1.Pod{ready("a")}, nil, 3, 2, 1, 0, 0, 0, 0},
 		{"no pods yet", nil, nil, 0, 0, 0, 0, 0, 0, 0},
-		{"one going, one not ready", []*corev1.Pod{ready("a"), ready("b", going), ready("c", unready), ready("d")}, nil, 4, 1, 2, 1, 0, 0, 0},
-		{"one evicted a moment ago", []*corev1.Pod{ready("a"), ready("b")}, evicted("a", 30*time.Second), 2, 1, 1, 0, 1, 90 * time.Second, 0},
-		{"the evicted one is going", []*corev1.Pod{ready("a", going), ready("b")}, evicted("a", time.Second), 2, 1, 1, 0, 0, 0, 0},
+		{
+			"one going, one not ready",
+			[]*corev1.Pod{ready("a"), ready("b", going), ready("c", unready), ready("d")},
+			nil, 4, 1, 2, 1, 0, 0, 0,
+		},
+		{
+			"one evicted a moment ago",
+			[]*corev1.Pod{ready("a"), ready("b")},
+			evicted("a", 30*time.Second), 2, 1, 1,
+			0, 1, 90 * time.Second, 0,
+		},
+		{
+			"the evicted one is going",
+			[]*corev1.Pod{ready("a", going), ready("b")},
+			evicted("a", time.Second), 2, 1,
+			1, 0, 0, 0, 0,
+		},
 		{"the evicted one is gone", []*corev1.Pod{ready("b")}, evicted("a", time.Second), 2, 1, 1, 0, 0, 0, 0},
-		{"evicted, but never deleted", []*corev1.Pod{ready("a"), ready("b")}, evicted("a", 2*time.Minute), 2, 1, 2, 1, 0, 0, 1},
+		{
+			"evicted, but never deleted",
+			[]*corev1.Pod{ready("a"), ready("b")},
+			evicted("a", 2*time.Minute), 2, 1, 2,
+			1, 0, 0, 1,
+		},
 	} {
 		b := budget("", "")
 		if tt.before != nil {
 			tt.before(b)
 		}
 		st, recheck, overdue := status(b, tt.pods, tt.expected, tt.healthy, noon)
-		if st.CurrentHealthy != tt.current || st.DisruptionsAllowed != tt.allowed || len(st.DisruptedPods) != tt.disrupted || recheck != tt.recheck || len(overdue) != tt.overdue {
-			t.Errorf("%s: got %d healthy, %d allowed, %d disrupted, recheck %v, %d overdue; want %d, %d, %d, %v, %d", tt.name,
-				st.CurrentHealthy, st.DisruptionsAllowed, len(st.DisruptedPods), recheck, len(overdue), tt.current, tt.allowed, tt.disrupted, tt.recheck, tt.overdue)
+		if st.CurrentHealthy != tt.current || st.DisruptionsAllowed != tt.allowed ||
+			len(st.DisruptedPods) != tt.disrupted || recheck != tt.recheck || len(overdue) != tt.overdue {
+			t.Errorf("%s: got %d healthy, %d allowed, %d disrupted, recheck %v, %d overdue; want %d, %d, %d, %v, %d",
+				tt.name,
+				st.CurrentHealthy, st.DisruptionsAllowed, len(st.DisruptedPods), recheck, len(overdue), tt.current,
+				tt.allowed, tt.disrupted, tt.recheck, tt.overdue)
 		}
 		if st.ObservedGeneration != 3 || st.ExpectedPods != tt.expected || st.DesiredHealthy != tt.healthy {
 			t.Errorf("%s: got %+v", tt.name, st)
 		}
-		c, want := meta.FindStatusCondition(st.Conditions, policyv1.DisruptionAllowedCondition), policyv1.InsufficientPodsReason
+		c := meta.FindStatusCondition(st.Conditions, policyv1.DisruptionAllowedCondition)
+		want := policyv1.InsufficientPodsReason
 		if tt.allowed > 0 {
 			want = policyv1.SufficientPodsReason
 		}
-		if c == nil || c.Reason != want || (c.Status == metav1.ConditionTrue) != (tt.allowed > 0) || c.ObservedGeneration != 3 {
+		if c == nil || c.Reason != want || (c.Status == metav1.ConditionTrue) != (tt.allowed > 0) ||
+			c.ObservedGeneration != 3 {
 			t.Errorf("%s: condition %+v, want reason %s", tt.name, c, want)
 		}
 		b.Status = *st
-		if again, _, _ := status(b, tt.pods, tt.expected, tt.healthy, noon); again.DisruptionsAllowed != st.DisruptionsAllowed || !again.Conditions[0].LastTransitionTime.Equal(&st.Conditions[0].LastTransitionTime) {
+		if again, _, _ := status(b, tt.pods, tt.expected, tt.healthy,
+			noon); again.DisruptionsAllowed != st.DisruptionsAllowed || !again.Conditions[0].LastTransitionTime.Equal(
+			&st.Conditions[0].LastTransitionTime) {
 			t.Errorf("%s: a second pass gives %+v", tt.name, again)
 		}
 	}
@@ -120,7 +151,12 @@ func TestStatus(t *testing.T) {
 func TestStaleTarget(t *testing.T) {
 	at := func(reason string, ago time.Duration, f ...func(*corev1.Pod)) *corev1.Pod {
 		p := &corev1.Pod{}
-		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.DisruptionTarget, Status: "True", Reason: reason, LastTransitionTime: metav1.NewTime(noon.Add(-ago))}}
+		p.Status.Conditions = []corev1.PodCondition{{
+			Type:               corev1.DisruptionTarget,
+			Status:             "True",
+			Reason:             reason,
+			LastTransitionTime: metav1.NewTime(noon.Add(-ago)),
+		}}
 		for _, g := range f {
 			g(p)
 		}

@@ -32,7 +32,8 @@ const maxKinds = 256
 
 // expected is the total replicas of the owners of pods. unmanaged: some pods have no owner and are not counted.
 func (c *Controller) expected(ctx context.Context, pods []*corev1.Pod) (sum int32, unmanaged bool, err error) {
-	seen, counted := map[types.UID]bool{}, map[types.UID]bool{}
+	seen := map[types.UID]bool{}
+	counted := map[types.UID]bool{}
 	for _, p := range pods {
 		ref := metav1.GetControllerOfNoCopy(p)
 		switch {
@@ -102,11 +103,11 @@ func (c *Controller) replicaSet(ctx context.Context, namespace string, ref *meta
 func ownerFrom[T metav1.Object](o T, err error, ref *metav1.OwnerReference, replicas func() *int32) (*owner, error) {
 	switch {
 	case apierrors.IsNotFound(err):
-		return nil, nil //nolint:nilnil // nil: it does not exist
+		return nil, nil // nil: it does not exist
 	case err != nil:
 		return nil, err
 	case o.GetUID() != ref.UID:
-		return nil, nil //nolint:nilnil // nil: it does not exist
+		return nil, nil // nil: it does not exist
 	}
 	n := int32(1)
 	if r := replicas(); r != nil {
@@ -124,15 +125,16 @@ func (c *Controller) readScale(ctx context.Context, namespace string, ref *metav
 	if !r.scale {
 		return nil, fmt.Errorf("%s does not implement the scale subresource", r.GroupResource())
 	}
-	scale, err := c.env.Client.Dynamic.Resource(r.GroupVersionResource).Namespace(namespace).Get(ctx, ref.Name, metav1.GetOptions{}, "scale")
+	scale, err := c.env.Client.Dynamic.Resource(r.GroupVersionResource).Namespace(namespace).Get(ctx, ref.Name,
+		metav1.GetOptions{}, "scale")
 	switch {
 	case apierrors.IsNotFound(err):
 		c.forgetKind(ref) // the kind may be served by another resource now
-		return nil, nil   //nolint:nilnil // nil: it does not exist
+		return nil, nil   // nil: it does not exist
 	case err != nil:
 		return nil, err
 	case scale.GetUID() != ref.UID:
-		return nil, nil //nolint:nilnil // nil: it does not exist
+		return nil, nil // nil: it does not exist
 	}
 	n, _, err := unstructured.NestedInt64(scale.Object, "spec", "replicas")
 	if err != nil {
@@ -156,7 +158,8 @@ func (c *Controller) resourceOf(ref *metav1.OwnerReference) (resource, error) {
 	}
 	list, err := c.env.Client.Discovery().ServerResourcesForGroupVersion(ref.APIVersion)
 	if apierrors.IsNotFound(err) {
-		list, err = &metav1.APIResourceList{}, nil
+		list = &metav1.APIResourceList{}
+		err = nil
 	}
 	if err != nil {
 		return resource{}, err
@@ -164,7 +167,9 @@ func (c *Controller) resourceOf(ref *metav1.OwnerReference) (resource, error) {
 	is := func(name string) func(metav1.APIResource) bool {
 		return func(a metav1.APIResource) bool { return a.Name == name && a.Kind == "Scale" }
 	}
-	i := slices.IndexFunc(list.APIResources, func(a metav1.APIResource) bool { return a.Kind == ref.Kind && !slices.Contains([]byte(a.Name), '/') })
+	i := slices.IndexFunc(list.APIResources, func(a metav1.APIResource) bool {
+		return a.Kind == ref.Kind && !slices.Contains([]byte(a.Name), '/')
+	})
 	if i < 0 {
 		return resource{}, fmt.Errorf("no matches for kind %q in version %q", ref.Kind, ref.APIVersion)
 	}

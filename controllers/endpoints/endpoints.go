@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package endpoints maintains the Endpoints of Services with a selector: the API before EndpointSlices, which older clients still read. The
-// table of controllers starts it. plan.go decides, this file acts. It never touches Endpoints of Services without a selector, which belong
-// to users.
+// Package endpoints maintains the Endpoints of Services with a selector: the API before EndpointSlices, which older
+// clients still read. The table of controllers starts it. plan.go decides, this file acts. It never touches Endpoints
+// of Services without a selector, which belong to users.
 package endpoints
 
 import (
@@ -35,7 +35,8 @@ type Controller struct {
 	pace        servicepods.RateLimit
 
 	mu sync.Mutex
-	// replacedVersions has, for each updated Endpoints, the previous resourceVersion: while the cache shows it, the cache is behind.
+	// replacedVersions has, for each updated Endpoints, the previous resourceVersion: while the cache shows it, the
+	// cache is behind.
 	replacedVersions map[framework.Key]string
 }
 
@@ -43,9 +44,12 @@ type Controller struct {
 func New(env *framework.Env) (framework.Controller, error) {
 	core := coreinformers.New(env.Shared.Scoped())
 	c := &Controller{
-		env: env, services: core.Services().Lister(), endpoints: core.Endpoints().Lister(),
-		triggers: endpointutil.NewTriggerTimeTracker(), replacedVersions: map[framework.Key]string{},
-		pace: servicepods.RateLimit{Rest: 9}, // all addresses are one object with few readers
+		env:              env,
+		services:         core.Services().Lister(),
+		endpoints:        core.Endpoints().Lister(),
+		triggers:         endpointutil.NewTriggerTimeTracker(),
+		replacedVersions: map[framework.Key]string{},
+		pace:             servicepods.RateLimit{Rest: 9}, // all addresses are one object with few readers
 	}
 	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
 	var err error
@@ -53,11 +57,15 @@ func New(env *framework.Env) (framework.Controller, error) {
 		return nil, fmt.Errorf("endpoints: %w", err)
 	}
 	err = errors.Join(
-		framework.On(c.loop, core.Services().Informer(), framework.Each(func(s *corev1.Service) { c.loop.Add(framework.KeyOf(s)) })),
+		framework.On(c.loop, core.Services().Informer(), framework.Each(func(s *corev1.Service) {
+			c.loop.Add(framework.KeyOf(s))
+		})),
 		framework.On(c.loop, core.Pods().Informer(), c.servicePods.Watch(c.loop.Add)),
 		framework.On(c.loop, core.Endpoints().Informer(), framework.Handlers[*corev1.Endpoints]{
 			// Our Endpoints are repaired, or deleted if their Service was deleted while the controller did not run.
-			Add: c.endpointsChanged, Delete: c.endpointsChanged, Update: func(_, cur *corev1.Endpoints) { c.endpointsChanged(cur) },
+			Add:    c.endpointsChanged,
+			Delete: c.endpointsChanged,
+			Update: func(_, cur *corev1.Endpoints) { c.endpointsChanged(cur) },
 		}),
 	)
 	if err != nil {
@@ -70,7 +78,8 @@ func New(env *framework.Env) (framework.Controller, error) {
 func (c *Controller) Run(ctx context.Context, ready func()) error { return c.loop.Run(ctx, ready) }
 
 func (c *Controller) endpointsChanged(e *corev1.Endpoints) {
-	if _, lock := e.Annotations[resourcelock.LeaderElectionRecordAnnotationKey]; !lock && e.Labels[managedBy] == manager {
+	if _, lock := e.Annotations[resourcelock.LeaderElectionRecordAnnotationKey]; !lock &&
+		e.Labels[managedBy] == manager {
 		c.loop.Add(framework.KeyOf(e))
 	}
 }
@@ -95,7 +104,8 @@ func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 	}
 	current, err := c.endpoints.Endpoints(key.Namespace).Get(key.Name)
 	if apierrors.IsNotFound(err) {
-		current, err = nil, nil
+		current = nil
+		err = nil
 	}
 	if err != nil {
 		return err

@@ -15,13 +15,22 @@ import (
 	"keelson/controllers/controllertest"
 )
 
-// TestFollows runs the controller: Endpoints follow pods, are put right when edited, and go with their service; those of others stay.
+// TestFollows runs the controller: Endpoints follow pods, are put right when edited, and go with their service; those
+// of others stay.
 func TestFollows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		byHand := &corev1.Endpoints{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "by-hand"}}
-		left := &corev1.Endpoints{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "left", Labels: map[string]string{managedBy: manager}}}
-		manual := web(func(s *corev1.Service) { s.Name, s.Spec.Selector = "manual", nil }, tcp("", intstr.FromInt32(80)))
-		c := controllertest.New(web(nil, tcp("http", intstr.FromInt32(8080))), manual, aPod("a", "", nil, "10.0.0.1"), byHand, left)
+		left := &corev1.Endpoints{ObjectMeta: metav1.ObjectMeta{
+			Namespace: "default",
+			Name:      "left",
+			Labels:    map[string]string{managedBy: manager},
+		}}
+		manual := web(func(s *corev1.Service) {
+			s.Name = "manual"
+			s.Spec.Selector = nil
+		}, tcp("", intstr.FromInt32(80)))
+		c := controllertest.New(web(nil, tcp("http", intstr.FromInt32(8080))), manual, aPod("a", "", nil, "10.0.0.1"),
+			byHand, left)
 		c.Start(t, "endpoint-controller", New)
 		api := c.CoreV1().Endpoints("default")
 		check := func(when, name, want string) {
@@ -42,7 +51,8 @@ func TestFollows(t *testing.T) {
 		check("at first", "manual", "gone")
 		check("at first", "by-hand", "")
 		check("its service went unseen", "left", "gone")
-		if _, err := c.CoreV1().Pods("default").UpdateStatus(t.Context(), aPod("a", "r", nil, "10.0.0.1"), metav1.UpdateOptions{}); err != nil {
+		if _, err := c.CoreV1().Pods("default").UpdateStatus(t.Context(), aPod("a", "r", nil, "10.0.0.1"),
+			metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		check("ready", "web", "10.0.0.1 : http=8080")

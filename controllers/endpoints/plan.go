@@ -30,8 +30,8 @@ const (
 	truncated   = "truncated"
 )
 
-// plan returns the Service's wanted Endpoints, nil if current (nil: there is none) is equal. since is the time of the change that led to
-// it, zero: unknown.
+// plan returns the Service's wanted Endpoints, nil if current (nil: there is none) is equal. since is the time of the
+// change that led to it, zero: unknown.
 func plan(current *corev1.Endpoints, service *corev1.Service, pods []*corev1.Pod, since time.Time) *corev1.Endpoints {
 	subsets, over := truncateToCapacity(subsetsOf(service, pods))
 	want := &corev1.Endpoints{ObjectMeta: metav1.ObjectMeta{Namespace: service.Namespace, Name: service.Name}}
@@ -42,7 +42,8 @@ func plan(current *corev1.Endpoints, service *corev1.Service, pods []*corev1.Pod
 		}
 		want = current.DeepCopy()
 	}
-	want.Subsets, want.Labels = subsets, labelsOf(service)
+	want.Subsets = subsets
+	want.Labels = labelsOf(service)
 	if want.Annotations == nil {
 		want.Annotations = map[string]string{}
 	}
@@ -90,8 +91,17 @@ func addressesOf(service *corev1.Service, pods []*corev1.Pod) []endpointAddress 
 			continue
 		}
 		m := endpointAddress{
-			pod: p, ready: service.Spec.PublishNotReadyAddresses || pod.Ready(p),
-			address: corev1.EndpointAddress{IP: ip, TargetRef: &corev1.ObjectReference{Kind: "Pod", Namespace: p.Namespace, Name: p.Name, UID: p.UID}},
+			pod:   p,
+			ready: service.Spec.PublishNotReadyAddresses || pod.Ready(p),
+			address: corev1.EndpointAddress{
+				IP: ip,
+				TargetRef: &corev1.ObjectReference{
+					Kind:      "Pod",
+					Namespace: p.Namespace,
+					Name:      p.Name,
+					UID:       p.UID,
+				},
+			},
 		}
 		if p.Spec.NodeName != "" {
 			m.address.NodeName = &p.Spec.NodeName
@@ -102,7 +112,8 @@ func addressesOf(service *corev1.Service, pods []*corev1.Pod) []endpointAddress 
 		all = append(all, m)
 	}
 	slices.SortFunc(all, func(a, b endpointAddress) int {
-		return cmp.Or(strings.Compare(a.address.IP, b.address.IP), strings.Compare(string(a.pod.UID), string(b.pod.UID)))
+		return cmp.Or(strings.Compare(a.address.IP, b.address.IP),
+			strings.Compare(string(a.pod.UID), string(b.pod.UID)))
 	})
 	return all
 }
@@ -130,7 +141,8 @@ type port struct {
 	hasAppProtocol bool
 }
 
-// subsetsOf groups the Service's pods: ports served by the same pods share a subset. It is sorted by ports and addresses.
+// subsetsOf groups the Service's pods: ports served by the same pods share a subset. It is sorted by ports and
+// addresses.
 func subsetsOf(service *corev1.Service, pods []*corev1.Pod) []corev1.EndpointSubset {
 	addresses := addressesOf(service, pods)
 	if len(service.Spec.Ports) == 0 {
@@ -147,9 +159,10 @@ func subsetsOf(service *corev1.Service, pods []*corev1.Pod) []corev1.EndpointSub
 			if err != nil {
 				continue // the pod has no port of that name
 			}
-			k := port{name: sp.Name, port: int32(number), protocol: sp.Protocol} //nolint:gosec // the API admits ports only
+			k := port{name: sp.Name, port: int32(number), protocol: sp.Protocol} // the API admits ports only
 			if sp.AppProtocol != nil {
-				k.appProtocol, k.hasAppProtocol = *sp.AppProtocol, true
+				k.appProtocol = *sp.AppProtocol
+				k.hasAppProtocol = true
 			}
 			list := serving[k]
 			if n := len(list); n == 0 || binary.BigEndian.Uint32(list[n-4:]) != uint32(i) {
@@ -165,7 +178,9 @@ func subsetsOf(service *corev1.Service, pods []*corev1.Pod) []corev1.EndpointSub
 	for list, ports := range together {
 		subsets = append(subsets, newSubset(addresses, []byte(list), ports))
 	}
-	slices.SortFunc(subsets, func(a, b corev1.EndpointSubset) int { return slices.CompareFunc(a.Ports, b.Ports, comparePorts) })
+	slices.SortFunc(subsets, func(a, b corev1.EndpointSubset) int {
+		return slices.CompareFunc(a.Ports, b.Ports, comparePorts)
+	})
 	return subsets
 }
 
@@ -205,24 +220,30 @@ func comparePorts(a, b corev1.EndpointPort) int {
 		}
 		return *p.AppProtocol
 	}
-	return cmp.Or(strings.Compare(a.Name, b.Name), cmp.Compare(a.Port, b.Port), strings.Compare(string(a.Protocol), string(b.Protocol)),
+	return cmp.Or(strings.Compare(a.Name, b.Name), cmp.Compare(a.Port, b.Port),
+		strings.Compare(string(a.Protocol), string(b.Protocol)),
 		strings.Compare(app(a), app(b)))
 }
 
-// truncateToCapacity keeps at most maxCapacity addresses, ready ones first, in proportion for each subset, and reports whether it removed any.
+// truncateToCapacity keeps at most maxCapacity addresses, ready ones first, in proportion for each subset, and reports
+// whether it removed any.
 func truncateToCapacity(subsets []corev1.EndpointSubset) ([]corev1.EndpointSubset, bool) {
-	ready, notReady := 0, 0
+	ready := 0
+	notReady := 0
 	for i := range subsets {
-		ready, notReady = ready+len(subsets[i].Addresses), notReady+len(subsets[i].NotReadyAddresses)
+		ready = ready + len(subsets[i].Addresses)
+		notReady = notReady + len(subsets[i].NotReadyAddresses)
 	}
 	if ready+notReady <= maxCapacity {
 		return subsets, false
 	}
 	list := func(s *corev1.EndpointSubset) *[]corev1.EndpointAddress { return &s.NotReadyAddresses }
-	total, room := notReady, maxCapacity-ready
+	total := notReady
+	room := maxCapacity - ready
 	if ready > maxCapacity {
 		list = func(s *corev1.EndpointSubset) *[]corev1.EndpointAddress { return &s.Addresses }
-		total, room = ready, maxCapacity
+		total = ready
+		room = maxCapacity
 	}
 	left := room
 	for i := range subsets {
@@ -235,20 +256,25 @@ func truncateToCapacity(subsets []corev1.EndpointSubset) ([]corev1.EndpointSubse
 		left -= share
 	}
 	// A subset without addresses is invalid.
-	return slices.DeleteFunc(subsets, func(s corev1.EndpointSubset) bool { return len(s.Addresses)+len(s.NotReadyAddresses) == 0 }), true
+	return slices.DeleteFunc(subsets, func(s corev1.EndpointSubset) bool {
+		return len(s.Addresses)+len(s.NotReadyAddresses) == 0
+	}), true
 }
 
-// sameSubsets replaces a reflective comparison, which is twenty times slower: there may be a thousand addresses, compared each time a pod
-// becomes ready.
+// sameSubsets replaces a reflective comparison, which is twenty times slower: there may be a thousand addresses,
+// compared each time a pod becomes ready.
 func sameSubsets(a, b []corev1.EndpointSubset) bool {
 	return slices.EqualFunc(a, b, func(a, b corev1.EndpointSubset) bool {
-		return slices.EqualFunc(a.Addresses, b.Addresses, sameAddress) && slices.EqualFunc(a.NotReadyAddresses, b.NotReadyAddresses, sameAddress) &&
+		return slices.EqualFunc(a.Addresses, b.Addresses, sameAddress) && slices.EqualFunc(a.NotReadyAddresses,
+			b.NotReadyAddresses, sameAddress) &&
 			slices.EqualFunc(a.Ports, b.Ports, func(a, b corev1.EndpointPort) bool {
-				return a.Name == b.Name && a.Port == b.Port && a.Protocol == b.Protocol && ptr.Equal(a.AppProtocol, b.AppProtocol)
+				return a.Name == b.Name && a.Port == b.Port && a.Protocol == b.Protocol &&
+					ptr.Equal(a.AppProtocol, b.AppProtocol)
 			})
 	})
 }
 
 func sameAddress(a, b corev1.EndpointAddress) bool {
-	return a.IP == b.IP && a.Hostname == b.Hostname && ptr.Equal(a.NodeName, b.NodeName) && ptr.Equal(a.TargetRef, b.TargetRef)
+	return a.IP == b.IP && a.Hostname == b.Hostname && ptr.Equal(a.NodeName, b.NodeName) &&
+		ptr.Equal(a.TargetRef, b.TargetRef)
 }

@@ -18,11 +18,20 @@ import (
 // aPod is a pod with addresses; marks: r ready, d being deleted, f failed.
 func aPod(name, marks string, ports map[string]int32, ips ...string) *corev1.Pod {
 	p := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID("uid-" + name), Labels: map[string]string{"app": "web"}},
-		Spec:       corev1.PodSpec{NodeName: "node", Containers: []corev1.Container{{Name: "c"}}},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "default",
+			Name:      name,
+			UID:       types.UID("uid-" + name),
+			Labels:    map[string]string{"app": "web"},
+		},
+		Spec: corev1.PodSpec{NodeName: "node", Containers: []corev1.Container{{Name: "c"}}},
 	}
 	for n, number := range ports {
-		p.Spec.Containers[0].Ports = append(p.Spec.Containers[0].Ports, corev1.ContainerPort{Name: n, ContainerPort: number, Protocol: corev1.ProtocolTCP})
+		p.Spec.Containers[0].Ports = append(p.Spec.Containers[0].Ports, corev1.ContainerPort{
+			Name:          n,
+			ContainerPort: number,
+			Protocol:      corev1.ProtocolTCP,
+		})
 	}
 	for _, ip := range ips {
 		p.Status.PodIPs = append(p.Status.PodIPs, corev1.PodIP{IP: ip})
@@ -44,7 +53,10 @@ func web(change func(*corev1.Service), ports ...corev1.ServicePort) *corev1.Serv
 	s := &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web", Labels: map[string]string{"team": "a"}},
 		Spec: corev1.ServiceSpec{
-			Selector: map[string]string{"app": "web"}, ClusterIP: "10.96.0.7", IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol}, Ports: ports,
+			Selector:   map[string]string{"app": "web"},
+			ClusterIP:  "10.96.0.7",
+			IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol},
+			Ports:      ports,
 		},
 	}
 	if change != nil {
@@ -54,7 +66,12 @@ func web(change func(*corev1.Service), ports ...corev1.ServicePort) *corev1.Serv
 }
 
 func tcp(name string, target intstr.IntOrString) corev1.ServicePort {
-	return corev1.ServicePort{Name: name, Port: 80, TargetPort: target, Protocol: corev1.ProtocolTCP}
+	return corev1.ServicePort{
+		Name:       name,
+		Port:       80,
+		TargetPort: target,
+		Protocol:   corev1.ProtocolTCP,
+	}
 }
 
 // show writes subsets as "a b | notready c : port,port; ...".
@@ -84,7 +101,8 @@ func show(subsets []corev1.EndpointSubset) string {
 }
 
 func TestSubsets(t *testing.T) {
-	number, named := tcp("http", intstr.FromInt32(8080)), tcp("admin", intstr.FromString("admin"))
+	number := tcp("http", intstr.FromInt32(8080))
+	named := tcp("admin", intstr.FromString("admin"))
 	headless := func(s *corev1.Service) { s.Spec.ClusterIP = corev1.ClusterIPNone }
 	for _, tc := range []struct {
 		name    string
@@ -93,27 +111,55 @@ func TestSubsets(t *testing.T) {
 		want    string
 	}{
 		{"none", web(nil, number), nil, ""},
-		{"ready and not", web(nil, number), []*corev1.Pod{aPod("b", "r", nil, "10.0.0.2"), aPod("a", "r", nil, "10.0.0.1"), aPod("c", "", nil, "10.0.0.3")},
-			"10.0.0.1 10.0.0.2 | 10.0.0.3 : http=8080"},
-		{"ended, going, without address", web(nil, number), []*corev1.Pod{aPod("a", "rf", nil, "10.0.0.1"), aPod("b", "rd", nil, "10.0.0.2"), aPod("c", "r", nil)}, ""},
-		{"published before they are ready", web(func(s *corev1.Service) { s.Spec.PublishNotReadyAddresses = true }, number),
-			[]*corev1.Pod{aPod("a", "", nil, "10.0.0.1"), aPod("b", "d", nil, "10.0.0.2"), aPod("c", "f", nil, "10.0.0.3")}, "10.0.0.1 10.0.0.2 : http=8080"},
+		{
+			"ready and not", web(nil, number),
+			[]*corev1.Pod{
+				aPod("b", "r", nil, "10.0.0.2"), aPod("a", "r", nil, "10.0.0.1"), aPod("c", "", nil, "10.0.0.3"),
+			},
+			"10.0.0.1 10.0.0.2 | 10.0.0.3 : http=8080",
+		},
+		{
+			"ended, going, without address", web(nil, number), []*corev1.Pod{
+				aPod("a", "rf", nil, "10.0.0.1"), aPod("b", "rd", nil, "10.0.0.2"), aPod("c", "r", nil),
+			}, "",
+		},
+		{
+			"published before they are ready", web(func(s *corev1.Service) { s.Spec.PublishNotReadyAddresses = true },
+				number),
+			[]*corev1.Pod{
+				aPod("a", "", nil, "10.0.0.1"), aPod("b", "d", nil, "10.0.0.2"), aPod("c", "f", nil, "10.0.0.3"),
+			},
+			"10.0.0.1 10.0.0.2 : http=8080",
+		},
 		{"a port that only some have", web(nil, number, named), []*corev1.Pod{
 			aPod("a", "r", map[string]int32{"admin": 9000}, "10.0.0.1"), aPod("b", "r", nil, "10.0.0.2"),
 		}, "10.0.0.1 : admin=9000; 10.0.0.1 10.0.0.2 : http=8080"},
 		{"a name of several numbers", web(nil, named), []*corev1.Pod{
-			aPod("a", "r", map[string]int32{"admin": 9000}, "10.0.0.1"), aPod("b", "r", map[string]int32{"admin": 9001}, "10.0.0.2"),
+			aPod("a", "r", map[string]int32{"admin": 9000}, "10.0.0.1"),
+			aPod("b", "r", map[string]int32{"admin": 9001}, "10.0.0.2"),
 		}, "10.0.0.1 : admin=9000; 10.0.0.2 : admin=9001"},
-		{"ports of the same pods", web(nil, number, tcp("alt", intstr.FromInt32(81))), []*corev1.Pod{aPod("a", "r", nil, "10.0.0.1")}, "10.0.0.1 : alt=81,http=8080"},
-		{"headless without ports", web(headless), []*corev1.Pod{aPod("a", "r", nil, "10.0.0.1"), aPod("b", "", nil, "10.0.0.2")}, "10.0.0.1 | 10.0.0.2 : "},
+		{
+			"ports of the same pods", web(nil, number, tcp("alt", intstr.FromInt32(81))), []*corev1.Pod{
+				aPod("a", "r", nil, "10.0.0.1"),
+			}, "10.0.0.1 : alt=81,http=8080",
+		},
+		{
+			"headless without ports", web(headless), []*corev1.Pod{
+				aPod("a", "r", nil, "10.0.0.1"), aPod("b", "", nil, "10.0.0.2"),
+			}, "10.0.0.1 | 10.0.0.2 : ",
+		},
 		{"headless without ports or pods", web(headless), nil, ""},
-		{"the first family", web(func(s *corev1.Service) {
-			s.Spec.IPFamilies = []corev1.IPFamily{corev1.IPv6Protocol, corev1.IPv4Protocol}
-		}, number),
-			[]*corev1.Pod{aPod("a", "r", nil, "10.0.0.1", "fd00::1"), aPod("b", "r", nil, "10.0.0.2")}, "fd00::1 : http=8080"},
+		{
+			"the first family", web(func(s *corev1.Service) {
+				s.Spec.IPFamilies = []corev1.IPFamily{corev1.IPv6Protocol, corev1.IPv4Protocol}
+			}, number),
+			[]*corev1.Pod{aPod("a", "r", nil, "10.0.0.1", "fd00::1"), aPod("b", "r", nil, "10.0.0.2")},
+			"fd00::1 : http=8080",
+		},
 		{"a hostname in the service's domain", web(nil, number), []*corev1.Pod{func() *corev1.Pod {
 			p := aPod("a", "r", nil, "10.0.0.1")
-			p.Spec.Hostname, p.Spec.Subdomain = "db-0", "web"
+			p.Spec.Hostname = "db-0"
+			p.Spec.Subdomain = "web"
 			return p
 		}()}, "10.0.0.1 (db-0) : http=8080"},
 	} {
@@ -143,7 +189,8 @@ func TestPlan(t *testing.T) {
 	if next == nil {
 		t.Fatal("a service turned headless: nothing to do")
 	}
-	if _, headless := next.Labels[corev1.IsHeadlessService]; !headless || next.Annotations[corev1.EndpointsLastChangeTriggerTime] != "" {
+	if _, headless := next.Labels[corev1.IsHeadlessService]; !headless ||
+		next.Annotations[corev1.EndpointsLastChangeTriggerTime] != "" {
 		t.Errorf("a service turned headless: labels %v, annotations %v", next.Labels, next.Annotations)
 	}
 	if len(first.Subsets) != 1 || first.Labels[corev1.IsHeadlessService] != "" {
@@ -151,13 +198,15 @@ func TestPlan(t *testing.T) {
 	}
 }
 
-// TestOverCapacity: at most 1,000 addresses, ready ones first, with the annotation that says so, and a second pass is empty.
+// TestOverCapacity: at most 1,000 addresses, ready ones first, with the annotation that says so, and a second pass is
+// empty.
 func TestOverCapacity(t *testing.T) {
 	service := web(nil, tcp("http", intstr.FromInt32(8080)), tcp("admin", intstr.FromString("admin")))
 	podsOf := func(ready, not int) []*corev1.Pod {
 		var pods []*corev1.Pod
 		for i := range ready + not {
-			marks, ports := "r", map[string]int32{"admin": 9000 + int32(i%3)}
+			marks := "r"
+			ports := map[string]int32{"admin": 9000 + int32(i%3)}
 			if i >= ready {
 				marks = ""
 			}
@@ -167,7 +216,8 @@ func TestOverCapacity(t *testing.T) {
 	}
 	count := func(e *corev1.Endpoints) (ready, not int) {
 		for _, s := range e.Subsets {
-			ready, not = ready+len(s.Addresses), not+len(s.NotReadyAddresses)
+			ready = ready + len(s.Addresses)
+			not = not + len(s.NotReadyAddresses)
 		}
 		return ready, not
 	}
@@ -177,10 +227,14 @@ func TestOverCapacity(t *testing.T) {
 		pods := podsOf(tc.ready, tc.not)
 		e := plan(nil, service, pods, time.Time{})
 		over := 2*(tc.ready+tc.not) > maxCapacity
-		if ready, not := count(e); ready != tc.wantReady || not != tc.wantNot || (e.Annotations[corev1.EndpointsOverCapacity] == truncated) != over {
-			t.Errorf("%d ready and %d not: got %d and %d, %v; want %d and %d, truncated %v", tc.ready, tc.not, ready, not, e.Annotations, tc.wantReady, tc.wantNot, over)
+		if ready, not := count(e); ready != tc.wantReady || not != tc.wantNot ||
+			(e.Annotations[corev1.EndpointsOverCapacity] == truncated) != over {
+			t.Errorf("%d ready and %d not: got %d and %d, %v; want %d and %d, truncated %v", tc.ready, tc.not, ready,
+				not, e.Annotations, tc.wantReady, tc.wantNot, over)
 		}
-		if slices.ContainsFunc(e.Subsets, func(s corev1.EndpointSubset) bool { return len(s.Addresses)+len(s.NotReadyAddresses) == 0 }) {
+		if slices.ContainsFunc(e.Subsets, func(s corev1.EndpointSubset) bool {
+			return len(s.Addresses)+len(s.NotReadyAddresses) == 0
+		}) {
 			t.Errorf("%d ready and %d not: a subset has no address", tc.ready, tc.not)
 		}
 		if again := plan(e, service, pods, time.Time{}); again != nil {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package endpointslice maintains the EndpointSlices of Services with a selector: slices per address family and set of ports, with at most
-// 100 endpoints each. The table of controllers starts it. The library k8s.io/endpointslice computes the slices, as in Kubernetes; this
-// package decides when. It never touches other controllers' slices.
+// Package endpointslice maintains the EndpointSlices of Services with a selector: slices per address family and set of
+// ports, with at most 100 endpoints each. The table of controllers starts it. The library k8s.io/endpointslice computes
+// the slices, as in Kubernetes; this package decides when. It never touches other controllers' slices.
 package endpointslice
 
 import (
@@ -32,13 +32,16 @@ import (
 const (
 	// manager is the value of the label endpointslice.kubernetes.io/managed-by.
 	manager = "endpointslice-controller.k8s.io"
-	// maxEndpointsPerSlice is the maximum number of endpoints per slice, Kubernetes' default (--max-endpoints-per-slice).
+	// maxEndpointsPerSlice is the maximum number of endpoints per slice, Kubernetes' default
+	// (--max-endpoints-per-slice).
 	maxEndpointsPerSlice = 100
-	// sliceEventDelay is how long a slice event waits for the response to our own write that may have caused it, and for further events.
+	// sliceEventDelay is how long a slice event waits for the response to our own write that may have caused it, and
+	// for further events.
 	sliceEventDelay = 100 * time.Millisecond
 )
 
-// workItem is a work item: a Service, a check of a Service's slices for foreign changes, or the distribution of nodes over zones.
+// workItem is a work item: a Service, a check of a Service's slices for foreign changes, or the distribution of nodes
+// over zones.
 type workItem struct {
 	service framework.Key
 	kind    workKind
@@ -74,11 +77,17 @@ type Controller struct {
 func New(env *framework.Env) (framework.Controller, error) {
 	core := coreinformers.New(env.Shared.Scoped())
 	c := &Controller{
-		env: env, services: core.Services().Lister(), nodes: core.Nodes().Lister(), pods: core.Pods().Informer().GetIndexer(),
-		tracker: endpointutil.NewEndpointSliceTracker(), triggers: endpointutil.NewTriggerTimeTracker(), zones: topologycache.NewTopologyCache(),
-		pace: servicepods.RateLimit{Rest: 1},
+		env:      env,
+		services: core.Services().Lister(),
+		nodes:    core.Nodes().Lister(),
+		pods:     core.Pods().Informer().GetIndexer(),
+		tracker:  endpointutil.NewEndpointSliceTracker(),
+		triggers: endpointutil.NewTriggerTimeTracker(),
+		zones:    topologycache.NewTopologyCache(),
+		pace:     servicepods.RateLimit{Rest: 1},
 	}
-	c.reconciler = endpointslice.NewReconciler(env.Client, c.nodes, maxEndpointsPerSlice, c.tracker, c.zones, env.Events, manager,
+	c.reconciler = endpointslice.NewReconciler(env.Client, c.nodes, maxEndpointsPerSlice, c.tracker, c.zones,
+		env.Events, manager,
 		endpointslice.WithPreferSameTrafficDistributionEnabled(true))
 	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
 	var err, err2 error
@@ -89,18 +98,24 @@ func New(env *framework.Env) (framework.Controller, error) {
 	}
 	err = errors.Join(
 		framework.EnsureIndex(core.Pods().Informer(), framework.ByNode, framework.IndexByNode),
-		framework.On(c.loop, core.Services().Informer(), framework.Each(func(s *corev1.Service) { c.add(framework.KeyOf(s)) })),
+		framework.On(c.loop, core.Services().Informer(), framework.Each(func(s *corev1.Service) {
+			c.add(framework.KeyOf(s))
+		})),
 		framework.On(c.loop, core.Pods().Informer(), c.servicePods.Watch(c.add)),
 		framework.On(c.loop, core.Nodes().Informer(), framework.Handlers[*corev1.Node]{
-			Add: c.nodeChanged, Delete: func(*corev1.Node) { c.loop.Add(workItem{kind: updateTopology}) },
+			Add:    c.nodeChanged,
+			Delete: func(*corev1.Node) { c.loop.Add(workItem{kind: updateTopology}) },
 			Update: func(old, cur *corev1.Node) {
 				if zone(old) != zone(cur) || ready(old) != ready(cur) {
 					c.nodeChanged(cur)
 				}
 			},
 		}),
-		framework.On(c.loop, discoveryinformers.New(env.Shared.Scoped()).EndpointSlices().Informer(), framework.Handlers[*discoveryv1.EndpointSlice]{
-			Add: c.sliceChanged, Update: c.sliceUpdated, Delete: c.sliceDeleted,
+		framework.On(c.loop, discoveryinformers.New(env.Shared.Scoped()).EndpointSlices().
+			Informer(), framework.Handlers[*discoveryv1.EndpointSlice]{
+			Add:    c.sliceChanged,
+			Update: c.sliceUpdated,
+			Delete: c.sliceDeleted,
 		}),
 	)
 	if err != nil {
@@ -198,7 +213,8 @@ func (c *Controller) sync(ctx context.Context, j workItem) error {
 	return err
 }
 
-// debugLogger is the library's logger: its lines about each node without a zone and each pod without a node are only for debugging.
+// debugLogger is the library's logger: its lines about each node without a zone and each pod without a node are only
+// for debugging.
 func debugLogger() klog.Logger { return klog.Background().V(4) }
 
 // updateZones updates the zones' nodes, and requeues the Services whose hints do not match any more.

@@ -27,14 +27,21 @@ import (
 func node(name, zone string) *corev1.Node {
 	return &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelTopologyZone: zone}},
-		Status:     corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}},
+		Status: corev1.NodeStatus{
+			Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}},
+		},
 	}
 }
 
 func pod(name, nodeName string, ready bool, ips ...string) *corev1.Pod {
 	p := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID("uid-" + name), Labels: map[string]string{"app": "web"}},
-		Spec:       corev1.PodSpec{NodeName: nodeName},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "default",
+			Name:      name,
+			UID:       types.UID("uid-" + name),
+			Labels:    map[string]string{"app": "web"},
+		},
+		Spec: corev1.PodSpec{NodeName: nodeName},
 	}
 	for _, ip := range ips {
 		p.Status.PodIPs = append(p.Status.PodIPs, corev1.PodIP{IP: ip})
@@ -48,10 +55,22 @@ func pod(name, nodeName string, ready bool, ips ...string) *corev1.Pod {
 
 func web(change func(*corev1.Service)) *corev1.Service {
 	s := &corev1.Service{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web", UID: "uid-web", Labels: map[string]string{"team": "a"}},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "default",
+			Name:      "web",
+			UID:       "uid-web",
+			Labels:    map[string]string{"team": "a"},
+		},
 		Spec: corev1.ServiceSpec{
-			Selector: map[string]string{"app": "web"}, ClusterIP: "10.96.0.7", IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol},
-			Ports: []corev1.ServicePort{{Name: "http", Port: 80, TargetPort: intstr.FromInt32(8080), Protocol: corev1.ProtocolTCP}},
+			Selector:   map[string]string{"app": "web"},
+			ClusterIP:  "10.96.0.7",
+			IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol},
+			Ports: []corev1.ServicePort{{
+				Name:       "http",
+				Port:       80,
+				TargetPort: intstr.FromInt32(8080),
+				Protocol:   corev1.ProtocolTCP,
+			}},
 		},
 	}
 	if change != nil {
@@ -94,7 +113,11 @@ func (c cluster) show() string {
 		var list []string
 		for _, e := range s.Endpoints {
 			w := strings.Join(e.Addresses, "+") + "/"
-			for flag, on := range map[string]*bool{"r": e.Conditions.Ready, "s": e.Conditions.Serving, "t": e.Conditions.Terminating} {
+			for flag, on := range map[string]*bool{
+				"r": e.Conditions.Ready,
+				"s": e.Conditions.Serving,
+				"t": e.Conditions.Terminating,
+			} {
 				if on != nil && *on {
 					w += flag
 				}
@@ -156,8 +179,10 @@ func TestFollowsPods(t *testing.T) {
 		c := start(t, node("n1", "z1"), node("n2", "z2"), web(nil), pod("other", "n1", true))
 		c.check("no pod with an address", "IPv4")
 		s := c.slices()[0]
-		if s.Labels[discoveryv1.LabelManagedBy] != manager || s.Labels[discoveryv1.LabelServiceName] != "web" || s.Labels["team"] != "a" ||
-			len(s.OwnerReferences) != 1 || s.OwnerReferences[0].UID != "uid-web" || s.Annotations[corev1.EndpointsLastChangeTriggerTime] == "" {
+		if s.Labels[discoveryv1.LabelManagedBy] != manager || s.Labels[discoveryv1.LabelServiceName] != "web" ||
+			s.Labels["team"] != "a" ||
+			len(s.OwnerReferences) != 1 || s.OwnerReferences[0].UID != "uid-web" ||
+			s.Annotations[corev1.EndpointsLastChangeTriggerTime] == "" {
 			t.Errorf("labels %v, owners %v, annotations %v", s.Labels, s.OwnerReferences, s.Annotations)
 		}
 		a := pod("a", "n1", false, "10.0.0.1")
@@ -168,7 +193,8 @@ func TestFollowsPods(t *testing.T) {
 		c.setPod(pod("a", "n1", true, "10.0.0.1"))
 		c.check("ready", "IPv4 :8080 10.0.0.1/rs@z1")
 		going := pod("a", "n1", true, "10.0.0.1")
-		going.DeletionTimestamp, going.Finalizers = &metav1.Time{Time: time.Now()}, []string{"x/y"}
+		going.DeletionTimestamp = &metav1.Time{Time: time.Now()}
+		going.Finalizers = []string{"x/y"}
 		c.setPod(going)
 		c.check("going", "IPv4 :8080 10.0.0.1/st@z1")
 		c.setService(web(func(s *corev1.Service) { s.Spec.PublishNotReadyAddresses = true }))
@@ -201,16 +227,26 @@ func TestFollowsPods(t *testing.T) {
 func TestFamiliesPortsAndNames(t *testing.T) {
 	dual := []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol}
 	named := pod("db", "n1", true, "10.0.0.1", "fd00::1")
-	named.Spec.Hostname, named.Spec.Subdomain = "db-0", "web"
+	named.Spec.Hostname = "db-0"
+	named.Spec.Subdomain = "web"
 	for _, tc := range []struct {
 		name    string
 		service *corev1.Service
 		want    string
 		labels  string
 	}{
-		{"dual stack", web(func(s *corev1.Service) { s.Spec.IPFamilies = dual }), "IPv4 :8080 10.0.0.1/rs@z1#db-0; IPv6 :8080 fd00::1/rs@z1#db-0", ""},
-		{"headless", web(func(s *corev1.Service) { s.Spec.ClusterIP = corev1.ClusterIPNone }), "IPv4 :8080 10.0.0.1/rs@z1#db-0", corev1.IsHeadlessService},
-		{"headless without ports", web(func(s *corev1.Service) { s.Spec.ClusterIP, s.Spec.Ports = corev1.ClusterIPNone, nil }), "IPv4 10.0.0.1/rs@z1#db-0", corev1.IsHeadlessService},
+		{
+			"dual stack", web(func(s *corev1.Service) { s.Spec.IPFamilies = dual }),
+			"IPv4 :8080 10.0.0.1/rs@z1#db-0; IPv6 :8080 fd00::1/rs@z1#db-0", "",
+		},
+		{
+			"headless", web(func(s *corev1.Service) { s.Spec.ClusterIP = corev1.ClusterIPNone }),
+			"IPv4 :8080 10.0.0.1/rs@z1#db-0", corev1.IsHeadlessService,
+		},
+		{"headless without ports", web(func(s *corev1.Service) {
+			s.Spec.ClusterIP = corev1.ClusterIPNone
+			s.Spec.Ports = nil
+		}), "IPv4 10.0.0.1/rs@z1#db-0", corev1.IsHeadlessService},
 		{"without a selector", web(func(s *corev1.Service) { s.Spec.Selector = nil }), "", ""},
 		{"an external name", web(func(s *corev1.Service) { s.Spec.Type = corev1.ServiceTypeExternalName }), "", ""},
 	} {
@@ -247,7 +283,8 @@ func TestRestores(t *testing.T) {
 		api := c.DiscoveryV1().EndpointSlices("default")
 		all := c.slices()
 		edited := all[0].DeepCopy()
-		edited.Endpoints, edited.Generation = edited.Endpoints[:10], edited.Generation+1
+		edited.Endpoints = edited.Endpoints[:10]
+		edited.Generation = edited.Generation + 1
 		if _, err := api.Update(t.Context(), edited, metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}
@@ -287,7 +324,8 @@ func TestTrafficDistribution(t *testing.T) {
 	})
 }
 
-// TestTopologyAnnotation: hints that share the endpoints out by the zones' processors need to know the nodes, and follow them.
+// TestTopologyAnnotation: hints that share the endpoints out by the zones' processors need to know the nodes, and
+// follow them.
 func TestTopologyAnnotation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sized := func(name, zone string) *corev1.Node {
@@ -297,7 +335,8 @@ func TestTopologyAnnotation(t *testing.T) {
 		}
 		c := start(t, sized("n1", "z1"), sized("n2", "z2"), web(func(s *corev1.Service) {
 			s.Annotations = map[string]string{corev1.AnnotationTopologyMode: "Auto"}
-		}), pod("a", "n1", true, "10.0.0.1"), pod("b", "n1", true, "10.0.0.2"), pod("c", "n2", true, "10.0.0.3"), pod("d", "n2", true, "10.0.0.4"))
+		}), pod("a", "n1", true, "10.0.0.1"), pod("b", "n1", true, "10.0.0.2"), pod("c", "n2", true, "10.0.0.3"), pod(
+			"d", "n2", true, "10.0.0.4"))
 		c.setPod(pod("a", "n1", false, "10.0.0.1"))
 		time.Sleep(time.Second)
 		c.setPod(pod("a", "n1", true, "10.0.0.1")) // by now the nodes are known
@@ -308,12 +347,18 @@ func TestTopologyAnnotation(t *testing.T) {
 	})
 }
 
-// TestPortsAreNotSortedInPlace: the library sorts the ports of the slices it is given; those of the cache are everybody's.
+// TestPortsAreNotSortedInPlace: the library sorts the ports of the slices it is given; those of the cache are
+// everybody's.
 func TestPortsAreNotSortedInPlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		three := web(func(s *corev1.Service) {
 			for i, name := range []string{"a", "b", "c"} {
-				s.Spec.Ports = append(s.Spec.Ports, corev1.ServicePort{Name: name, Port: int32(90 + i), TargetPort: intstr.FromInt32(int32(9000 + i)), Protocol: corev1.ProtocolTCP})
+				s.Spec.Ports = append(s.Spec.Ports, corev1.ServicePort{
+					Name:       name,
+					Port:       int32(90 + i),
+					TargetPort: intstr.FromInt32(int32(9000 + i)),
+					Protocol:   corev1.ProtocolTCP,
+				})
 			}
 		})
 		var env *framework.Env
@@ -326,11 +371,13 @@ func TestPortsAreNotSortedInPlace(t *testing.T) {
 		s := k.slices()[0].DeepCopy()
 		slices.Reverse(s.Ports)
 		s.Generation++
-		if _, err := c.DiscoveryV1().EndpointSlices("default").Update(t.Context(), s, metav1.UpdateOptions{}); err != nil {
+		if _, err := c.DiscoveryV1().EndpointSlices("default").Update(t.Context(), s,
+			metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Second)
-		held, err := discoveryinformers.New(env.Shared.Scoped()).EndpointSlices().Lister().EndpointSlices("default").Get(s.Name)
+		held, err := discoveryinformers.New(env.Shared.Scoped()).EndpointSlices().Lister().EndpointSlices("default").
+			Get(s.Name)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -11,8 +11,10 @@ import (
 func Collectors() []prometheus.Collector {
 	metrics.RegisterMetrics() // this creates them
 	return []prometheus.Collector{
-		metrics.EndpointsAddedPerSync.HistogramVec, metrics.EndpointsRemovedPerSync.HistogramVec, metrics.EndpointsDesired.GaugeVec,
-		metrics.NumEndpointSlices.GaugeVec, metrics.DesiredEndpointSlices.GaugeVec, metrics.EndpointSliceChanges.CounterVec,
+		metrics.EndpointsAddedPerSync.HistogramVec, metrics.EndpointsRemovedPerSync.HistogramVec,
+		metrics.EndpointsDesired.GaugeVec,
+		metrics.NumEndpointSlices.GaugeVec, metrics.DesiredEndpointSlices.GaugeVec,
+		metrics.EndpointSliceChanges.CounterVec,
 		metrics.EndpointSlicesChangedPerSync.HistogramVec, metrics.EndpointSliceSyncs.CounterVec,
 		metrics.ServicesCountByTrafficDistribution.GaugeVec,
 	}

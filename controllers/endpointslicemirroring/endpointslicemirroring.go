@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package endpointslicemirroring copies the Endpoints that users create for Services without a selector to EndpointSlices, which proxies
-// and DNS servers read. The table of controllers starts it. plan.go decides, this file acts. It never writes Endpoints.
+// Package endpointslicemirroring copies the Endpoints that users create for Services without a selector to
+// EndpointSlices, which proxies and DNS servers read. The table of controllers starts it. plan.go decides, this file
+// acts. It never writes Endpoints.
 package endpointslicemirroring
 
 import (
@@ -45,8 +46,11 @@ type Controller struct {
 func New(env *framework.Env) (framework.Controller, error) {
 	core := coreinformers.New(env.Shared.Scoped())
 	c := &Controller{
-		env: env, services: core.Services().Lister(), endpoints: core.Endpoints().Lister(), tracker: endpointutil.NewEndpointSliceTracker(),
-		metrics: processMetrics(),
+		env:       env,
+		services:  core.Services().Lister(),
+		endpoints: core.Endpoints().Lister(),
+		tracker:   endpointutil.NewEndpointSliceTracker(),
+		metrics:   processMetrics(),
 	}
 	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
 	var err error
@@ -66,7 +70,8 @@ func New(env *framework.Env) (framework.Controller, error) {
 	}
 	err = errors.Join(
 		framework.On(c.loop, core.Services().Informer(), framework.Handlers[*corev1.Service]{
-			Add: ifSelectorless, Delete: ifSelectorless,
+			Add:    ifSelectorless,
+			Delete: ifSelectorless,
 			Update: func(old, cur *corev1.Service) {
 				if selectorless(old) != selectorless(cur) {
 					c.loop.Add(framework.KeyOf(cur))
@@ -74,15 +79,18 @@ func New(env *framework.Env) (framework.Controller, error) {
 			},
 		}),
 		framework.On(c.loop, core.Endpoints().Informer(), framework.Handlers[*corev1.Endpoints]{
-			Add: ifMirrored, Delete: ifMirrored,
+			Add:    ifMirrored,
+			Delete: ifMirrored,
 			Update: func(old, cur *corev1.Endpoints) {
 				if shouldMirror(old) || shouldMirror(cur) {
 					c.loop.Add(framework.KeyOf(cur))
 				}
 			},
 		}),
-		framework.On(c.loop, discoveryinformers.New(env.Shared.Scoped()).EndpointSlices().Informer(), framework.Handlers[*discoveryv1.EndpointSlice]{
-			Add: c.sliceChanged, Update: func(old, cur *discoveryv1.EndpointSlice) {
+		framework.On(c.loop, discoveryinformers.New(env.Shared.Scoped()).EndpointSlices().
+			Informer(), framework.Handlers[*discoveryv1.EndpointSlice]{
+			Add: c.sliceChanged,
+			Update: func(old, cur *discoveryv1.EndpointSlice) {
 				c.sliceChanged(cur)
 				if servicepods.KeyOf(old) != servicepods.KeyOf(cur) || c.slices.Managed(old) != c.slices.Managed(cur) {
 					c.sliceChanged(old)
@@ -135,7 +143,8 @@ func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 	return c.apply(ctx, e, p)
 }
 
-// source returns the Endpoints to mirror, nil if there is nothing to mirror: no Endpoints, no Service, or not meant for mirroring.
+// source returns the Endpoints to mirror, nil if there is nothing to mirror: no Endpoints, no Service, or not meant for
+// mirroring.
 func (c *Controller) source(key framework.Key) (*corev1.Endpoints, *corev1.Service, error) {
 	e, err := c.endpoints.Endpoints(key.Namespace).Get(key.Name)
 	if apierrors.IsNotFound(err) || err == nil && !shouldMirror(e) {
@@ -159,7 +168,8 @@ func (c *Controller) recordSkipped(e *corev1.Endpoints, p *changes) {
 	}
 	if p.skipped > p.invalid {
 		c.env.Events.Eventf(e, corev1.EventTypeWarning, "TooManyAddressesToMirror",
-			"A max of %d addresses can be mirrored to EndpointSlices per Endpoints subset. %d addresses were skipped", maxAddressesPerSubset, p.skipped)
+			"A max of %d addresses can be mirrored to EndpointSlices per Endpoints subset. %d addresses were skipped",
+			maxAddressesPerSubset, p.skipped)
 	}
 }
 

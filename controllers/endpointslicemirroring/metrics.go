@@ -27,7 +27,10 @@ var processMetrics = sync.OnceValue(func() *metrics {
 	const system = "endpoint_slice_mirroring_controller"
 	histogram := func(name, help string, first float64) prometheus.Histogram {
 		return prometheus.NewHistogram(prometheus.HistogramOpts{
-			Subsystem: system, Name: name, Help: help, Buckets: prometheus.ExponentialBuckets(first, 2, 15),
+			Subsystem: system,
+			Name:      name,
+			Help:      help,
+			Buckets:   prometheus.ExponentialBuckets(first, 2, 15),
 		})
 	}
 	gauge := func(name, help string) prometheus.Gauge {
@@ -38,20 +41,28 @@ var processMetrics = sync.OnceValue(func() *metrics {
 		updated: histogram("endpoints_updated_per_sync", "Number of endpoints updated on each Endpoints sync", 2),
 		removed: histogram("endpoints_removed_per_sync", "Number of endpoints removed on each Endpoints sync", 2),
 		skipped: histogram("addresses_skipped_per_sync",
-			"Number of addresses skipped on each Endpoints sync due to being invalid or exceeding MaxEndpointsPerSubset", 2),
+			"Number of addresses skipped on each Endpoints sync due to being invalid or exceeding "+
+				"MaxEndpointsPerSubset", 2),
 		duration: histogram("endpoints_sync_duration", "Duration of syncEndpoints() in seconds", 0.001),
 		desired:  gauge("endpoints_desired", "Number of endpoints desired"),
 		slices:   gauge("num_endpoint_slices", "Number of EndpointSlices"),
-		ideal:    gauge("desired_endpoint_slices", "Number of EndpointSlices that would exist with perfect endpoint allocation"),
-		changes:  prometheus.NewCounterVec(prometheus.CounterOpts{Subsystem: system, Name: "changes", Help: "Number of EndpointSlice changes"}, []string{"operation"}),
-		all:      map[framework.Key]counts{},
+		ideal: gauge("desired_endpoint_slices",
+			"Number of EndpointSlices that would exist with perfect endpoint allocation"),
+		changes: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Subsystem: system,
+			Name:      "changes",
+			Help:      "Number of EndpointSlice changes",
+		}, []string{"operation"}),
+		all: map[framework.Key]counts{},
 	}
 })
 
 // Collectors are the mirroring metrics of this process.
 func Collectors() []prometheus.Collector {
 	m := processMetrics()
-	return []prometheus.Collector{m.added, m.updated, m.removed, m.skipped, m.duration, m.desired, m.slices, m.ideal, m.changes}
+	return []prometheus.Collector{
+		m.added, m.updated, m.removed, m.skipped, m.duration, m.desired, m.slices, m.ideal, m.changes,
+	}
 }
 
 func (m *metrics) observe(key framework.Key, p *changes) {
@@ -66,7 +77,8 @@ func (m *metrics) observe(key framework.Key, p *changes) {
 func (m *metrics) count(key framework.Key, desired, slices, ideal int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	was, now := m.all[key], counts{desired, slices, ideal}
+	was := m.all[key]
+	now := counts{desired, slices, ideal}
 	m.desired.Add(float64(now.desired - was.desired))
 	m.slices.Add(float64(now.slices - was.slices))
 	m.ideal.Add(float64(now.ideal - was.ideal))

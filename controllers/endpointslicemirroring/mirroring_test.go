@@ -22,8 +22,15 @@ import (
 func endpoints(change func(*corev1.Endpoints), subsets ...corev1.EndpointSubset) *corev1.Endpoints {
 	e := &corev1.Endpoints{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: "default", Name: "db", UID: "uid-db", Labels: map[string]string{"team": "a"},
-			Annotations: map[string]string{"note": "n", corev1.LastAppliedConfigAnnotation: "{}", corev1.EndpointsLastChangeTriggerTime: "t"},
+			Namespace: "default",
+			Name:      "db",
+			UID:       "uid-db",
+			Labels:    map[string]string{"team": "a"},
+			Annotations: map[string]string{
+				"note":                                "n",
+				corev1.LastAppliedConfigAnnotation:    "{}",
+				corev1.EndpointsLastChangeTriggerTime: "t",
+			},
 		},
 		Subsets: subsets,
 	}
@@ -43,7 +50,9 @@ func subset(ips string, port int32) corev1.EndpointSubset {
 		return out
 	}
 	return corev1.EndpointSubset{
-		Addresses: list(ready), NotReadyAddresses: list(not), Ports: []corev1.EndpointPort{{Port: port, Protocol: corev1.ProtocolTCP}},
+		Addresses:         list(ready),
+		NotReadyAddresses: list(not),
+		Ports:             []corev1.EndpointPort{{Port: port, Protocol: corev1.ProtocolTCP}},
 	}
 }
 
@@ -79,12 +88,15 @@ func stored(p *changes) []*discoveryv1.EndpointSlice {
 func TestPlan(t *testing.T) {
 	e := endpoints(nil, subset("10.0.0.1 10.0.0.2|10.0.0.3", 80), subset("10.0.0.1 fd00::1", 81))
 	first := plan(e, nil)
-	if got, want := show(first.create), "IPv4 10.0.0.1 10.0.0.2 !10.0.0.3 :80; IPv4 10.0.0.1 :81; IPv6 fd00::1 :81"; got != want {
+	if got, want := show(first.create),
+		"IPv4 10.0.0.1 10.0.0.2 !10.0.0.3 :80; IPv4 10.0.0.1 :81; IPv6 fd00::1 :81"; got != want {
 		t.Fatalf("at first: got %q, want %q", got, want)
 	}
 	for _, s := range first.create {
-		if s.Labels["team"] != "a" || s.Labels[discoveryv1.LabelServiceName] != "db" || s.Labels[discoveryv1.LabelManagedBy] != manager ||
-			len(s.Annotations) != 1 || s.Annotations["note"] != "n" || s.GenerateName != "db-" || s.OwnerReferences[0].Kind != "Endpoints" {
+		if s.Labels["team"] != "a" || s.Labels[discoveryv1.LabelServiceName] != "db" ||
+			s.Labels[discoveryv1.LabelManagedBy] != manager ||
+			len(s.Annotations) != 1 || s.Annotations["note"] != "n" || s.GenerateName != "db-" ||
+			s.OwnerReferences[0].Kind != "Endpoints" {
 			t.Errorf("labels %v, annotations %v, owner %v", s.Labels, s.Annotations, s.OwnerReferences)
 		}
 	}
@@ -98,18 +110,37 @@ func TestPlan(t *testing.T) {
 		update, remove string
 		counts         [3]int // added, updated, removed
 	}{
-		{"one more, one ready", endpoints(nil, subset("10.0.0.1 10.0.0.2 10.0.0.3 10.0.0.4", 80), subset("10.0.0.1 fd00::1", 81)),
-			"IPv4 10.0.0.1 10.0.0.2 10.0.0.3 10.0.0.4 :80", "", [3]int{1, 1, 0}},
-		{"another port: its slice becomes the new one", endpoints(nil, subset("10.0.0.1 10.0.0.2|10.0.0.3", 82), subset("10.0.0.1 fd00::1", 81)),
-			"IPv4 10.0.0.1 10.0.0.2 !10.0.0.3 :82", "", [3]int{3, 0, 3}},
-		{"a family less", endpoints(nil, subset("10.0.0.1 10.0.0.2|10.0.0.3", 80), subset("10.0.0.1", 81)), "", "IPv6 fd00::1 :81", [3]int{0, 0, 1}},
-		{"another label", endpoints(func(e *corev1.Endpoints) { e.Labels["team"] = "b" }, e.Subsets...), first.show(), "", [3]int{}},
+		{
+			"one more, one ready", endpoints(nil, subset("10.0.0.1 10.0.0.2 10.0.0.3 10.0.0.4", 80),
+				subset("10.0.0.1 fd00::1", 81)),
+			"IPv4 10.0.0.1 10.0.0.2 10.0.0.3 10.0.0.4 :80", "",
+			[3]int{1, 1, 0},
+		},
+		{
+			"another port: its slice becomes the new one", endpoints(nil, subset("10.0.0.1 10.0.0.2|10.0.0.3", 82),
+				subset("10.0.0.1 fd00::1", 81)),
+			"IPv4 10.0.0.1 10.0.0.2 !10.0.0.3 :82", "",
+			[3]int{3, 0, 3},
+		},
+		{
+			"a family less", endpoints(nil, subset("10.0.0.1 10.0.0.2|10.0.0.3", 80), subset("10.0.0.1", 81)), "",
+			"IPv6 fd00::1 :81",
+			[3]int{0, 0, 1},
+		},
+		{
+			"another label", endpoints(func(e *corev1.Endpoints) { e.Labels["team"] = "b" }, e.Subsets...),
+			first.show(), "",
+			[3]int{},
+		},
 		{"nothing left", endpoints(nil), "", first.show(), [3]int{0, 0, 5}},
 	} {
 		p := plan(tc.e, have)
-		if len(p.create) > 0 || show(p.update) != tc.update || show(p.remove) != tc.remove || [3]int{p.added, p.updated, p.removedAddress} != tc.counts {
-			t.Errorf("%s: create %q, update %q, remove %q, counts %d %d %d; want update %q, remove %q, counts %v", tc.name,
-				show(p.create), show(p.update), show(p.remove), p.added, p.updated, p.removedAddress, tc.update, tc.remove, tc.counts)
+		if len(p.create) > 0 || show(p.update) != tc.update || show(p.remove) != tc.remove ||
+			[3]int{p.added, p.updated, p.removedAddress} != tc.counts {
+			t.Errorf("%s: create %q, update %q, remove %q, counts %d %d %d; want update %q, remove %q, counts %v",
+				tc.name,
+				show(p.create), show(p.update), show(p.remove), p.added, p.updated, p.removedAddress, tc.update,
+				tc.remove, tc.counts)
 		}
 	}
 }
@@ -127,7 +158,8 @@ func TestPlanLimits(t *testing.T) {
 	}
 	p = plan(endpoints(nil, subset("10.0.0.1 nonsense | 10.0.0.1", 80)), nil)
 	if got := show(p.create); got != "IPv4 !10.0.0.1 :80" || p.invalid != 1 || p.skipped != 1 {
-		t.Errorf("an invalid address, and one that is ready and not: %q, %d invalid, %d skipped", got, p.invalid, p.skipped)
+		t.Errorf("an invalid address, and one that is ready and not: %q, %d invalid, %d skipped", got, p.invalid,
+			p.skipped)
 	}
 }
 
@@ -137,19 +169,27 @@ func TestMirrors(t *testing.T) {
 		service := func(name string, selector map[string]string) *corev1.Service {
 			return &corev1.Service{
 				ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
-				Spec:       corev1.ServiceSpec{Selector: selector, Ports: []corev1.ServicePort{{Port: 80, TargetPort: intstr.FromInt32(80)}}},
+				Spec: corev1.ServiceSpec{
+					Selector: selector,
+					Ports:    []corev1.ServicePort{{Port: 80, TargetPort: intstr.FromInt32(80)}},
+				},
 			}
 		}
 		named := func(name string, change func(*corev1.Endpoints)) *corev1.Endpoints {
 			e := endpoints(change, subset("10.0.0.1", 80))
-			e.Name, e.UID = name, ""
+			e.Name = name
+			e.UID = ""
 			return e
 		}
 		c := controllertest.New(
 			service("db", nil), named("db", nil), named("late", nil),
 			service("selecting", map[string]string{"app": "x"}), named("selecting", nil),
-			service("skipped", nil), named("skipped", func(e *corev1.Endpoints) { e.Labels[discoveryv1.LabelSkipMirror] = "true" }),
-			service("lock", nil), named("lock", func(e *corev1.Endpoints) { e.Annotations[resourcelock.LeaderElectionRecordAnnotationKey] = "{}" }),
+			service("skipped", nil), named("skipped", func(e *corev1.Endpoints) {
+				e.Labels[discoveryv1.LabelSkipMirror] = "true"
+			}),
+			service("lock", nil), named("lock", func(e *corev1.Endpoints) {
+				e.Annotations[resourcelock.LeaderElectionRecordAnnotationKey] = "{}"
+			}),
 			service("strange", nil), func() *corev1.Endpoints {
 				e := named("strange", nil)
 				e.Subsets[0].Addresses[0].IP = "nonsense"
@@ -176,10 +216,12 @@ func TestMirrors(t *testing.T) {
 			}
 		}
 		check("at first", map[string]string{"db": "IPv4 10.0.0.1 :80"})
-		if said := strings.Join(c.EventsSeen(), "\n"); !strings.Contains(said, "Warning InvalidIPAddress Skipped 1 invalid IP addresses when mirroring to EndpointSlices") {
+		if said := strings.Join(c.EventsSeen(), "\n"); !strings.Contains(said,
+			"Warning InvalidIPAddress Skipped 1 invalid IP addresses when mirroring to EndpointSlices") {
 			t.Errorf("events: %s", said)
 		}
-		if _, err := c.CoreV1().Services("default").Create(t.Context(), service("late", nil), metav1.CreateOptions{}); err != nil {
+		if _, err := c.CoreV1().Services("default").Create(t.Context(), service("late", nil),
+			metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		e := named("db", nil)
@@ -187,19 +229,26 @@ func TestMirrors(t *testing.T) {
 		if _, err := c.CoreV1().Endpoints("default").Update(t.Context(), e, metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		check("a service and another address", map[string]string{"db": "IPv4 10.0.0.9 :80", "late": "IPv4 10.0.0.1 :80"})
-		list, err := c.DiscoveryV1().EndpointSlices("default").List(t.Context(), metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=late"})
+		check("a service and another address", map[string]string{
+			"db":   "IPv4 10.0.0.9 :80",
+			"late": "IPv4 10.0.0.1 :80",
+		})
+		list, err := c.DiscoveryV1().EndpointSlices("default").List(t.Context(), metav1.ListOptions{
+			LabelSelector: discoveryv1.LabelServiceName + "=late",
+		})
 		if err != nil || len(list.Items) != 1 {
 			t.Fatalf("slices of late: %v %v", list, err)
 		}
-		if err := c.DiscoveryV1().EndpointSlices("default").Delete(t.Context(), list.Items[0].Name, metav1.DeleteOptions{}); err != nil {
+		if err := c.DiscoveryV1().EndpointSlices("default").Delete(t.Context(), list.Items[0].Name,
+			metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		if err := c.CoreV1().Endpoints("default").Delete(t.Context(), "db", metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		check("endpoints deleted, a slice deleted", map[string]string{"late": "IPv4 10.0.0.1 :80"})
-		if _, err := c.CoreV1().Services("default").Update(t.Context(), service("late", map[string]string{"app": "x"}), metav1.UpdateOptions{}); err != nil {
+		if _, err := c.CoreV1().Services("default").Update(t.Context(), service("late", map[string]string{"app": "x"}),
+			metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		check("a selector", nil)

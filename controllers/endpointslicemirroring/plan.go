@@ -21,7 +21,8 @@ import (
 // maxAddressesPerSubset is the maximum number of mirrored addresses per subset (--mirroring-max-endpoints-per-subset).
 const maxAddressesPerSubset = 1000
 
-// shouldMirror reports whether the Endpoints is mirrored: not with the label that disables it, and not if it is a leader election lock.
+// shouldMirror reports whether the Endpoints is mirrored: not with the label that disables it, and not if it is a
+// leader election lock.
 func shouldMirror(e *corev1.Endpoints) bool {
 	_, lock := e.Annotations[resourcelock.LeaderElectionRecordAnnotationKey]
 	return !lock && e.Labels[discoveryv1.LabelSkipMirror] != "true"
@@ -58,7 +59,9 @@ func plan(e *corev1.Endpoints, existing []*discoveryv1.EndpointSlice) *changes {
 	c := &changes{}
 	groups := c.groupsOf(e)
 	have := map[groupKey]*discoveryv1.EndpointSlice{}
-	existing = slices.SortedFunc(slices.Values(existing), func(a, b *discoveryv1.EndpointSlice) int { return strings.Compare(a.Name, b.Name) })
+	existing = slices.SortedFunc(slices.Values(existing), func(a, b *discoveryv1.EndpointSlice) int {
+		return strings.Compare(a.Name, b.Name)
+	})
 	for _, s := range existing {
 		k := keyOf(s.AddressType, s.Ports)
 		if groups[k] == nil || have[k] != nil || !ownedBy(s, e) {
@@ -69,7 +72,8 @@ func plan(e *corev1.Endpoints, existing []*discoveryv1.EndpointSlice) *changes {
 		have[k] = s
 	}
 	order := slices.SortedFunc(maps.Keys(groups), func(a, b groupKey) int {
-		return cmp.Or(strings.Compare(string(a.family), string(b.family)), strings.Compare(string(a.ports), string(b.ports)))
+		return cmp.Or(strings.Compare(string(a.family), string(b.family)),
+			strings.Compare(string(a.ports), string(b.ports)))
 	})
 	for _, k := range order {
 		g := groups[k]
@@ -80,7 +84,9 @@ func plan(e *corev1.Endpoints, existing []*discoveryv1.EndpointSlice) *changes {
 			continue
 		}
 		c.added += len(g.endpoints)
-		if i := slices.IndexFunc(c.remove, func(s *discoveryv1.EndpointSlice) bool { return s.AddressType == g.family && ownedBy(s, e) }); i >= 0 {
+		if i := slices.IndexFunc(c.remove, func(s *discoveryv1.EndpointSlice) bool {
+			return s.AddressType == g.family && ownedBy(s, e)
+		}); i >= 0 {
 			c.update = append(c.update, sliceOf(e, c.remove[i], g))
 			c.remove = slices.Delete(c.remove, i, i+1)
 			continue
@@ -93,7 +99,8 @@ func plan(e *corev1.Endpoints, existing []*discoveryv1.EndpointSlice) *changes {
 // compare plans an update of s if it differs from g.
 func (c *changes) compare(e *corev1.Endpoints, s *discoveryv1.EndpointSlice, g *group) {
 	want := sliceOf(e, s, g)
-	if apiequality.Semantic.DeepEqual(s.Endpoints, want.Endpoints) && maps.Equal(s.Labels, want.Labels) && maps.Equal(s.Annotations, want.Annotations) {
+	if apiequality.Semantic.DeepEqual(s.Endpoints, want.Endpoints) && maps.Equal(s.Labels, want.Labels) &&
+		maps.Equal(s.Annotations, want.Annotations) {
 		return
 	}
 	c.update = append(c.update, want)
@@ -138,7 +145,8 @@ func (c *changes) groupsOf(e *corev1.Endpoints) map[groupKey]*group {
 			g := groups[k]
 			if g == nil {
 				g = &group{family: family, ports: ports}
-				groups[k], at[k] = g, map[string]int{}
+				groups[k] = g
+				at[k] = map[string]int{}
 			}
 			id := endpointKey(&endpoint)
 			if j, ok := at[k][id]; ok { // a duplicate address: the last one counts
@@ -165,7 +173,8 @@ func endpointKey(e *discoveryv1.Endpoint) string {
 		id += " " + *e.Hostname
 	}
 	if e.TargetRef != nil {
-		id += " " + e.TargetRef.Kind + " " + e.TargetRef.Namespace + "/" + e.TargetRef.Name + " " + string(e.TargetRef.UID)
+		id += " " + e.TargetRef.Kind + " " + e.TargetRef.Namespace + "/" + e.TargetRef.Name + " " + string(
+			e.TargetRef.UID)
 	}
 	return id
 }
@@ -180,7 +189,10 @@ func endpointOf(a *corev1.EndpointAddress, ready bool) (discoveryv1.Endpoint, di
 		family = discoveryv1.AddressTypeIPv4
 	}
 	e := discoveryv1.Endpoint{
-		Addresses: []string{ip.String()}, Conditions: discoveryv1.EndpointConditions{Ready: &ready}, TargetRef: a.TargetRef, NodeName: a.NodeName,
+		Addresses:  []string{ip.String()},
+		Conditions: discoveryv1.EndpointConditions{Ready: &ready},
+		TargetRef:  a.TargetRef,
+		NodeName:   a.NodeName,
 	}
 	if a.Hostname != "" {
 		e.Hostname = &a.Hostname
@@ -192,7 +204,12 @@ func portsOf(ports []corev1.EndpointPort) []discoveryv1.EndpointPort {
 	out := []discoveryv1.EndpointPort{}
 	for i := range ports {
 		p := &ports[i]
-		out = append(out, discoveryv1.EndpointPort{Name: &p.Name, Port: &p.Port, Protocol: &p.Protocol, AppProtocol: p.AppProtocol})
+		out = append(out, discoveryv1.EndpointPort{
+			Name:        &p.Name,
+			Port:        &p.Port,
+			Protocol:    &p.Protocol,
+			AppProtocol: p.AppProtocol,
+		})
 	}
 	return out
 }
@@ -205,18 +222,24 @@ func ownedBy(s *discoveryv1.EndpointSlice, e *corev1.Endpoints) bool {
 func sliceOf(e *corev1.Endpoints, was *discoveryv1.EndpointSlice, g *group) *discoveryv1.EndpointSlice {
 	s := &discoveryv1.EndpointSlice{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: e.Namespace, GenerateName: prefix(e.Name),
-			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(e, corev1.SchemeGroupVersion.WithKind("Endpoints"))},
+			Namespace:    e.Namespace,
+			GenerateName: prefix(e.Name),
+			OwnerReferences: []metav1.OwnerReference{
+				*metav1.NewControllerRef(e, corev1.SchemeGroupVersion.WithKind("Endpoints")),
+			},
 		},
 		AddressType: g.family,
 	}
 	if was != nil {
 		s = was.DeepCopy()
 	}
-	s.Ports, s.Endpoints = g.ports, g.endpoints
-	s.Labels, s.Annotations = map[string]string{}, map[string]string{}
+	s.Ports = g.ports
+	s.Endpoints = g.endpoints
+	s.Labels = map[string]string{}
+	s.Annotations = map[string]string{}
 	maps.Copy(s.Labels, e.Labels)
-	s.Labels[discoveryv1.LabelServiceName], s.Labels[discoveryv1.LabelManagedBy] = e.Name, manager
+	s.Labels[discoveryv1.LabelServiceName] = e.Name
+	s.Labels[discoveryv1.LabelManagedBy] = manager
 	for name, value := range e.Annotations {
 		if name != corev1.EndpointsLastChangeTriggerTime && name != corev1.LastAppliedConfigAnnotation {
 			s.Annotations[name] = value

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package ephemeral creates the claims of pods' generic ephemeral volumes. Each is owned by its pod, and the garbage collector deletes it
-// with the pod. The table of controllers starts it. It never deletes a claim.
+// Package ephemeral creates the claims of pods' generic ephemeral volumes. Each is owned by its pod, and the garbage
+// collector deletes it with the pod. The table of controllers starts it. It never deletes a claim.
 package ephemeral
 
 import (
@@ -35,8 +35,14 @@ type Controller struct {
 // New builds the controller.
 func New(env *framework.Env) (framework.Controller, error) {
 	core := coreinformers.New(env.Shared.Scoped())
-	pods, all := core.Pods(), core.PersistentVolumeClaims()
-	c := &Controller{env: env, pods: pods.Lister(), byName: pods.Informer().GetIndexer(), claims: all.Lister()}
+	pods := core.Pods()
+	all := core.PersistentVolumeClaims()
+	c := &Controller{
+		env:    env,
+		pods:   pods.Lister(),
+		byName: pods.Informer().GetIndexer(),
+		claims: all.Lister(),
+	}
 	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
 	err := errors.Join(
 		framework.EnsureIndex(pods.Informer(), claims.ByClaim, claims.IndexByClaim),
@@ -106,13 +112,20 @@ func (c *Controller) createClaim(ctx context.Context, key framework.Key, p *core
 	if !apierrors.IsNotFound(err) {
 		return err
 	}
-	begin, claim := time.Now(), claimFor(p, v)
+	begin := time.Now()
+	claim := claimFor(p, v)
 	_, err = c.env.Client.CoreV1().PersistentVolumeClaims(p.Namespace).Create(ctx, claim, metav1.CreateOptions{})
-	c.env.Reconciled(mark.Subject{Resource: "pods", Namespace: p.Namespace, Name: p.Name, UID: string(p.UID)}, begin,
+	c.env.Reconciled(mark.Subject{
+		Resource:  "pods",
+		Namespace: p.Namespace,
+		Name:      p.Name,
+		UID:       string(p.UID),
+	}, begin,
 		&mark.Reconcile{EventSeen: c.loop.QueuedAt(key), Creates: []string{claim.Name}}, err)
 	if apierrors.IsAlreadyExists(err) { // the cache did not show it
 		var made *corev1.PersistentVolumeClaim
-		if made, err = c.env.Client.CoreV1().PersistentVolumeClaims(p.Namespace).Get(ctx, claim.Name, metav1.GetOptions{}); err == nil {
+		if made, err = c.env.Client.CoreV1().PersistentVolumeClaims(p.Namespace).Get(ctx, claim.Name,
+			metav1.GetOptions{}); err == nil {
 			return ephemeral.VolumeIsForPod(p, made)
 		}
 	}
@@ -124,11 +137,22 @@ func (c *Controller) createClaim(ctx context.Context, key framework.Key, p *core
 
 // claimFor is the claim of a volume from its template.
 func claimFor(p *corev1.Pod, v *corev1.Volume) *corev1.PersistentVolumeClaim {
-	yes, t := true, v.Ephemeral.VolumeClaimTemplate.DeepCopy()
+	yes := true
+	t := v.Ephemeral.VolumeClaimTemplate.DeepCopy()
 	return &corev1.PersistentVolumeClaim{
 		ObjectMeta: metav1.ObjectMeta{
-			Name: ephemeral.VolumeClaimName(p, v), Namespace: p.Namespace, Labels: t.Labels, Annotations: t.Annotations,
-			OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: p.Name, UID: p.UID, Controller: &yes, BlockOwnerDeletion: &yes}},
+			Name:        ephemeral.VolumeClaimName(p, v),
+			Namespace:   p.Namespace,
+			Labels:      t.Labels,
+			Annotations: t.Annotations,
+			OwnerReferences: []metav1.OwnerReference{{
+				APIVersion:         "v1",
+				Kind:               "Pod",
+				Name:               p.Name,
+				UID:                p.UID,
+				Controller:         &yes,
+				BlockOwnerDeletion: &yes,
+			}},
 		},
 		Spec: t.Spec,
 	}

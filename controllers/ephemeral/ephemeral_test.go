@@ -16,14 +16,20 @@ import (
 )
 
 func pod(name string) *corev1.Pod {
-	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "dev", Name: name}, Spec: corev1.PodSpec{Volumes: []corev1.Volume{{
-		Name: "scratch", VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{
-			VolumeClaimTemplate: &corev1.PersistentVolumeClaimTemplate{
-				ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": "web"}},
-				Spec:       corev1.PersistentVolumeClaimSpec{AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}},
-			},
-		}},
-	}, {Name: "plain", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}}}
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "dev", Name: name},
+		Spec: corev1.PodSpec{Volumes: []corev1.Volume{{
+			Name: "scratch",
+			VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{
+				VolumeClaimTemplate: &corev1.PersistentVolumeClaimTemplate{
+					ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": "web"}},
+					Spec: corev1.PersistentVolumeClaimSpec{
+						AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+					},
+				},
+			}},
+		}, {Name: "plain", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}},
+	}
 }
 
 func TestClaims(t *testing.T) {
@@ -45,7 +51,8 @@ func TestClaims(t *testing.T) {
 		if !metav1.IsControlledBy(got, p) || got.Labels["app"] != "web" || len(got.Spec.AccessModes) != 1 {
 			t.Errorf("the claim is %+v", got)
 		}
-		if said := strings.Join(c.EventsSeen(), "\n"); !strings.Contains(said, "Warning FailedBinding ephemeral volume scratch: PVC dev/b-scratch was not created for pod dev/b") {
+		if said := strings.Join(c.EventsSeen(), "\n"); !strings.Contains(said,
+			"Warning FailedBinding ephemeral volume scratch: PVC dev/b-scratch was not created for pod dev/b") {
 			t.Errorf("another's claim is in the way: events\n%s", said)
 		}
 		// What is deleted under a pod is made again, and what was in the way is replaced.
@@ -56,7 +63,8 @@ func TestClaims(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		for _, name := range []string{"a-scratch", "b-scratch"} {
-			if got, err := api.Get(t.Context(), name, metav1.GetOptions{}); err != nil || metav1.GetControllerOf(got) == nil {
+			if got, err := api.Get(t.Context(), name, metav1.GetOptions{}); err != nil ||
+				metav1.GetControllerOf(got) == nil {
 				t.Errorf("%s: %v %v", name, got, err)
 			}
 		}

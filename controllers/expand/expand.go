@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package expand records an event for claims that request more storage than they have: an external resizer must expand the volume. The
-// table of controllers starts it. It writes only events.
+// Package expand records an event for claims that request more storage than they have: an external resizer must expand
+// the volume. The table of controllers starts it. It writes only events.
 package expand
 
 import (
@@ -41,7 +41,8 @@ func New(env *framework.Env) (framework.Controller, error) {
 		}
 	}
 	err := framework.On(c.loop, claims.Informer(), framework.Handlers[*corev1.PersistentVolumeClaim]{
-		Add: look, Update: func(_, claim *corev1.PersistentVolumeClaim) { look(claim) },
+		Add:    look,
+		Update: func(_, claim *corev1.PersistentVolumeClaim) { look(claim) },
 		Delete: func(claim *corev1.PersistentVolumeClaim) {
 			c.mu.Lock()
 			defer c.mu.Unlock()
@@ -59,7 +60,8 @@ func (c *Controller) Run(ctx context.Context, ready func()) error { return c.loo
 
 // requestsMore reports whether a bound claim requests more than it has.
 func requestsMore(claim *corev1.PersistentVolumeClaim) bool {
-	want, have := claim.Spec.Resources.Requests[corev1.ResourceStorage], claim.Status.Capacity[corev1.ResourceStorage]
+	want := claim.Spec.Resources.Requests[corev1.ResourceStorage]
+	have := claim.Status.Capacity[corev1.ResourceStorage]
 	return claim.Status.Phase == corev1.ClaimBound && want.Cmp(have) > 0
 }
 
@@ -77,7 +79,8 @@ func (c *Controller) sync(_ context.Context, key framework.Key) error {
 	c.lastEvent[claim.UID] = want
 	c.mu.Unlock()
 	if !again || last.Cmp(want) != 0 {
-		c.env.Events.Event(claim, corev1.EventTypeNormal, "ExternalExpanding", "waiting for an external controller to expand this PVC")
+		c.env.Events.Event(claim, corev1.EventTypeNormal, "ExternalExpanding",
+			"waiting for an external controller to expand this PVC")
 	}
 	return nil
 }

@@ -68,8 +68,8 @@ func ConditionOf[C AnyCondition, T ~string](conds []C, t T) *C {
 	return nil
 }
 
-// WithCondition returns conds with c in place of the condition of that type, or at the end. If the status is unchanged, lastTransitionTime
-// is too. conds is not modified; if c changes nothing, conds itself is returned.
+// WithCondition returns conds with c in place of the condition of that type, or at the end. If the status is unchanged,
+// lastTransitionTime is too. conds is not modified; if c changes nothing, conds itself is returned.
 func WithCondition[C AnyCondition](conds []C, c C) []C {
 	facts := fieldsOf(&c)
 	i := slices.IndexFunc(conds, func(o C) bool { return fieldsOf(&o).kind == facts.kind })

@@ -14,12 +14,20 @@ import (
 	"keelson/controllers/framework"
 )
 
-func jobCondition(t batchv1.JobConditionType, status corev1.ConditionStatus, message string, at int64) batchv1.JobCondition {
-	return batchv1.JobCondition{Type: t, Status: status, Message: message, LastTransitionTime: metav1.NewTime(time.Unix(at, 0))}
+func jobCondition(
+	t batchv1.JobConditionType, status corev1.ConditionStatus, message string, at int64,
+) batchv1.JobCondition {
+	return batchv1.JobCondition{
+		Type:               t,
+		Status:             status,
+		Message:            message,
+		LastTransitionTime: metav1.NewTime(time.Unix(at, 0)),
+	}
 }
 
 func TestWithCondition(t *testing.T) {
-	suspended, failed := batchv1.JobSuspended, batchv1.JobFailed
+	suspended := batchv1.JobSuspended
+	failed := batchv1.JobFailed
 	for name, tc := range map[string]struct {
 		was  []batchv1.JobCondition
 		set  batchv1.JobCondition
@@ -61,7 +69,8 @@ func TestWithCondition(t *testing.T) {
 func TestWithoutCondition(t *testing.T) {
 	conds := []metav1.Condition{{Type: "A", Status: "True"}, {Type: "B", Status: "False"}}
 	got := framework.WithoutCondition(conds, "A")
-	if framework.ConditionOf(got, "A") != nil || framework.ConditionOf(got, "B") == nil || framework.ConditionOf(conds, "A") == nil {
+	if framework.ConditionOf(got, "A") != nil || framework.ConditionOf(got, "B") == nil ||
+		framework.ConditionOf(conds, "A") == nil {
 		t.Errorf("without A: %v of %v", got, conds)
 	}
 	if got := framework.WithoutCondition(conds, "C"); len(got) != 2 {

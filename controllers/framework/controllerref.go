@@ -22,7 +22,8 @@ type Claims[T metav1.Object] struct {
 	Release []T // controlled by the owner but no longer matching
 }
 
-// Claim decides which of objs belong to owner. An owner in deletion adopts and releases nothing, and objects in deletion are not adopted.
+// Claim decides which of objs belong to owner. An owner in deletion adopts and releases nothing, and objects in
+// deletion are not adopted.
 func Claim[T metav1.Object](owner metav1.Object, selector labels.Selector, objs []T) Claims[T] {
 	var c Claims[T]
 	going := owner.GetDeletionTimestamp() != nil
@@ -48,8 +49,8 @@ func Claim[T metav1.Object](owner metav1.Object, selector labels.Selector, objs 
 type Ownership[T metav1.Object] struct {
 	// Owner is the owners' kind.
 	Owner schema.GroupVersionKind
-	// Live reads an owner from the API server, not from a cache: a deleted owner must not adopt an object, because the garbage collector
-	// would delete it.
+	// Live reads an owner from the API server, not from a cache: a deleted owner must not adopt an object, because the
+	// garbage collector would delete it.
 	Live func(ctx context.Context, namespace, name string) (metav1.Object, error)
 	// Patch sends a strategic merge patch to an object.
 	Patch func(ctx context.Context, o T, patch []byte) error
@@ -58,16 +59,26 @@ type Ownership[T metav1.Object] struct {
 }
 
 // PodOwnership is the Ownership of pods.
-func PodOwnership(env *Env, owner schema.GroupVersionKind, live func(ctx context.Context, namespace, name string) (metav1.Object, error)) Ownership[*corev1.Pod] {
-	return Ownership[*corev1.Pod]{Owner: owner, Live: live, Patch: func(ctx context.Context, p *corev1.Pod, patch []byte) error {
-		_, err := env.Client.CoreV1().Pods(p.Namespace).Patch(ctx, p.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
-		return err
-	}}
+func PodOwnership(env *Env, owner schema.GroupVersionKind, live func(
+	ctx context.Context, namespace, name string,
+) (metav1.Object, error),
+) Ownership[*corev1.Pod] {
+	return Ownership[*corev1.Pod]{
+		Owner: owner,
+		Live:  live,
+		Patch: func(ctx context.Context, p *corev1.Pod, patch []byte) error {
+			_, err := env.Client.CoreV1().Pods(p.Namespace).Patch(ctx, p.Name, types.StrategicMergePatchType, patch,
+				metav1.PatchOptions{})
+			return err
+		},
+	}
 }
 
-// ClaimObjects executes what Claim decides about objs. It returns the objects that owner controlled before, and the newly adopted ones, which the
-// cache does not show as owned yet.
-func (o Ownership[T]) ClaimObjects(ctx context.Context, owner metav1.Object, selector labels.Selector, objs []T) (mine, adopted []T, err error) {
+// ClaimObjects executes what Claim decides about objs. It returns the objects that owner controlled before, and the
+// newly adopted ones, which the cache does not show as owned yet.
+func (o Ownership[T]) ClaimObjects(
+	ctx context.Context, owner metav1.Object, selector labels.Selector, objs []T,
+) (mine, adopted []T, err error) {
 	claims := Claim(owner, selector, objs)
 	for _, obj := range claims.Release {
 		if err := o.Release(ctx, owner.GetUID(), obj); err != nil {

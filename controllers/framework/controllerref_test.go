@@ -22,10 +22,21 @@ import (
 const finalizer = "example.com/tracked"
 
 func ownedPod(name, app, owner string, finalizers ...string) *corev1.Pod {
-	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", Labels: map[string]string{"app": app}, Finalizers: finalizers}}
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+		Name:       name,
+		Namespace:  "default",
+		Labels:     map[string]string{"app": app},
+		Finalizers: finalizers,
+	}}
 	if owner != "" {
 		yes := true
-		p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: owner, UID: types.UID("uid-" + owner), Controller: &yes}}
+		p.OwnerReferences = []metav1.OwnerReference{{
+			APIVersion: "apps/v1",
+			Kind:       "ReplicaSet",
+			Name:       owner,
+			UID:        types.UID("uid-" + owner),
+			Controller: &yes,
+		}}
 	}
 	return p
 }
@@ -37,14 +48,21 @@ func TestSettle(t *testing.T) {
 		mine, adopted   []string
 		owned, released bool // what the server has afterwards of "orphan" and "left"
 	}{
-		"adopts and releases": {mine: []string{"mine"}, adopted: []string{"orphan"}, owned: true, released: true},
+		"adopts and releases": {
+			mine:     []string{"mine"},
+			adopted:  []string{"orphan"},
+			owned:    true,
+			released: true,
+		},
 		"live is another": {
-			live: func(rs *appsv1.ReplicaSet) { rs.UID = "uid-next" },
-			mine: []string{"mine"}, released: true,
+			live:     func(rs *appsv1.ReplicaSet) { rs.UID = "uid-next" },
+			mine:     []string{"mine"},
+			released: true,
 		},
 		"live is going": {
-			live: func(rs *appsv1.ReplicaSet) { rs.DeletionTimestamp = &now },
-			mine: []string{"mine"}, released: true,
+			live:     func(rs *appsv1.ReplicaSet) { rs.DeletionTimestamp = &now },
+			mine:     []string{"mine"},
+			released: true,
 		},
 		"itself is going": {
 			cached: func(rs *appsv1.ReplicaSet) { rs.DeletionTimestamp = &now },
@@ -53,12 +71,14 @@ func TestSettle(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			pods := []*corev1.Pod{
-				ownedPod("mine", "a", "set", finalizer), ownedPod("orphan", "a", ""), ownedPod("left", "b", "set", finalizer, "example.com/other"),
+				ownedPod("mine", "a", "set", finalizer), ownedPod("orphan", "a", ""),
+				ownedPod("left", "b", "set", finalizer, "example.com/other"),
 				ownedPod("foreign", "a", "other"), ownedPod("unrelated", "b", ""),
 			}
 			set := &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Name: "set", Namespace: "default", UID: "uid-set"}}
 			c := controllertest.New(pods[0], pods[1], pods[2], pods[3], pods[4])
-			own := framework.PodOwnership(&framework.Env{Client: c.Client}, appsv1.SchemeGroupVersion.WithKind("ReplicaSet"),
+			own := framework.PodOwnership(&framework.Env{Client: c.Client},
+				appsv1.SchemeGroupVersion.WithKind("ReplicaSet"),
 				func(context.Context, string, string) (metav1.Object, error) {
 					live := set.DeepCopy()
 					if tc.live != nil {
@@ -71,7 +91,8 @@ func TestSettle(t *testing.T) {
 			if tc.cached != nil {
 				tc.cached(cached)
 			}
-			mine, adopted, err := own.ClaimObjects(t.Context(), cached, labels.SelectorFromSet(labels.Set{"app": "a"}), pods)
+			mine, adopted, err := own.ClaimObjects(t.Context(), cached, labels.SelectorFromSet(labels.Set{"app": "a"}),
+				pods)
 			if err != nil {
 				t.Fatal(err)
 			}

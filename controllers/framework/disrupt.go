@@ -29,7 +29,10 @@ func Disrupt(ctx context.Context, env *Env, p *corev1.Pod, d Disruption) error {
 		return nil
 	}
 	c := corev1.PodCondition{
-		Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: d.Reason, Message: d.Message,
+		Type:               corev1.DisruptionTarget,
+		Status:             corev1.ConditionTrue,
+		Reason:             d.Reason,
+		Message:            d.Message,
 		LastTransitionTime: metav1.NewTime(time.Now()),
 	}
 	if old := podkind.Condition(p, corev1.DisruptionTarget); old != nil && old.Status == c.Status {
@@ -45,21 +48,24 @@ func Disrupt(ctx context.Context, env *Env, p *corev1.Pod, d Disruption) error {
 	return PatchPodStatus(ctx, env, p, status)
 }
 
-// PatchPodStatus merges status (with JSON field names) into the status of the pod with this UID. A deleted pod is no error.
+// PatchPodStatus merges status (with JSON field names) into the status of the pod with this UID. A deleted pod is no
+// error.
 func PatchPodStatus(ctx context.Context, env *Env, p *corev1.Pod, status map[string]any) error {
 	b, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": p.UID}, "status": status})
 	if err != nil {
 		return err
 	}
-	_, err = env.Client.CoreV1().Pods(p.Namespace).Patch(ctx, p.Name, types.StrategicMergePatchType, b, metav1.PatchOptions{}, "status")
+	_, err = env.Client.CoreV1().Pods(p.Namespace).Patch(ctx, p.Name, types.StrategicMergePatchType, b,
+		metav1.PatchOptions{}, "status")
 	if err == nil || Superseded(ctx, env, p, err) {
 		return nil
 	}
 	return fmt.Errorf("patch status of pod %s/%s: %w", p.Namespace, p.Name, err)
 }
 
-// Superseded reports whether err, the result of a write to p by UID, only means that p was deleted or recreated. The server returns Invalid
-// for a patch with another UID; Conflict may also mean concurrent writes, and then the write must be repeated.
+// Superseded reports whether err, the result of a write to p by UID, only means that p was deleted or recreated. The
+// server returns Invalid for a patch with another UID; Conflict may also mean concurrent writes, and then the write
+// must be repeated.
 func Superseded(ctx context.Context, env *Env, p *corev1.Pod, err error) bool {
 	if !apierrors.IsConflict(err) && !apierrors.IsInvalid(err) {
 		return apierrors.IsNotFound(err)
@@ -72,7 +78,8 @@ func Superseded(ctx context.Context, env *Env, p *corev1.Pod, err error) bool {
 func DeletePod(ctx context.Context, env *Env, p *corev1.Pod, grace *int64) error {
 	uid := p.UID
 	err := env.Client.CoreV1().Pods(p.Namespace).Delete(ctx, p.Name, metav1.DeleteOptions{
-		GracePeriodSeconds: grace, Preconditions: &metav1.Preconditions{UID: &uid},
+		GracePeriodSeconds: grace,
+		Preconditions:      &metav1.Preconditions{UID: &uid},
 	})
 	if err == nil || apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		return nil

@@ -9,13 +9,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// expectationsTimeout limits how long a controller waits for an event that never comes: a pod may be created and deleted while the informer's
-// watch is interrupted.
+// expectationsTimeout limits how long a controller waits for an event that never comes: a pod may be created and
+// deleted while the informer's watch is interrupted.
 const expectationsTimeout = 5 * time.Minute
 
-// Expectations store, per owner, the creations and deletions that a controller has requested and not yet observed through its informer.
-// Until they are met the cache is stale, and nothing more may be created or deleted. Owners are identified by UID, so that a new owner with
-// the same name does not wait for an old one's expectations.
+// Expectations store, per owner, the creations and deletions that a controller has requested and not yet observed
+// through its informer. Until they are met the cache is stale, and nothing more may be created or deleted. Owners are
+// identified by UID, so that a new owner with the same name does not wait for an old one's expectations.
 type Expectations struct {
 	mu  sync.Mutex
 	all map[types.UID]*expectation
@@ -30,8 +30,8 @@ type expectation struct {
 // NewExpectations returns an empty set.
 func NewExpectations() *Expectations { return &Expectations{all: map[types.UID]*expectation{}} }
 
-// Expect replaces the expectations of owner: n creations and the deletions of these UIDs. The caller must ensure that DeleteExpectations is called when
-// the owner is deleted, even during a pass.
+// Expect replaces the expectations of owner: n creations and the deletions of these UIDs. The caller must ensure that
+// DeleteExpectations is called when the owner is deleted, even during a pass.
 func (e *Expectations) Expect(owner types.UID, n int, deletes ...types.UID) {
 	x := &expectation{creates: n, deletes: make(map[types.UID]struct{}, len(deletes)), since: time.Now()}
 	for _, uid := range deletes {
@@ -42,7 +42,8 @@ func (e *Expectations) Expect(owner types.UID, n int, deletes ...types.UID) {
 	e.all[owner] = x
 }
 
-// CreationObserved counts n creations as observed, or as never going to happen. It reports whether nothing is expected any more.
+// CreationObserved counts n creations as observed, or as never going to happen. It reports whether nothing is expected
+// any more.
 func (e *Expectations) CreationObserved(owner types.UID, n int) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -54,8 +55,8 @@ func (e *Expectations) CreationObserved(owner types.UID, n int) bool {
 	return e.satisfiedLocked(owner, x)
 }
 
-// DeletionObserved counts a deletion as observed. Each UID counts once, because a deletion shows first as a deletionTimestamp and then as the
-// removal.
+// DeletionObserved counts a deletion as observed. Each UID counts once, because a deletion shows first as a
+// deletionTimestamp and then as the removal.
 func (e *Expectations) DeletionObserved(owner, uid types.UID) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()

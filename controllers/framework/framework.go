@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package framework is what all controllers share: their dependencies (Env), the work queue with its workers (Loop), expectations that
-// prevent duplicate creations, slow-start batches, ownership, conditions, status writes, and lookups of pods by owner. Each package
-// controllers/<name> uses it. It makes no decisions about any kind of object.
+// Package framework is what all controllers share: their dependencies (Env), the work queue with its workers (Loop),
+// expectations that prevent duplicate creations, slow-start batches, ownership, conditions, status writes, and lookups
+// of pods by owner. Each package controllers/<name> uses it. It makes no decisions about any kind of object.
 //
 // Invariants:
 //  1. A key is processed by one worker at a time.
@@ -37,8 +37,8 @@ type Env struct {
 	Workers int
 	// Client works as the controller's service account; all writes use it.
 	Client *client.Client
-	// ListClient reads what the shared informers do not; nil: Client. It has the right to list and watch everything, which controllers' service
-	// accounts do not have.
+	// ListClient reads what the shared informers do not; nil: Client. It has the right to list and watch everything,
+	// which controllers' service accounts do not have.
 	ListClient *client.Client
 	// Shared holds the informers of all controllers. The manager starts it when all controllers are built.
 	Shared *client.Informers
@@ -62,8 +62,12 @@ func (e *Env) Reconciled(subject mark.Subject, begin time.Time, d *mark.Reconcil
 	d.Creates = d.Creates[:min(len(d.Creates), most)]
 	d.Deletes = d.Deletes[:min(len(d.Deletes), most)]
 	m := mark.Mark{
-		Step: mark.StepReconcile, Component: "controllers", At: begin, Took: time.Since(begin),
-		Subject: subject, Detail: d,
+		Step:      mark.StepReconcile,
+		Component: "controllers",
+		At:        begin,
+		Took:      time.Since(begin),
+		Subject:   subject,
+		Detail:    d,
 	}
 	if err != nil {
 		m.Err = err.Error()
@@ -80,7 +84,8 @@ func subjectController(name string) string {
 	return name
 }
 
-// Handlers are a controller's event handlers for objects of type T. Any may be nil. Tombstones are resolved: Delete always gets an object.
+// Handlers are a controller's event handlers for objects of type T. Any may be nil. Tombstones are resolved: Delete
+// always gets an object.
 type Handlers[T any] struct {
 	Add    func(T)
 	Update func(old, cur T)

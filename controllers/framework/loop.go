@@ -25,8 +25,8 @@ const (
 // ErrStale ends a pass whose cache is older than the controller's own writes: it is retried soon.
 var ErrStale = errors.New("the cache is behind")
 
-// Loop is a work queue of keys (Key for most controllers): informer handlers add them, workers call sync for each. A failed sync is retried
-// with back-off.
+// Loop is a work queue of keys (Key for most controllers): informer handlers add them, workers call sync for each. A
+// failed sync is retried with back-off.
 type Loop[K comparable] struct {
 	name    string
 	workers int
@@ -43,17 +43,36 @@ type Loop[K comparable] struct {
 }
 
 // NewLoop returns a loop that Run starts. There is at least one worker.
-func NewLoop[K comparable](name string, workers int, log *slog.Logger, sync func(ctx context.Context, key K) error) *Loop[K] {
+func NewLoop[K comparable](name string, workers int, log *slog.Logger, sync func(
+	ctx context.Context, key K,
+) error,
+) *Loop[K] {
 	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[K](firstRetry, lastRetry)
-	// The queues wrap each other, and each gets its own name and metrics; with a shared configuration all would count the same.
-	plain := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[K]{Name: name, MetricsProvider: queues(), Clock: noTickerClock{}})
+	// The queues wrap each other, and each gets its own name and metrics; with a shared configuration all would count
+	// the same.
+	plain := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[K]{
+		Name:            name,
+		MetricsProvider: queues(),
+		Clock:           noTickerClock{},
+	})
 	delaying := workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[K]{
-		Name: name, MetricsProvider: queues(), Queue: plain, Clock: noTickerClock{}, // it has its own timer for waiting keys and would otherwise also tick every 10 s
+		Name:            name,
+		MetricsProvider: queues(),
+		Queue:           plain,
+		// it has its own timer for waiting keys and would otherwise also tick every 10 s
+		Clock: noTickerClock{},
 	})
 	return &Loop[K]{
-		name: name, workers: max(workers, 1), sync: sync, log: log,
-		queue:    workqueue.NewTypedRateLimitingQueueWithConfig(limiter, workqueue.TypedRateLimitingQueueConfig[K]{DelayingQueue: delaying}),
-		queuedAt: map[K]time.Time{}, processing: map[K]time.Time{}, startedAt: map[K]time.Time{},
+		name:    name,
+		workers: max(workers, 1),
+		sync:    sync,
+		log:     log,
+		queue: workqueue.NewTypedRateLimitingQueueWithConfig(limiter, workqueue.TypedRateLimitingQueueConfig[K]{
+			DelayingQueue: delaying,
+		}),
+		queuedAt:   map[K]time.Time{},
+		processing: map[K]time.Time{},
+		startedAt:  map[K]time.Time{},
 	}
 }
 
@@ -92,7 +111,8 @@ func (l *Loop[K]) AddAfter(key K, d time.Duration) {
 	l.queue.AddAfter(key, d)
 }
 
-// QueuedAt returns, in a running sync, when the first of the changes that led to it was delivered; now, if it was a timer.
+// QueuedAt returns, in a running sync, when the first of the changes that led to it was delivered; now, if it was a
+// timer.
 func (l *Loop[K]) QueuedAt(key K) time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -129,7 +149,8 @@ func (l *Loop[K]) unfinished(now time.Time) (name string, all, longest time.Dura
 	defer l.mu.Unlock()
 	for _, t := range l.startedAt {
 		took := now.Sub(t)
-		all, longest = all+took, max(longest, took)
+		all = all + took
+		longest = max(longest, took)
 	}
 	return l.name, all, longest
 }
@@ -162,7 +183,8 @@ func (l *Loop[K]) processNextItem(ctx context.Context) bool {
 		if apierrors.IsConflict(err) || errors.Is(err, ErrStale) {
 			level = slog.LevelDebug // a conflict or a stale cache: the retry reads the newer state
 		}
-		l.log.Log(ctx, level, "pass will be retried", "controller", l.name, "key", key, "tries", l.queue.NumRequeues(key)+1, "err", err)
+		l.log.Log(ctx, level, "pass will be retried", "controller", l.name, "key", key, "tries",
+			l.queue.NumRequeues(key)+1, "err", err)
 		l.queue.AddRateLimited(key)
 	}
 	return true

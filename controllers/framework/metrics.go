@@ -32,17 +32,29 @@ var queues = sync.OnceValue(func() *queueMetrics {
 	name := []string{"name"}
 	buckets := prometheus.ExponentialBuckets(10e-9, 10, 10)
 	return &queueMetrics{
-		depth:   prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "workqueue_depth", Help: "Current depth of workqueue"}, name),
-		adds:    prometheus.NewCounterVec(prometheus.CounterOpts{Name: "workqueue_adds_total", Help: "Total number of adds handled by workqueue"}, name),
-		retries: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "workqueue_retries_total", Help: "Total number of retries handled by workqueue"}, name),
+		depth: prometheus.NewGaugeVec(
+			prometheus.GaugeOpts{Name: "workqueue_depth", Help: "Current depth of workqueue"}, name),
+		adds: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "workqueue_adds_total",
+			Help: "Total number of adds handled by workqueue",
+		}, name),
+		retries: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "workqueue_retries_total",
+			Help: "Total number of retries handled by workqueue",
+		}, name),
 		waited: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "workqueue_queue_duration_seconds", Help: "How long in seconds an item stays in workqueue before being requested.", Buckets: buckets,
+			Name:    "workqueue_queue_duration_seconds",
+			Help:    "How long in seconds an item stays in workqueue before being requested.",
+			Buckets: buckets,
 		}, name),
 		worked: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "workqueue_work_duration_seconds", Help: "How long in seconds processing an item from workqueue takes.", Buckets: buckets,
+			Name:    "workqueue_work_duration_seconds",
+			Help:    "How long in seconds processing an item from workqueue takes.",
+			Buckets: buckets,
 		}, name),
 		unfinishedDesc: prometheus.NewDesc("workqueue_unfinished_work_seconds",
-			"How many seconds of work has done that is in progress and hasn't been observed by work_duration.", name, nil),
+			"How many seconds of work has done that is in progress and hasn't been observed by work_duration.", name,
+			nil),
 		longestDesc: prometheus.NewDesc("workqueue_longest_running_processor_seconds",
 			"How many seconds has the longest running processor for workqueue been running.", name, nil),
 		running: map[runningLoop]struct{}{},
@@ -126,7 +138,8 @@ type noopGauge struct{}
 
 func (noopGauge) Set(float64) {}
 
-// noTickerClock has no tickers: otherwise a queue with metrics would wake up twice a second to set the gauges that Collect computes.
+// noTickerClock has no tickers: otherwise a queue with metrics would wake up twice a second to set the gauges that
+// Collect computes.
 type noTickerClock struct{ clock.RealClock }
 
 func (noTickerClock) NewTicker(time.Duration) clock.Ticker { return noopTicker{} }

@@ -18,7 +18,8 @@ import (
 // TestQueueMetrics: what a loop has, does and did is told by its name.
 func TestQueueMetrics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		begun, finish := make(chan struct{}), make(chan error)
+		begun := make(chan struct{})
+		finish := make(chan error)
 		name := "metrics-test-" + strconv.FormatUint(rand.Uint64(), 36) // what is counted is the process's
 		l := NewLoop(name, 1, slog.New(slog.DiscardHandler), func(context.Context, Key) error {
 			begun <- struct{}{}
@@ -32,12 +33,17 @@ func TestQueueMetrics(t *testing.T) {
 		l.Add(Key{Name: "b"})
 		time.Sleep(time.Second)
 		got := told(t, name)
-		for metric, want := range map[string]float64{"workqueue_adds_total": 2, "workqueue_depth": 1, "workqueue_queue_duration_seconds": 1} {
+		for metric, want := range map[string]float64{
+			"workqueue_adds_total":             2,
+			"workqueue_depth":                  1,
+			"workqueue_queue_duration_seconds": 1,
+		} {
 			if got[metric] != want {
 				t.Errorf("while it works: %s is %v, want %v", metric, got[metric], want)
 			}
 		}
-		if a, b := got["workqueue_unfinished_work_seconds"], got["workqueue_longest_running_processor_seconds"]; a != 1 || b != 1 {
+		if a, b := got["workqueue_unfinished_work_seconds"],
+			got["workqueue_longest_running_processor_seconds"]; a != 1 || b != 1 {
 			t.Errorf("while it works: %v s of work are unfinished, %v s of the longest, want 1 and 1", a, b)
 		}
 		finish <- errors.New("again")
@@ -46,8 +52,12 @@ func TestQueueMetrics(t *testing.T) {
 			finish <- nil
 		}
 		want := map[string]float64{
-			"workqueue_adds_total": 3, "workqueue_depth": 0, "workqueue_retries_total": 1, "workqueue_work_duration_seconds": 3,
-			"workqueue_unfinished_work_seconds": 0, "workqueue_longest_running_processor_seconds": 0,
+			"workqueue_adds_total":                        3,
+			"workqueue_depth":                             0,
+			"workqueue_retries_total":                     1,
+			"workqueue_work_duration_seconds":             3,
+			"workqueue_unfinished_work_seconds":           0,
+			"workqueue_longest_running_processor_seconds": 0,
 		}
 		synctest.Wait()
 		got = told(t, name)
@@ -76,7 +86,8 @@ func told(t *testing.T, name string) map[string]float64 {
 	for _, f := range families {
 		for _, m := range f.GetMetric() {
 			if m.GetLabel()[0].GetValue() == name {
-				out[f.GetName()] = m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
+				out[f.GetName()] = m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(
+					m.GetHistogram().GetSampleCount())
 			}
 		}
 	}

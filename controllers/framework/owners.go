@@ -12,8 +12,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// Owners queues owners of type O when they, or the objects of type T that they control, change. It updates their expectations from the
-// informers' events.
+// Owners queues owners of type O when they, or the objects of type T that they control, change. It updates their
+// expectations from the informers' events.
 type Owners[O, T metav1.Object] struct {
 	// Kind of the owners in owner references.
 	Kind string
@@ -36,7 +36,9 @@ type Owners[O, T metav1.Object] struct {
 }
 
 // WatchOwners registers w with the informers of the owners and of the owned objects. The loop's keys are owners.
-func WatchOwners[O, T metav1.Object](l *Loop[Key], owners, owned cache.SharedInformer, w Owners[O, T]) (*Owners[O, T], error) {
+func WatchOwners[O, T metav1.Object](
+	l *Loop[Key], owners, owned cache.SharedInformer, w Owners[O, T],
+) (*Owners[O, T], error) {
 	w.loop = l
 	if w.Expect == nil {
 		w.Expect = NewExpectations()
@@ -61,8 +63,8 @@ func (w *Owners[O, T]) ownerDeleted(owner metav1.Object) {
 	w.ownerAdded(owner)
 }
 
-// Done is called at the end of a pass over owner: if it was deleted meanwhile, its expectations are removed; else another pass is scheduled
-// for when the expectations expire.
+// Done is called at the end of a pass over owner: if it was deleted meanwhile, its expectations are removed; else
+// another pass is scheduled for when the expectations expire.
 func (w *Owners[O, T]) Done(owner O) {
 	if cur, ok := w.Get(owner.GetNamespace(), owner.GetName()); !ok || cur.GetUID() != owner.GetUID() {
 		w.Expect.DeleteExpectations(owner.GetUID())
@@ -73,7 +75,8 @@ func (w *Owners[O, T]) Done(owner O) {
 	}
 }
 
-// ResolveControllerRef resolves o's controller reference. ok is false if it is none of these owners or not in the cache.
+// ResolveControllerRef resolves o's controller reference. ok is false if it is none of these owners or not in the
+// cache.
 func (w *Owners[O, T]) ResolveControllerRef(o metav1.Object) (owner O, ok bool) {
 	ref := metav1.GetControllerOfNoCopy(o)
 	if ref == nil || ref.Kind != w.Kind {
@@ -127,7 +130,8 @@ func (w *Owners[O, T]) updated(old, cur T) {
 		w.added(cur)
 		return
 	}
-	before, after := metav1.GetControllerOfNoCopy(old), metav1.GetControllerOfNoCopy(cur)
+	before := metav1.GetControllerOfNoCopy(old)
+	after := metav1.GetControllerOfNoCopy(cur)
 	moved := (before == nil) != (after == nil) || before != nil && after != nil && before.UID != after.UID
 	relabelled := !maps.Equal(old.GetLabels(), cur.GetLabels())
 	if moved {

@@ -36,10 +36,16 @@ type wired struct {
 
 func wire(t *testing.T) *wired {
 	t.Helper()
-	w := &wired{Cluster: controllertest.New(setNamed("a", "1"), setNamed("b", "2")), expect: framework.NewExpectations()}
+	w := &wired{
+		Cluster: controllertest.New(setNamed("a", "1"), setNamed("b", "2")),
+		expect:  framework.NewExpectations(),
+	}
 	w.Start(t, "owners", func(env *framework.Env) (framework.Controller, error) {
-		sets, pods := appsinformers.New(env.Shared.Scoped()).ReplicaSets(), coreinformers.New(env.Shared.Scoped()).Pods().Informer()
-		loop := framework.NewLoop(env.Queue, 1, slog.New(slog.DiscardHandler), func(_ context.Context, key framework.Key) error {
+		sets := appsinformers.New(env.Shared.Scoped()).ReplicaSets()
+		pods := coreinformers.New(env.Shared.Scoped()).Pods().Informer()
+		loop := framework.NewLoop(env.Queue, 1, slog.New(slog.DiscardHandler), func(
+			_ context.Context, key framework.Key,
+		) error {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			w.passes = append(w.passes, key.Name)
@@ -49,23 +55,26 @@ func wire(t *testing.T) *wired {
 			return nil
 		})
 		var err error
-		w.owners, err = framework.WatchOwners(loop, sets.Informer(), pods, framework.Owners[*appsv1.ReplicaSet, *corev1.Pod]{
-			Kind: "ReplicaSet", Expect: w.expect, Finished: podkind.Terminal,
-			Get: func(ns, name string) (*appsv1.ReplicaSet, bool) {
-				rs, err := sets.Lister().ReplicaSets(ns).Get(name)
-				return rs, err == nil
-			},
-			All: func(ns string) []*appsv1.ReplicaSet {
-				all, err := sets.Lister().ReplicaSets(ns).List(labels.Everything())
-				if err != nil {
-					t.Error(err)
-				}
-				return all
-			},
-			Selector:     func(rs *appsv1.ReplicaSet) *metav1.LabelSelector { return rs.Spec.Selector },
-			StatusDelay:  func(*appsv1.ReplicaSet) time.Duration { return 10 * time.Second },
-			WithoutOwner: func(p *corev1.Pod) { w.strangers = append(w.strangers, p.Name) },
-		})
+		w.owners, err = framework.WatchOwners(loop, sets.Informer(),
+			pods, framework.Owners[*appsv1.ReplicaSet, *corev1.Pod]{
+				Kind:     "ReplicaSet",
+				Expect:   w.expect,
+				Finished: podkind.Terminal,
+				Get: func(ns, name string) (*appsv1.ReplicaSet, bool) {
+					rs, err := sets.Lister().ReplicaSets(ns).Get(name)
+					return rs, err == nil
+				},
+				All: func(ns string) []*appsv1.ReplicaSet {
+					all, err := sets.Lister().ReplicaSets(ns).List(labels.Everything())
+					if err != nil {
+						t.Error(err)
+					}
+					return all
+				},
+				Selector:     func(rs *appsv1.ReplicaSet) *metav1.LabelSelector { return rs.Spec.Selector },
+				StatusDelay:  func(*appsv1.ReplicaSet) time.Duration { return 10 * time.Second },
+				WithoutOwner: func(p *corev1.Pod) { w.strangers = append(w.strangers, p.Name) },
+			})
 		return loop, err
 	})
 	w.woken(time.Second) // until the caches have everything
@@ -94,7 +103,13 @@ func podOf(owner string, uid types.UID) *corev1.Pod {
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "ns", Labels: map[string]string{"app": owner}}}
 	if uid != "" {
 		yes := true
-		p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: owner, UID: uid, Controller: &yes}}
+		p.OwnerReferences = []metav1.OwnerReference{{
+			APIVersion: "apps/v1",
+			Kind:       "ReplicaSet",
+			Name:       owner,
+			UID:        uid,
+			Controller: &yes,
+		}}
 	}
 	return p
 }
@@ -153,24 +168,28 @@ func TestOwnersHearOfPods(t *testing.T) {
 	})
 }
 
-// TestEventNeverComes: a pod that was gone before the informer saw it holds up its set for five minutes, but not for ever.
+// TestEventNeverComes: a pod that was gone before the informer saw it holds up its set for five minutes, but not for
+// ever.
 func TestEventNeverComes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := wire(t)
 		w.expect.Expect("1", 1)
-		if _, err := w.AppsV1().ReplicaSets("ns").Update(t.Context(), setNamed("a", "1"), metav1.UpdateOptions{}); err != nil {
+		if _, err := w.AppsV1().ReplicaSets("ns").Update(t.Context(), setNamed("a", "1"),
+			metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		if got := w.woken(4 * time.Minute); !slices.Equal(got, []string{"a"}) || w.expect.Satisfied("1") {
 			t.Errorf("at first: passes over %v, nothing expected: %t; want a, false", got, w.expect.Satisfied("1"))
 		}
 		if got := w.woken(2 * time.Minute); !slices.Equal(got, []string{"a"}) || !w.expect.Satisfied("1") {
-			t.Errorf("five minutes later: passes over %v, nothing expected: %t; want a, true", got, w.expect.Satisfied("1"))
+			t.Errorf("five minutes later: passes over %v, nothing expected: %t; want a, true", got,
+				w.expect.Satisfied("1"))
 		}
 	})
 }
 
-// TestExpectationsOfPredecessor: what was expected of a set that is gone does not hold up another of its name, and is not kept.
+// TestExpectationsOfPredecessor: what was expected of a set that is gone does not hold up another of its name, and is
+// not kept.
 func TestExpectationsOfPredecessor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := wire(t)

@@ -14,9 +14,10 @@ const maxParallel = 128
 // ErrTerminating ends a batch without counting as a failure: nothing can be created in a terminating namespace.
 var ErrTerminating = errors.New("namespace is being terminated")
 
-// SlowStart calls f count times in parallel batches; each batch is twice as large as the one before, starting with first. It stops after a
-// batch with a failure, so that a permanent error (a quota, an invalid template) costs few requests. It returns the number of successful
-// calls, the size of the last complete batch, and the first error except ErrTerminating.
+// SlowStart calls f count times in parallel batches; each batch is twice as large as the one before, starting with
+// first. It stops after a batch with a failure, so that a permanent error (a quota, an invalid template) costs few
+// requests. It returns the number of successful calls, the size of the last complete batch, and the first error except
+// ErrTerminating.
 func SlowStart(count, first int, f func() error) (done, last int, err error) {
 	for batch := min(count, max(1, first)); batch > 0; batch = min(2*batch, count-done) {
 		var (

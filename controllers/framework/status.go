@@ -23,11 +23,15 @@ type StatusObject[T any] interface {
 	DeepCopy() T
 }
 
-// WriteStatus writes want as the status of obj, which is not modified; status returns the status field of an object. If obj has that status
-// already, nothing is written. After a conflict it retries once with the server's version of the same object. That overwrites concurrent
-// changes, so it is only for kinds whose status has one writer. want.observedGeneration must be that of the obj seen by the pass. A deleted
-// or recreated object is no error. The result is the stored object, or obj if nothing was written.
-func WriteStatus[T StatusObject[T], S any](ctx context.Context, client StatusClient[T], obj T, status func(T) *S, want S) (T, error) {
+// WriteStatus writes want as the status of obj, which is not modified; status returns the status field of an object. If
+// obj has that status already, nothing is written. After a conflict it retries once with the server's version of the
+// same object. That overwrites concurrent changes, so it is only for kinds whose status has one writer.
+// want.observedGeneration must be that of the obj seen by the pass. A deleted or recreated object is no error. The
+// result is the stored object, or obj if nothing was written.
+func WriteStatus[T StatusObject[T], S any](ctx context.Context, client StatusClient[T], obj T, status func(
+	T,
+) *S, want S,
+) (T, error) {
 	if equality.Semantic.DeepEqual(*status(obj), want) {
 		return obj, nil
 	}

@@ -31,7 +31,9 @@ func (s *statusServer) Get(context.Context, string, metav1.GetOptions) (*appsv1.
 	return s.live, nil
 }
 
-func (s *statusServer) UpdateStatus(_ context.Context, rs *appsv1.ReplicaSet, _ metav1.UpdateOptions) (*appsv1.ReplicaSet, error) {
+func (s *statusServer) UpdateStatus(
+	_ context.Context, rs *appsv1.ReplicaSet, _ metav1.UpdateOptions,
+) (*appsv1.ReplicaSet, error) {
 	s.writes++
 	if len(s.refuse) > 0 {
 		err := s.refuse[0]
@@ -46,7 +48,9 @@ func TestWriteStatus(t *testing.T) {
 	conflict := apierrors.NewConflict(replicaSets, "set", errors.New("changed"))
 	set := func(uid, rv string, replicas int32) *appsv1.ReplicaSet {
 		rs := &appsv1.ReplicaSet{Status: appsv1.ReplicaSetStatus{Replicas: replicas}}
-		rs.Name, rs.Namespace, rs.ResourceVersion = "set", "default", rv
+		rs.Name = "set"
+		rs.Namespace = "default"
+		rs.ResourceVersion = rv
 		rs.UID = "uid-" + "1"
 		if uid != "" {
 			rs.UID = "uid-2"
@@ -67,14 +71,29 @@ func TestWriteStatus(t *testing.T) {
 		"conflict, and written": {live: set("", "2", 4), refuse: []error{conflict}, want: 4, writes: 1, stored: 4},
 		"conflict with another": {live: set("other", "2", 3), refuse: []error{conflict}, want: 4, writes: 1, stored: 3},
 		"conflict, and gone":    {refuse: []error{conflict}, want: 4, writes: 1},
-		"two conflicts":         {live: set("", "2", 3), refuse: []error{conflict, conflict}, want: 4, writes: 2, stored: 3, fails: true},
-		"gone":                  {refuse: []error{apierrors.NewNotFound(replicaSets, "set")}, want: 4, writes: 1},
-		"refused":               {live: set("", "1", 3), refuse: []error{errors.New("disk full")}, want: 4, writes: 1, stored: 3, fails: true},
+		"two conflicts": {
+			live:   set("", "2", 3),
+			refuse: []error{conflict, conflict},
+			want:   4,
+			writes: 2,
+			stored: 3,
+			fails:  true,
+		},
+		"gone": {refuse: []error{apierrors.NewNotFound(replicaSets, "set")}, want: 4, writes: 1},
+		"refused": {
+			live:   set("", "1", 3),
+			refuse: []error{errors.New("disk full")},
+			want:   4,
+			writes: 1,
+			stored: 3,
+			fails:  true,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cached := set("", "1", 3)
 			s := &statusServer{live: tc.live, refuse: tc.refuse}
-			_, err := framework.WriteStatus(t.Context(), s, cached, func(rs *appsv1.ReplicaSet) *appsv1.ReplicaSetStatus { return &rs.Status },
+			_, err := framework.WriteStatus(t.Context(), s, cached,
+				func(rs *appsv1.ReplicaSet) *appsv1.ReplicaSetStatus { return &rs.Status },
 				appsv1.ReplicaSetStatus{Replicas: tc.want})
 			if (err != nil) != tc.fails || s.writes != tc.writes {
 				t.Errorf("%d writes, error %v; want %d, an error: %v", s.writes, err, tc.writes, tc.fails)

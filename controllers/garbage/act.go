@@ -70,15 +70,18 @@ func (c *Controller) remove(ctx context.Context, n *node, d action) error {
 		// The update event triggers the deletion.
 		return ignoreNotFound(c.patchOwners(ctx, n, refs))
 	}
-	uid, rv := n.uid, n.rv
+	uid := n.uid
+	rv := n.rv
 	err := c.client(n).Delete(ctx, n.name, metav1.DeleteOptions{
-		Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &rv}, PropagationPolicy: &d.policy,
+		Preconditions:     &metav1.Preconditions{UID: &uid, ResourceVersion: &rv},
+		PropagationPolicy: &d.policy,
 	})
 	if ignoreNotFound(err) != nil {
 		return fmt.Errorf("delete %s %s: %w", n.res.GVR.Resource, n.name, err)
 	}
 	if err == nil {
-		c.env.Log.Info("deleted object without owners", "controller", c.env.Name, "object", n.res.GVR.Resource+"/"+n.namespace+"/"+n.name)
+		c.env.Log.Info("deleted object without owners", "controller", c.env.Name, "object",
+			n.res.GVR.Resource+"/"+n.namespace+"/"+n.name)
 	}
 	return nil
 }
@@ -92,7 +95,9 @@ func (c *Controller) patchOwners(ctx context.Context, n *node, refs []metav1.Own
 }
 
 func (c *Controller) patch(ctx context.Context, n *node, rv, field string, value any) error {
-	b, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": n.uid, "resourceVersion": rv, field: value}})
+	b, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"uid": n.uid, "resourceVersion": rv, field: value},
+	})
 	if err != nil {
 		return err
 	}
@@ -142,13 +147,21 @@ func (c *Controller) attemptOrphan(ctx context.Context, uid types.UID) error {
 func (c *Controller) reportForeign(v *view, absent []metav1.OwnerReference) {
 	for _, r := range v.foreign {
 		// A cluster-scoped object cannot have a namespaced owner: the reference is invalid but kept.
-		if v.namespace != "" && !slices.ContainsFunc(absent, func(a metav1.OwnerReference) bool { return sameRef(a, r) }) {
+		if v.namespace != "" && !slices.ContainsFunc(absent, func(a metav1.OwnerReference) bool {
+			return sameRef(a, r)
+		}) {
 			continue
 		}
 		ref := &corev1.ObjectReference{
-			APIVersion: v.res.GVR.GroupVersion().String(), Kind: v.res.Kind, Namespace: v.namespace, Name: v.name, UID: v.uid,
+			APIVersion: v.res.GVR.GroupVersion().String(),
+			Kind:       v.res.Kind,
+			Namespace:  v.namespace,
+			Name:       v.name,
+			UID:        v.uid,
 		}
-		owner := fmt.Sprintf("[%s/%s, namespace: %s, name: %s, uid: %s]", r.APIVersion, r.Kind, v.namespace, r.Name, r.UID)
-		c.env.Events.Eventf(ref, corev1.EventTypeWarning, "OwnerRefInvalidNamespace", "ownerRef %s does not exist in namespace %q", owner, v.namespace)
+		owner := fmt.Sprintf("[%s/%s, namespace: %s, name: %s, uid: %s]", r.APIVersion, r.Kind, v.namespace, r.Name,
+			r.UID)
+		c.env.Events.Eventf(ref, corev1.EventTypeWarning, "OwnerRefInvalidNamespace",
+			"ownerRef %s does not exist in namespace %q", owner, v.namespace)
 	}
 }

@@ -59,7 +59,12 @@ func decide(v *view, absent []metav1.OwnerReference) action {
 	case len(solid) > 0:
 		return action{kind: actionPatchOwners, owners: solid}
 	case len(v.waiting) > 0 && v.dependents > 0:
-		return action{kind: actionDelete, policy: metav1.DeletePropagationForeground, unblock: v.waitingDependents && v.blocksOwners()}
+		return action{
+			kind:   actionDelete,
+			policy: metav1.DeletePropagationForeground,
+			unblock: v.waitingDependents &&
+				v.blocksOwners(),
+		}
 	case v.orphan:
 		return action{kind: actionDelete, policy: metav1.DeletePropagationOrphan}
 	case v.foreground:
@@ -70,5 +75,7 @@ func decide(v *view, absent []metav1.OwnerReference) action {
 
 // blocksOwners reports whether n blocks the foreground deletion of any owner.
 func (n *node) blocksOwners() bool {
-	return slices.ContainsFunc(n.owners, func(r metav1.OwnerReference) bool { return r.BlockOwnerDeletion != nil && *r.BlockOwnerDeletion })
+	return slices.ContainsFunc(n.owners, func(r metav1.OwnerReference) bool {
+		return r.BlockOwnerDeletion != nil && *r.BlockOwnerDeletion
+	})
 }

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package garbage is the garbage collector: it deletes objects without existing owners, in the background, in the foreground (owners wait
-// for dependents that block them) or not at all (orphaned). The table of controllers starts it. It has a graph of all objects' metadata
-// (graph.go), from the informers of other controllers and from its own watches of every other deletable resource (monitor.go); decisions
-// about a node are a pure function (decide.go). It never reads more than metadata.
+// Package garbage is the garbage collector: it deletes objects without existing owners, in the background, in the
+// foreground (owners wait for dependents that block them) or not at all (orphaned). The table of controllers starts it.
+// It has a graph of all objects' metadata (graph.go), from the informers of other controllers and from its own watches
+// of every other deletable resource (monitor.go); decisions about a node are a pure function (decide.go). It never
+// reads more than metadata.
 //
 // Invariants:
 //  1. An owner counts as absent only if the API server confirmed it for that UID.
@@ -55,7 +56,8 @@ type Controller struct {
 	absentOwners map[absentOwnerKey]struct{}
 }
 
-// absentOwnerKey is an owner reference, with the namespace of its object, whose owner the server has confirmed as absent (invariant 1).
+// absentOwnerKey is an owner reference, with the namespace of its object, whose owner the server has confirmed as
+// absent (invariant 1).
 type absentOwnerKey struct {
 	namespace, apiVersion, kind, name string
 	uid                               types.UID
@@ -63,7 +65,8 @@ type absentOwnerKey struct {
 
 // New builds the controller. It uses env's informers for resources that other controllers watch.
 func New(env *framework.Env) (framework.Controller, error) {
-	core, apps := coreinformers.New(env.Shared.Scoped()), appsinformers.New(env.Shared.Scoped())
+	core := coreinformers.New(env.Shared.Scoped())
+	apps := appsinformers.New(env.Shared.Scoped())
 	return build(env, map[schema.GroupVersionResource]cache.SharedIndexInformer{
 		{Version: "v1", Resource: "pods"}:                       core.Pods().Informer(),
 		{Version: "v1", Resource: "replicationcontrollers"}:     core.ReplicationControllers().Informer(),
@@ -77,8 +80,12 @@ func New(env *framework.Env) (framework.Controller, error) {
 
 func build(env *framework.Env, shared map[schema.GroupVersionResource]cache.SharedIndexInformer) *Controller {
 	c := &Controller{
-		env: env, graph: newGraph(), shared: shared, refresh: make(chan struct{}, 1),
-		kinds: map[schema.GroupKind]*catalog.Resource{}, monitors: map[schema.GroupVersionResource]*monitor{},
+		env:          env,
+		graph:        newGraph(),
+		shared:       shared,
+		refresh:      make(chan struct{}, 1),
+		kinds:        map[schema.GroupKind]*catalog.Resource{},
+		monitors:     map[schema.GroupVersionResource]*monitor{},
 		absentOwners: map[absentOwnerKey]struct{}{},
 	}
 	c.attemptToDelete = framework.NewLoop(env.Queue, env.Workers, env.Log, c.attemptDelete)
@@ -120,7 +127,8 @@ func (c *Controller) initialSync(ctx context.Context, wg *sync.WaitGroup) error 
 		case <-m.synced:
 		case <-bounded.Done():
 			if ctx.Err() == nil {
-				c.env.Log.Warn("start without the initial state of a resource", "controller", c.env.Name, "resource", m.res.GVR)
+				c.env.Log.Warn("start without the initial state of a resource", "controller", c.env.Name, "resource",
+					m.res.GVR)
 			}
 		}
 	}
@@ -221,7 +229,8 @@ func (c *Controller) ownerAbsent(ctx context.Context, n *node, r metav1.OwnerRef
 		// The kind may be temporarily unavailable: never delete because of that.
 		return false, fmt.Errorf("owner %s %s of %s: the server has no such kind", r.APIVersion, r.Kind, n.name)
 	case res.Namespaced && n.namespace == "":
-		// A cluster-scoped object with a namespaced owner: the namespace is unknown, so the reference counts as existing.
+		// A cluster-scoped object with a namespaced owner: the namespace is unknown, so the reference counts as
+		// existing.
 		return false, nil
 	}
 	ns := n.namespace

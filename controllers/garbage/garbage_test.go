@@ -32,7 +32,8 @@ import (
 
 var verbs = metav1.Verbs{"create", "delete", "get", "list", "patch", "watch"}
 
-// world is a fake metadata API with two namespaced kinds and a cluster-scoped one. It implements finalizers, propagation policies and preconditions.
+// world is a fake metadata API with two namespaced kinds and a cluster-scoped one. It implements finalizers,
+// propagation policies and preconditions.
 type world struct {
 	t      *testing.T
 	meta   *metafake.FakeMetadataClient
@@ -45,18 +46,30 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	api := clienttest.New()
-	w := &world{t: t, meta: clienttest.NewMetadata(), api: api, calls: &api.Fake, events: record.NewFakeRecorder(100)}
+	w := &world{
+		t:      t,
+		meta:   clienttest.NewMetadata(),
+		api:    api,
+		calls:  &api.Fake,
+		events: record.NewFakeRecorder(100),
+	}
 	w.calls.Resources = []*metav1.APIResourceList{
-		{GroupVersion: "v1", APIResources: []metav1.APIResource{
-			{Name: "pods", Kind: "Pod", Namespaced: true, Verbs: verbs},
-			{Name: "nodes", Kind: "Node", Verbs: verbs},
-			{Name: "events", Kind: "Event", Namespaced: true, Verbs: verbs},
-			{Name: "pods/status", Kind: "Pod", Namespaced: true, Verbs: verbs},
-		}},
-		{GroupVersion: "apps/v1", APIResources: []metav1.APIResource{
-			{Name: "replicasets", Kind: "ReplicaSet", Namespaced: true, Verbs: verbs},
-			{Name: "deployments", Kind: "Deployment", Namespaced: true, Verbs: verbs},
-		}},
+		{
+			GroupVersion: "v1",
+			APIResources: []metav1.APIResource{
+				{Name: "pods", Kind: "Pod", Namespaced: true, Verbs: verbs},
+				{Name: "nodes", Kind: "Node", Verbs: verbs},
+				{Name: "events", Kind: "Event", Namespaced: true, Verbs: verbs},
+				{Name: "pods/status", Kind: "Pod", Namespaced: true, Verbs: verbs},
+			},
+		},
+		{
+			GroupVersion: "apps/v1",
+			APIResources: []metav1.APIResource{
+				{Name: "replicasets", Kind: "ReplicaSet", Namespaced: true, Verbs: verbs},
+				{Name: "deployments", Kind: "Deployment", Namespaced: true, Verbs: verbs},
+			},
+		},
 	}
 	w.meta.PrependReactor("delete", "*", w.onDelete)
 	w.meta.PrependReactor("patch", "*", w.onPatch)
@@ -81,7 +94,9 @@ func gvrOf(resource string) schema.GroupVersionResource {
 // add stores an object whose UID is "<resource>/<name>".
 func (w *world) add(resource, ns, name string, f ...func(*metav1.PartialObjectMetadata)) {
 	w.t.Helper()
-	o := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name, UID: types.UID(resource + "/" + name)}}
+	o := &metav1.PartialObjectMetadata{
+		ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name, UID: types.UID(resource + "/" + name)},
+	}
 	o.SetGroupVersionKind(kinds[resource])
 	for _, g := range f {
 		g(o)
@@ -97,7 +112,11 @@ func ownedBy(resource, name string, block bool) func(*metav1.PartialObjectMetada
 	k := kinds[resource]
 	return func(o *metav1.PartialObjectMetadata) {
 		o.OwnerReferences = append(o.OwnerReferences, metav1.OwnerReference{
-			APIVersion: k.GroupVersion().String(), Kind: k.Kind, Name: name, UID: types.UID(resource + "/" + name), BlockOwnerDeletion: &block,
+			APIVersion:         k.GroupVersion().String(),
+			Kind:               k.Kind,
+			Name:               name,
+			UID:                types.UID(resource + "/" + name),
+			BlockOwnerDeletion: &block,
 		})
 	}
 }
@@ -126,7 +145,8 @@ func (w *world) onDelete(a clienttesting.Action) (bool, runtime.Object, error) {
 	if o == nil {
 		return false, nil, nil
 	}
-	if p := d.DeleteOptions.Preconditions; p != nil && (p.UID != nil && *p.UID != o.UID || p.ResourceVersion != nil && *p.ResourceVersion != o.ResourceVersion) {
+	if p := d.DeleteOptions.Preconditions; p != nil &&
+		(p.UID != nil && *p.UID != o.UID || p.ResourceVersion != nil && *p.ResourceVersion != o.ResourceVersion) {
 		return true, nil, conflict(a, o.Name)
 	}
 	now := metav1.Now()
@@ -147,12 +167,15 @@ func conflict(a clienttesting.Action, name string) error {
 }
 
 func (w *world) onPatch(a clienttesting.Action) (bool, runtime.Object, error) {
-	gvr, ns, name := a.GetResource(), a.GetNamespace(), a.(clienttesting.PatchAction).GetName()
+	gvr := a.GetResource()
+	ns := a.GetNamespace()
+	name := a.(clienttesting.PatchAction).GetName()
 	var patch metav1.PartialObjectMetadata
 	if err := json.Unmarshal(a.(clienttesting.PatchAction).GetPatch(), &patch); err != nil {
 		return true, nil, err
 	}
-	if old := w.get(gvr, ns, name); old != nil && patch.ResourceVersion != "" && patch.ResourceVersion != old.ResourceVersion {
+	if old := w.get(gvr, ns, name); old != nil && patch.ResourceVersion != "" &&
+		patch.ResourceVersion != old.ResourceVersion {
 		return true, nil, conflict(a, name)
 	}
 	_, _, err := clienttesting.ObjectReaction(w.meta.Tracker())(a)
@@ -165,8 +188,10 @@ func (w *world) onPatch(a clienttesting.Action) (bool, runtime.Object, error) {
 
 func (w *world) controller() *Controller {
 	return build(&framework.Env{
-		Name: "generic-garbage-collector", Client: &client.Client{Interface: w.api, Metadata: w.meta},
-		Events: w.events, Log: slog.New(slog.DiscardHandler),
+		Name:   "generic-garbage-collector",
+		Client: &client.Client{Interface: w.api, Metadata: w.meta},
+		Events: w.events,
+		Log:    slog.New(slog.DiscardHandler),
 	}, nil)
 }
 
@@ -189,7 +214,9 @@ func (w *world) settle() { time.Sleep(10 * time.Second) }
 
 func (w *world) delete(resource, ns, name string, p metav1.DeletionPropagation) {
 	w.t.Helper()
-	err := w.meta.Resource(gvrOf(resource)).Namespace(ns).Delete(w.t.Context(), name, metav1.DeleteOptions{PropagationPolicy: &p})
+	err := w.meta.Resource(gvrOf(resource)).Namespace(ns).Delete(w.t.Context(), name, metav1.DeleteOptions{
+		PropagationPolicy: &p,
+	})
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -263,7 +290,9 @@ func TestForegroundDoesNotWaitForTheUnblocking(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.add("replicasets", "ns", "rs")
-		w.add("pods", "ns", "p", ownedBy("replicasets", "rs", false), func(o *metav1.PartialObjectMetadata) { o.Finalizers = []string{"test/hold"} })
+		w.add("pods", "ns", "p", ownedBy("replicasets", "rs", false), func(o *metav1.PartialObjectMetadata) {
+			o.Finalizers = []string{"test/hold"}
+		})
 		w.start()
 		w.delete("replicasets", "ns", "rs", metav1.DeletePropagationForeground)
 		w.want("pods/p")
@@ -283,7 +312,8 @@ func TestOrphanKeepsDependents(t *testing.T) {
 	})
 }
 
-// TestStaleNode: the graph has an owner reference that the server has removed since, and the owner is gone. The dependent stays.
+// TestStaleNode: the graph has an owner reference that the server has removed since, and the owner is gone. The
+// dependent stays.
 func TestStaleNode(t *testing.T) {
 	w := newWorld(t)
 	w.add("replicasets", "ns", "rs")
@@ -337,10 +367,12 @@ func TestAbsentOwners(t *testing.T) {
 		w.add("replicasets", "ns", "rs")
 		w.add("nodes", "", "n")
 		renew := func(o *metav1.PartialObjectMetadata) { o.OwnerReferences[0].UID = "an-earlier-one" }
-		w.add("pods", "ns", "successor", ownedBy("replicasets", "rs", true), renew) // the owner's name exists with another UID
+		// the owner's name exists with another UID
+		w.add("pods", "ns", "successor", ownedBy("replicasets", "rs", true), renew)
 		w.add("pods", "ns", "of-node", ownedBy("nodes", "n", false))
 		w.add("pods", "elsewhere", "crossing", ownedBy("replicasets", "rs", true))
-		w.add("nodes", "", "of-set", ownedBy("replicasets", "rs", true)) // cluster-scoped with a namespaced owner: counts as existing
+		// cluster-scoped with a namespaced owner: counts as existing
+		w.add("nodes", "", "of-set", ownedBy("replicasets", "rs", true))
 		w.add("pods", "ns", "unheard", ownedBy("replicasets", "rs", true), func(o *metav1.PartialObjectMetadata) {
 			o.OwnerReferences[0].Kind = "Unheard"
 		})
@@ -395,9 +427,16 @@ func TestIdleAsksNothing(t *testing.T) {
 func TestJudge(t *testing.T) {
 	yes := true
 	ref := func(name string) metav1.OwnerReference {
-		return metav1.OwnerReference{APIVersion: "v1", Kind: "Pod", Name: name, UID: types.UID(name), BlockOwnerDeletion: &yes}
+		return metav1.OwnerReference{
+			APIVersion:         "v1",
+			Kind:               "Pod",
+			Name:               name,
+			UID:                types.UID(name),
+			BlockOwnerDeletion: &yes,
+		}
 	}
-	a, b := ref("a"), ref("b")
+	a := ref("a")
+	b := ref("b")
 	n := func(f func(*node), refs ...metav1.OwnerReference) *node {
 		n := &node{uid: "x", res: &catalog.Resource{Kind: "Pod"}, owners: refs}
 		if f != nil {
@@ -417,13 +456,40 @@ func TestJudge(t *testing.T) {
 		{"solid", &view{node: n(nil, a), solid: refs{a}}, nil, actionNone, ""},
 		{"unknown but not absent", &view{node: n(nil, a), unknown: refs{a}}, nil, actionNone, ""},
 		{"absent", &view{node: n(nil, a), unknown: refs{a}}, refs{a}, actionDelete, metav1.DeletePropagationBackground},
-		{"absent, to be orphaning", &view{node: n(func(n *node) { n.orphan = true }, a), unknown: refs{a}}, refs{a}, actionDelete, metav1.DeletePropagationOrphan},
-		{"one absent, one solid", &view{node: n(nil, a, b), unknown: refs{a}, solid: refs{b}}, refs{a}, actionPatchOwners, ""},
-		{"waiting owner", &view{node: n(nil, a), waiting: refs{a}}, nil, actionDelete, metav1.DeletePropagationBackground},
-		{"waiting owner and dependents", &view{node: n(nil, a), waiting: refs{a}, dependents: 1}, nil, actionDelete, metav1.DeletePropagationForeground},
-		{"already going", &view{node: n(func(n *node) { n.deleting = true }, a), unknown: refs{a}}, refs{a}, actionNone, ""},
-		{"foreground, nothing left", &view{node: n(func(n *node) { n.deleting, n.foreground = true, true })}, nil, actionRemoveFinalizer, ""},
-		{"foreground, blocked", &view{node: n(func(n *node) { n.deleting, n.foreground = true, true }), blocking: []*node{n(nil)}}, nil, actionWait, ""},
+		{
+			"absent, to be orphaning", &view{node: n(func(n *node) { n.orphan = true }, a), unknown: refs{a}},
+			refs{a},
+			actionDelete, metav1.DeletePropagationOrphan,
+		},
+		{
+			"one absent, one solid", &view{node: n(nil, a, b), unknown: refs{a}, solid: refs{b}},
+			refs{a},
+			actionPatchOwners, "",
+		},
+		{
+			"waiting owner", &view{node: n(nil, a), waiting: refs{a}}, nil, actionDelete,
+			metav1.DeletePropagationBackground,
+		},
+		{
+			"waiting owner and dependents", &view{node: n(nil, a), waiting: refs{a}, dependents: 1}, nil, actionDelete,
+			metav1.DeletePropagationForeground,
+		},
+		{
+			"already going", &view{node: n(func(n *node) { n.deleting = true }, a), unknown: refs{a}},
+			refs{a},
+			actionNone, "",
+		},
+		{"foreground, nothing left", &view{node: n(func(n *node) {
+			n.deleting = true
+			n.foreground = true
+		})}, nil, actionRemoveFinalizer, ""},
+		{"foreground, blocked", &view{
+			node: n(func(n *node) {
+				n.deleting = true
+				n.foreground = true
+			}),
+			blocking: []*node{n(nil)},
+		}, nil, actionWait, ""},
 	}
 	for _, tt := range tests {
 		if d := decide(tt.v, tt.absent); d.kind != tt.want || d.policy != tt.policy {

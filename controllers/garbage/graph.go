@@ -27,8 +27,13 @@ type node struct {
 
 func newNode(res *catalog.Resource, o metav1.Object) *node {
 	return &node{
-		uid: o.GetUID(), res: res, namespace: o.GetNamespace(), name: o.GetName(), rv: o.GetResourceVersion(),
-		owners: o.GetOwnerReferences(), deleting: o.GetDeletionTimestamp() != nil,
+		uid:        o.GetUID(),
+		res:        res,
+		namespace:  o.GetNamespace(),
+		name:       o.GetName(),
+		rv:         o.GetResourceVersion(),
+		owners:     o.GetOwnerReferences(),
+		deleting:   o.GetDeletionTimestamp() != nil,
 		foreground: slices.Contains(o.GetFinalizers(), metav1.FinalizerDeleteDependents),
 		orphan:     slices.Contains(o.GetFinalizers(), metav1.FinalizerOrphanDependents),
 	}
@@ -48,7 +53,8 @@ func newGraph() *graph {
 	return &graph{nodes: map[types.UID]*node{}, children: map[types.UID]map[types.UID]struct{}{}}
 }
 
-// requeues holds the nodes to process after a change: now, or later (after unknownOwnerDelay), because their owners may be observed by then.
+// requeues holds the nodes to process after a change: now, or later (after unknownOwnerDelay), because their owners may
+// be observed by then.
 type requeues struct {
 	now, later []types.UID
 	orphan     bool // the changed node must orphan its dependents

@@ -84,7 +84,8 @@ func (c *Controller) startMonitor(ctx context.Context, wg *sync.WaitGroup, res *
 	}
 	lw := cache.ToListWatcherWithWatchListSemantics(c.env.Client.MetadataOf(res.GVR), c.env.Client.Metadata)
 	r := cache.NewReflectorWithOptions(lw, nil, &reflectorStore{c: c, m: m}, cache.ReflectorOptions{
-		Name: "garbage " + res.GVR.String(), TypeDescription: res.GVR.String(),
+		Name:            "garbage " + res.GVR.String(),
+		TypeDescription: res.GVR.String(),
 	})
 	wg.Go(func() { r.RunWithContext(ctx) })
 	return m

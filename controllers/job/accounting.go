@@ -45,7 +45,11 @@ type accounting struct {
 
 // newAccounting computes the status after a pass, and which pods may be released.
 func newAccounting(s snapshot, p plan, o outcome) accounting {
-	a := accounting{withFinalizer: map[types.UID]struct{}{}, policyCounts: map[batchv1.PodFailurePolicyAction]int{}, end: p.end}
+	a := accounting{
+		withFinalizer: map[types.UID]struct{}{},
+		policyCounts:  map[batchv1.PodFailurePolicyAction]int{},
+		end:           p.end,
+	}
 	st := &a.status
 	s.job.Status.DeepCopyInto(st)
 	if st.UncountedTerminatedPods == nil {
@@ -54,18 +58,23 @@ func newAccounting(s snapshot, p plan, o outcome) accounting {
 	if st.StartTime == nil && !suspended(s.job) {
 		st.StartTime = &metav1.Time{Time: s.now}
 	}
-	ready, terminating := p.ready, p.terminating+int32(len(o.deleted))
+	ready := p.ready
+	terminating := p.terminating + int32(len(o.deleted))
 	for _, q := range o.deleted {
 		if pod.Ready(q) {
 			ready--
 		}
 	}
 	st.Active = int32(len(p.active) + o.created - len(o.deleted))
-	st.Ready, st.Terminating = &ready, &terminating
+	st.Ready = &ready
+	st.Terminating = &terminating
 	if p.end != nil && len(o.deleted) != len(p.terminate) {
 		a.end = nil // not yet: some pods still run
 	} else if a.end == nil && s.expectationsSatisfied && p.completionsReached(s.job, st.Active) {
-		a.end = &endCondition{batchv1.JobSuccessCriteriaMet, batchv1.JobReasonCompletionsReached, "Reached expected number of succeeded pods"}
+		a.end = &endCondition{
+			batchv1.JobSuccessCriteriaMet, batchv1.JobReasonCompletionsReached,
+			"Reached expected number of succeeded pods",
+		}
 	}
 	if p.managed && a.end == nil {
 		a.setSuspended(s)
@@ -90,7 +99,8 @@ func (t *podCounts) completionsReached(j *batchv1.Job, active int32) bool {
 func (a *accounting) setSuspended(s snapshot) {
 	st := &a.status
 	if suspended(s.job) {
-		a.suspended = setCondition(&st.Conditions, batchv1.JobSuspended, corev1.ConditionTrue, "JobSuspended", "Job suspended", s.now)
+		a.suspended = setCondition(&st.Conditions, batchv1.JobSuspended, corev1.ConditionTrue, "JobSuspended",
+			"Job suspended", s.now)
 		st.StartTime = nil
 		return
 	}
@@ -108,7 +118,8 @@ func (a *accounting) trackFinished(s snapshot, p plan) {
 		}
 	}
 	a.cleanUncounted()
-	st, known := &a.status, uncountedPods(&a.status)
+	st := &a.status
+	known := uncountedPods(&a.status)
 	var won, lost []*corev1.Pod
 	defer func() { a.failures = s.failures.add(won, lost) }()
 	for _, q := range s.pods {
@@ -146,15 +157,17 @@ func (a *accounting) trackFinished(s snapshot, p plan) {
 	if !isIndexed(s.job) {
 		return
 	}
-	st.Succeeded, st.CompletedIndexes, st.FailedIndexes = p.completed.Count(), p.completed.String(), nil
+	st.Succeeded = p.completed.Count()
+	st.CompletedIndexes = p.completed.String()
+	st.FailedIndexes = nil
 	if hasBackoffLimitPerIndex(s.job) {
 		lost := p.failedIndexes.String()
 		st.FailedIndexes = &lost
 	}
 }
 
-// canRemoveFinalizer reports whether the pod's finalizer can be removed: the job is finished or deleted, or the pod is finished, unless its replacement
-// still needs its number of index failures.
+// canRemoveFinalizer reports whether the pod's finalizer can be removed: the job is finished or deleted, or the pod is
+// finished, unless its replacement still needs its number of index failures.
 func (a *accounting) canRemoveFinalizer(s snapshot, p plan, q *corev1.Pod) bool {
 	if s.job.DeletionTimestamp != nil || a.end != nil || q.Status.Phase == corev1.PodSucceeded {
 		return true
@@ -173,8 +186,10 @@ func (a *accounting) cleanUncounted() {
 		_, open := a.withFinalizer[uid]
 		return !open
 	}
-	succeeded, failed := len(u.Succeeded), len(u.Failed)
-	u.Succeeded, u.Failed = slices.DeleteFunc(u.Succeeded, gone), slices.DeleteFunc(u.Failed, gone)
+	succeeded := len(u.Succeeded)
+	failed := len(u.Failed)
+	u.Succeeded = slices.DeleteFunc(u.Succeeded, gone)
+	u.Failed = slices.DeleteFunc(u.Failed, gone)
 	if len(u.Succeeded) == 0 {
 		u.Succeeded = nil
 	}
@@ -185,8 +200,8 @@ func (a *accounting) cleanUncounted() {
 	a.status.Failed += int32(failed - len(u.Failed))
 }
 
-// countReleased counts the pods without a finalizer, which are those of freed, and finishes the job when all are counted. It reports whether the
-// job is finished.
+// countReleased counts the pods without a finalizer, which are those of freed, and finishes the job when all are
+// counted. It reports whether the job is finished.
 func (a *accounting) countReleased(s snapshot, freed []*corev1.Pod) bool {
 	// a.status was written and is shared with the client now.
 	a.status = *a.status.DeepCopy()
@@ -199,7 +214,8 @@ func (a *accounting) countReleased(s snapshot, freed []*corev1.Pod) bool {
 	}
 	a.cleanUncounted()
 	u := st.UncountedTerminatedPods
-	if a.end == nil || a.truncated || len(freed) < len(a.toRelease) || len(u.Succeeded)+len(u.Failed) > 0 || *st.Terminating > 0 {
+	if a.end == nil || a.truncated || len(freed) < len(a.toRelease) || len(u.Succeeded)+len(u.Failed) > 0 ||
+		*st.Terminating > 0 {
 		return false
 	}
 	if st.StartTime == nil && (!suspended(s.job) || s.job.Spec.Completions == nil || *s.job.Spec.Completions != 0) {

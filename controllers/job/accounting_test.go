@@ -33,9 +33,16 @@ type world struct {
 }
 
 func newWorld(t *rapid.T) *world {
-	w := &world{t: t, freed: map[types.UID]struct{}{}, forsaken: map[types.UID]bool{}, now: now}
+	w := &world{
+		t:        t,
+		freed:    map[types.UID]struct{}{},
+		forsaken: map[types.UID]bool{},
+		now:      now,
+	}
 	limit := rapid.Int32Range(0, 4).Draw(t, "limit")
-	w.job = newJob(rapid.Int32Range(1, 8).Draw(t, "completions"), rapid.Int32Range(1, 4).Draw(t, "parallelism"), func(j *batchv1.Job) {
+	w.job = newJob(rapid.Int32Range(1, 8).Draw(t, "completions"), rapid.Int32Range(1, 4).Draw(t, "parallelism"), func(
+		j *batchv1.Job,
+	) {
 		switch rapid.SampledFrom([]string{"plain", "indexed", "perIndex"}).Draw(t, "mode") {
 		case "plain":
 			j.Spec.BackoffLimit = &limit
@@ -102,7 +109,13 @@ func (w *world) change(p *corev1.Pod, f func(*corev1.Pod)) *corev1.Pod {
 // pass is one of the controller's, which may crash anywhere.
 func (w *world) pass() {
 	w.now = w.now.Add(time.Hour) // no back-off
-	s := snapshot{job: w.job.DeepCopy(), pods: slices.Clone(w.pods), finalizerRemoved: w.freed, expectationsSatisfied: true, now: w.now}
+	s := snapshot{
+		job:                   w.job.DeepCopy(),
+		pods:                  slices.Clone(w.pods),
+		finalizerRemoved:      w.freed,
+		expectationsSatisfied: true,
+		now:                   w.now,
+	}
 	p := decide(s)
 	var o outcome
 	for i := range p.create {
@@ -177,8 +190,8 @@ func (w *world) live() {
 	w.collect()
 }
 
-// TestCountedOnce: whatever crashes, each pod that has ended is counted once when the job has, the server accepts every status,
-// and the job ends.
+// TestCountedOnce: whatever crashes, each pod that has ended is counted once when the job has, the server accepts every
+// status, and the job ends.
 func TestCountedOnce(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := newWorld(t)
@@ -222,7 +235,12 @@ func TestCountedOnce(t *testing.T) {
 // TestQuiet: a pass over what a pass has left changes nothing.
 func TestQuiet(t *testing.T) {
 	j := newJob(4, 2, asIndexed)
-	s := snapshot{job: j, pods: []*corev1.Pod{newPod("a", index(0), done), newPod("b", index(1)), newPod("c", index(2))}, expectationsSatisfied: true, now: now}
+	s := snapshot{
+		job:                   j,
+		pods:                  []*corev1.Pod{newPod("a", index(0), done), newPod("b", index(1)), newPod("c", index(2))},
+		expectationsSatisfied: true,
+		now:                   now,
+	}
 	a := newAccounting(s, decide(s), outcome{})
 	a.countReleased(s, a.toRelease)
 	j.Status = a.status
@@ -231,7 +249,8 @@ func TestQuiet(t *testing.T) {
 	p := decide(s)
 	b := newAccounting(s, p, outcome{})
 	b.countReleased(s, b.toRelease)
-	if got := fmt.Sprint(told(p), len(b.toRelease), b.status.Succeeded, b.status.CompletedIndexes); got != "0 10" || b.status.String() != a.status.String() {
+	if got := fmt.Sprint(told(p), len(b.toRelease), b.status.Succeeded, b.status.CompletedIndexes); got != "0 10" ||
+		b.status.String() != a.status.String() {
 		t.Errorf("got %q and status %s, want %s", got, b.status.String(), a.status.String())
 	}
 }
@@ -240,7 +259,8 @@ func TestSuspension(t *testing.T) {
 	j := newJob(1, 1, started, func(j *batchv1.Job) { j.Spec.Suspend = new(true) })
 	s := snapshot{job: j, expectationsSatisfied: true, now: now}
 	a := newAccounting(s, decide(s), outcome{})
-	if c := condition(a.status.Conditions, batchv1.JobSuspended); !a.suspended || a.status.StartTime != nil || c == nil || c.Message != "Job suspended" {
+	if c := condition(a.status.Conditions, batchv1.JobSuspended); !a.suspended || a.status.StartTime != nil ||
+		c == nil || c.Message != "Job suspended" {
 		t.Errorf("suspended: %v, since %v, %v", a.suspended, a.status.StartTime, c)
 	}
 	j.Status = a.status
@@ -250,7 +270,8 @@ func TestSuspension(t *testing.T) {
 	j.Spec.Suspend = new(false)
 	a = newAccounting(s, decide(s), outcome{created: 1})
 	c := condition(a.status.Conditions, batchv1.JobSuspended)
-	if !a.resumed || !a.status.StartTime.Equal(&metav1.Time{Time: now}) || c.Status != corev1.ConditionFalse || c.Reason != "JobResumed" {
+	if !a.resumed || !a.status.StartTime.Equal(&metav1.Time{Time: now}) || c.Status != corev1.ConditionFalse ||
+		c.Reason != "JobResumed" {
 		t.Errorf("resumed: %v, since %v, %v", a.resumed, a.status.StartTime, c)
 	}
 }

@@ -24,11 +24,17 @@ import (
 const maxParallel = 100
 
 // act creates and deletes pods as planned and returns the result with the first error.
-func (c *Controller) act(ctx context.Context, key framework.Key, begin time.Time, s snapshot, p plan) (o outcome, err error) {
+func (c *Controller) act(
+	ctx context.Context, key framework.Key, begin time.Time, s snapshot, p plan,
+) (o outcome, err error) {
 	if p.create == 0 && len(p.remove) == 0 && len(p.terminate) == 0 {
 		return o, nil
 	}
-	detail := &mark.Reconcile{EventSeen: c.loop.QueuedAt(workItem{Key: key}), Wants: int(p.desiredActive(s.job)), Has: len(p.active)}
+	detail := &mark.Reconcile{
+		EventSeen: c.loop.QueuedAt(workItem{Key: key}),
+		Wants:     int(p.desiredActive(s.job)),
+		Has:       len(p.active),
+	}
 	switch {
 	case p.create > 0:
 		detail.Creates, err = c.create(ctx, s.job, p)
@@ -41,7 +47,12 @@ func (c *Controller) act(ctx context.Context, key framework.Key, begin time.Time
 	for _, q := range o.deleted {
 		detail.Deletes = append(detail.Deletes, q.Name)
 	}
-	c.env.Reconciled(mark.Subject{Resource: "jobs", Namespace: s.job.Namespace, Name: s.job.Name, UID: string(s.job.UID)}, begin, detail, err)
+	c.env.Reconciled(mark.Subject{
+		Resource:  "jobs",
+		Namespace: s.job.Namespace,
+		Name:      s.job.Name,
+		UID:       string(s.job.UID),
+	}, begin, detail, err)
 	return o, err
 }
 
@@ -52,7 +63,8 @@ func (c *Controller) create(ctx context.Context, j *batchv1.Job, p plan) ([]stri
 		names   []string
 		indexes = p.indexes
 	)
-	template, pods := podFor(j), c.env.Client.CoreV1().Pods(j.Namespace)
+	template := podFor(j)
+	pods := c.env.Client.CoreV1().Pods(j.Namespace)
 	c.expect.Expect(j.UID, p.create)
 	done, pace, err := framework.SlowStart(p.create, c.state.get(j).batchSize, func() error {
 		one := *template // the shared parts are only read
@@ -87,8 +99,11 @@ func (c *Controller) create(ctx context.Context, j *batchv1.Job, p plan) ([]stri
 	return names, err
 }
 
-// remove deletes pods and returns those in deletion. With removeFinalizers their finalizer is removed first, so that they are not counted.
-func (c *Controller) remove(ctx context.Context, j *batchv1.Job, pods []*corev1.Pod, removeFinalizers bool) ([]*corev1.Pod, error) {
+// remove deletes pods and returns those in deletion. With removeFinalizers their finalizer is removed first, so that
+// they are not counted.
+func (c *Controller) remove(
+	ctx context.Context, j *batchv1.Job, pods []*corev1.Pod, removeFinalizers bool,
+) ([]*corev1.Pod, error) {
 	uids := make([]types.UID, len(pods))
 	for i, p := range pods {
 		uids[i] = p.UID
@@ -105,7 +120,9 @@ func (c *Controller) remove(ctx context.Context, j *batchv1.Job, pods []*corev1.
 		}
 		if err == nil {
 			uid := p.UID
-			err = c.env.Client.CoreV1().Pods(p.Namespace).Delete(ctx, p.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
+			err = c.env.Client.CoreV1().Pods(p.Namespace).Delete(ctx, p.Name, metav1.DeleteOptions{
+				Preconditions: &metav1.Preconditions{UID: &uid},
+			})
 		}
 		switch {
 		case err == nil:
@@ -148,7 +165,8 @@ func (c *Controller) patchFinalizer(ctx context.Context, p *corev1.Pod, version 
 	if err != nil {
 		return err
 	}
-	_, err = c.env.Client.CoreV1().Pods(p.Namespace).Patch(ctx, p.Name, types.StrategicMergePatchType, b, metav1.PatchOptions{})
+	_, err = c.env.Client.CoreV1().Pods(p.Namespace).Patch(ctx, p.Name, types.StrategicMergePatchType, b,
+		metav1.PatchOptions{})
 	if err != nil && !framework.Superseded(ctx, c.env, p, err) {
 		return fmt.Errorf("remove finalizer of pod %s: %w", p.Name, err)
 	}
@@ -217,7 +235,8 @@ func (c *Controller) recordFinished(j *batchv1.Job, v *endCondition) {
 		return
 	}
 	if n := j.Spec.Completions; n != nil && j.Status.Succeeded > *n {
-		c.env.Events.Event(j, corev1.EventTypeWarning, "TooManySucceededPods", "Too many succeeded pods running after completion count reached")
+		c.env.Events.Event(j, corev1.EventTypeWarning, "TooManySucceededPods",
+			"Too many succeeded pods running after completion count reached")
 	}
 	c.env.Events.Event(j, corev1.EventTypeNormal, "Completed", "Job completed")
 }

@@ -64,7 +64,8 @@ func finished(p *corev1.Pod) time.Time {
 	if t := lastContainer(p); !t.IsZero() {
 		return t
 	}
-	if c := pod.Condition(p, corev1.PodReady); c != nil && c.Status == corev1.ConditionFalse && !c.LastTransitionTime.IsZero() {
+	if c := pod.Condition(p, corev1.PodReady); c != nil && c.Status == corev1.ConditionFalse &&
+		!c.LastTransitionTime.IsZero() {
 		return c.LastTransitionTime.Time
 	}
 	if d := p.DeletionTimestamp; d != nil {

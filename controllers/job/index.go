@@ -34,7 +34,8 @@ func parseIndex(text string) (int32, bool) {
 	return int32(n), err == nil && n >= 0
 }
 
-// indexFailures are the failures of an index before this pod; the podFailurePolicy excludes the ignored ones from the limit.
+// indexFailures are the failures of an index before this pod; the podFailurePolicy excludes the ignored ones from the
+// limit.
 func indexFailures(p *corev1.Pod) (counted, ignored int32) {
 	counted, _ = parseIndex(p.Annotations[batchv1.JobIndexFailureCountAnnotation])
 	ignored, _ = parseIndex(p.Annotations[batchv1.JobIndexIgnoredFailureCountAnnotation])
@@ -89,11 +90,12 @@ func (t *podCounts) indexes(s snapshot) {
 func indexFailed(j *batchv1.Job, p *corev1.Pod) bool {
 	r := matchPodFailurePolicy(j.Spec.PodFailurePolicy, p)
 	counted, _ := indexFailures(p)
-	return r.action == batchv1.PodFailurePolicyActionFailIndex || r.countsAsFailure() && counted >= *j.Spec.BackoffLimitPerIndex
+	return r.action == batchv1.PodFailurePolicyActionFailIndex ||
+		r.countsAsFailure() && counted >= *j.Spec.BackoffLimitPerIndex
 }
 
-// lastFailures maps each index that needs a pod to the failed pod that is replaced. That pod keeps its finalizer, because only it has the
-// number of failures of the index.
+// lastFailures maps each index that needs a pod to the failed pod that is replaced. That pod keeps its finalizer,
+// because only it has the number of failures of the index.
 func (t *podCounts) lastFailures(s snapshot) map[int32]*corev1.Pod {
 	has := map[int32]bool{}
 	for _, p := range t.active {

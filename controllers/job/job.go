@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package job runs the pods of Jobs (batch/v1) to completion. The table of controllers starts it. Decisions are pure functions of a
-// snapshot: plan.go decides which pods to create and delete and whether the job has ended, accounting.go counts each finished pod exactly
-// once, even after crashes; this file and apply.go act. It never handles jobs with spec.managedBy of another controller.
+// Package job runs the pods of Jobs (batch/v1) to completion. The table of controllers starts it. Decisions are pure
+// functions of a snapshot: plan.go decides which pods to create and delete and whether the job has ended, accounting.go
+// counts each finished pod exactly once, even after crashes; this file and apply.go act. It never handles jobs with
+// spec.managedBy of another controller.
 package job
 
 import (
@@ -50,14 +51,24 @@ func New(env *framework.Env) (framework.Controller, error) {
 	})
 	c.own.Finalizer = batchv1.JobTrackingFinalizer
 	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
-	pods, jobs := coreinformers.New(env.Shared.Scoped()).Pods().Informer(), batchinformers.New(env.Shared.Scoped()).Jobs().Informer()
+	pods := coreinformers.New(env.Shared.Scoped()).Pods().Informer()
+	jobs := batchinformers.New(env.Shared.Scoped()).Jobs().Informer()
 	if err := framework.EnsureIndex(pods, framework.ByController, framework.IndexByController); err != nil {
 		return nil, err
 	}
-	c.pods, c.jobs = pods.GetIndexer(), jobs.GetIndexer()
+	c.pods = pods.GetIndexer()
+	c.jobs = jobs.GetIndexer()
 	err := errors.Join(
-		framework.On(c.loop, jobs, framework.Handlers[*batchv1.Job]{Add: c.jobAdded, Update: c.jobUpdated, Delete: c.jobDeleted}),
-		framework.On(c.loop, pods, framework.Handlers[*corev1.Pod]{Add: c.podAdded, Update: c.podUpdated, Delete: c.podDeleted}),
+		framework.On(c.loop, jobs, framework.Handlers[*batchv1.Job]{
+			Add:    c.jobAdded,
+			Update: c.jobUpdated,
+			Delete: c.jobDeleted,
+		}),
+		framework.On(c.loop, pods, framework.Handlers[*corev1.Pod]{
+			Add:    c.podAdded,
+			Update: c.podUpdated,
+			Delete: c.podDeleted,
+		}),
 	)
 	return c, err
 }
@@ -176,7 +187,8 @@ func (c *Controller) podUpdated(old, cur *corev1.Pod) {
 	if old.ResourceVersion == cur.ResourceVersion {
 		return
 	}
-	was, ref := metav1.GetControllerOfNoCopy(old), metav1.GetControllerOfNoCopy(cur)
+	was := metav1.GetControllerOfNoCopy(old)
+	ref := metav1.GetControllerOfNoCopy(cur)
 	freed := false
 	if ref != nil && !tracked(cur) {
 		freed = c.state.removalObserved(ref.UID, cur)
@@ -246,7 +258,8 @@ func (c *Controller) orphanChanged(p *corev1.Pod) {
 		if !ok || isFinished(j) || managedBy(j) != "" {
 			continue
 		}
-		if sel, err := metav1.LabelSelectorAsSelector(j.Spec.Selector); err == nil && !sel.Empty() && sel.Matches(labels.Set(p.Labels)) {
+		if sel, err := metav1.LabelSelectorAsSelector(j.Spec.Selector); err == nil && !sel.Empty() &&
+			sel.Matches(labels.Set(p.Labels)) {
 			c.enqueueDelayed(j)
 		}
 	}
@@ -276,8 +289,8 @@ func (c *Controller) sync(ctx context.Context, w workItem) error {
 	return c.run(ctx, w.Key, j)
 }
 
-// settleExpectations removes expectations of a job that was deleted during the pass, because expectations added after jobDeleted would stay
-// forever.
+// settleExpectations removes expectations of a job that was deleted during the pass, because expectations added after
+// jobDeleted would stay forever.
 func (c *Controller) settleExpectations(key framework.Key, j *batchv1.Job) {
 	obj, ok, err := c.jobs.GetByKey(key.String())
 	if cur, isJob := obj.(*batchv1.Job); err == nil && (!ok || isJob && cur.UID != j.UID) {
@@ -295,9 +308,17 @@ func (c *Controller) run(ctx context.Context, key framework.Key, j *batchv1.Job)
 	if known.cacheStale(j) {
 		return nil // the update event will requeue it
 	}
-	s := snapshot{job: j, finalizerRemoved: known.finalizerRemoved, failures: known.failures, expectationsSatisfied: c.expect.Satisfied(j.UID), now: time.Now()}
-	if mode := j.Spec.CompletionMode; mode != nil && *mode != batchv1.NonIndexedCompletion && *mode != batchv1.IndexedCompletion {
-		c.env.Events.Event(j, corev1.EventTypeWarning, "UnknownCompletionMode", "Skipped Job sync because completion mode is unknown")
+	s := snapshot{
+		job:                   j,
+		finalizerRemoved:      known.finalizerRemoved,
+		failures:              known.failures,
+		expectationsSatisfied: c.expect.Satisfied(j.UID),
+		now:                   time.Now(),
+	}
+	if mode := j.Spec.CompletionMode; mode != nil && *mode != batchv1.NonIndexedCompletion &&
+		*mode != batchv1.IndexedCompletion {
+		c.env.Events.Event(j, corev1.EventTypeWarning, "UnknownCompletionMode",
+			"Skipped Job sync because completion mode is unknown")
 		return nil
 	}
 	sel, err := metav1.LabelSelectorAsSelector(j.Spec.Selector)
@@ -343,7 +364,8 @@ func (c *Controller) claim(ctx context.Context, j *batchv1.Job, sel labels.Selec
 	return mine, err
 }
 
-// releaseOrphan removes the finalizer of a pod that no job manages any more: the job is finished or deleted, or has released the pod.
+// releaseOrphan removes the finalizer of a pod that no job manages any more: the job is finished or deleted, or has
+// released the pod.
 func (c *Controller) releaseOrphan(ctx context.Context, key framework.Key) error {
 	obj, ok, err := c.pods.GetByKey(key.String())
 	if err != nil || !ok {

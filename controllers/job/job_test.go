@@ -85,11 +85,13 @@ func TestRun(t *testing.T) {
 		all, _ := podsOf(t, c)
 		for _, p := range all {
 			if tracked(&p) || p.Labels["job-name"] != "pi" || !metav1.IsControlledBy(&p, j) {
-				t.Errorf("pod %s: finalizers %v, labels %v, owners %v", p.Name, p.Finalizers, p.Labels, p.OwnerReferences)
+				t.Errorf("pod %s: finalizers %v, labels %v, owners %v", p.Name, p.Finalizers, p.Labels,
+					p.OwnerReferences)
 			}
 		}
 		said := strings.Join(c.EventsSeen(), "\n")
-		if strings.Count(said, "Normal SuccessfulCreate Created pod: pi-") != 3 || strings.Count(said, "Normal Completed Job completed") != 1 {
+		if strings.Count(said, "Normal SuccessfulCreate Created pod: pi-") != 3 ||
+			strings.Count(said, "Normal Completed Job completed") != 1 {
 			t.Errorf("events:\n%s", said)
 		}
 	})
@@ -116,10 +118,12 @@ func TestRetries(t *testing.T) {
 		settle(time.Second)
 		j := read(t, c)
 		f := condition(j.Status.Conditions, batchv1.JobFailed)
-		if j.Status.Failed != 3 || f == nil || f.Reason != "BackoffLimitExceeded" || condition(j.Status.Conditions, batchv1.JobFailureTarget) == nil {
+		if j.Status.Failed != 3 || f == nil || f.Reason != "BackoffLimitExceeded" ||
+			condition(j.Status.Conditions, batchv1.JobFailureTarget) == nil {
 			t.Errorf("got %+v", j.Status)
 		}
-		if said := strings.Join(c.EventsSeen(), "\n"); !strings.Contains(said, "Warning BackoffLimitExceeded Job has reached the specified backoff limit") {
+		if said := strings.Join(c.EventsSeen(), "\n"); !strings.Contains(said,
+			"Warning BackoffLimitExceeded Job has reached the specified backoff limit") {
 			t.Errorf("events:\n%s", said)
 		}
 	})
@@ -130,10 +134,20 @@ func TestLeftBehind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		owned := func(by, apiVersion, uid string) func(*corev1.Pod) {
 			return func(p *corev1.Pod) {
-				p.OwnerReferences = []metav1.OwnerReference{{Kind: "Job", APIVersion: apiVersion, Name: by, UID: types.UID("uid-" + uid), Controller: new(true)}}
+				p.OwnerReferences = []metav1.OwnerReference{{
+					Kind:       "Job",
+					APIVersion: apiVersion,
+					Name:       by,
+					UID:        types.UID("uid-" + uid),
+					Controller: new(true),
+				}}
 			}
 		}
-		given := newJob(1, 1, func(j *batchv1.Job) { j.Name, j.UID, j.Spec.ManagedBy = "given", "uid-given", new("example.com/other") })
+		given := newJob(1, 1, func(j *batchv1.Job) {
+			j.Name = "given"
+			j.UID = "uid-given"
+			j.Spec.ManagedBy = new("example.com/other")
+		})
 		c := controllertest.New(given, newPod("orphan"), newPod("gone", owned("no", "batch/v1", "no")),
 			newPod("foreign", owned("x", "example.com/v1", "x")), newPod("given", owned("given", "batch/v1", "given")))
 		c.Start(t, "job-controller", New)
@@ -157,7 +171,8 @@ func TestGoesDuringPass(t *testing.T) {
 		c := controllertest.New(j)
 		c.Fake.PrependReactor("create", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
 			time.Sleep(time.Second) // until the informers watch: the fake server tells nobody later of what has gone
-			if err := c.Fake.Tracker().Delete(batchv1.SchemeGroupVersion.WithResource("jobs"), "default", "pi"); err != nil {
+			if err := c.Fake.Tracker().Delete(batchv1.SchemeGroupVersion.WithResource("jobs"), "default",
+				"pi"); err != nil {
 				t.Error(err)
 			}
 			time.Sleep(time.Second) // until the controller has heard of it
@@ -192,12 +207,20 @@ func TestFinalizerStays(t *testing.T) {
 		wanted bool
 	}{
 		{"contention", apierrors.NewConflict(pods, "p", errors.New("too many wrote at once")), "a", true},
-		{"successor", apierrors.NewInvalid(corev1.SchemeGroupVersion.WithKind("Pod").GroupKind(), "p", nil), "b", false},
+		{
+			"successor", apierrors.NewInvalid(corev1.SchemeGroupVersion.WithKind("Pod").GroupKind(), "p", nil), "b",
+			false,
+		},
 		{"refused", apierrors.NewInvalid(corev1.SchemeGroupVersion.WithKind("Pod").GroupKind(), "p", nil), "a", true},
 		{"gone", apierrors.NewNotFound(pods, "p"), "b", false},
 	} {
-		c := controllertest.New(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "default", UID: tt.live}})
-		c.Fake.PrependReactor("patch", "pods", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, tt.err })
+		c := controllertest.New(&corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "default", UID: tt.live},
+		})
+		c.Fake.PrependReactor("patch", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
+			return true,
+				nil, tt.err
+		})
 		ctl := &Controller{env: &framework.Env{Client: c.Client}}
 		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "default", UID: "a"}}
 		for _, version := range []string{"", "7"} {

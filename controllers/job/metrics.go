@@ -28,25 +28,38 @@ var metrics = sync.OnceValue(func() *jobMetrics {
 	}
 	return &jobMetrics{
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Subsystem: system, Name: "job_sync_duration_seconds", Help: "The time it took to sync a job", Buckets: prometheus.ExponentialBuckets(0.004, 2, 15),
+			Subsystem: system,
+			Name:      "job_sync_duration_seconds",
+			Help:      "The time it took to sync a job",
+			Buckets:   prometheus.ExponentialBuckets(0.004, 2, 15),
 		}, []string{"completion_mode", "result", "action"}),
-		syncs:        counter("job_syncs_total", "The number of job syncs", "completion_mode", "result", "action"),
-		finishedJobs: counter("jobs_finished_total", "The number of finished jobs", "completion_mode", "result", "reason"),
-		external:     counter("jobs_by_external_controller_total", "The number of Jobs managed by an external controller", "controller_name"),
-		finishedPods: counter("job_pods_finished_total", "The number of finished Pods that are fully tracked", "completion_mode", "result"),
+		syncs: counter("job_syncs_total", "The number of job syncs", "completion_mode", "result", "action"),
+		finishedJobs: counter("jobs_finished_total", "The number of finished jobs", "completion_mode", "result",
+			"reason"),
+		external: counter("jobs_by_external_controller_total",
+			"The number of Jobs managed by an external controller", "controller_name"),
+		finishedPods: counter("job_pods_finished_total", "The number of finished Pods that are fully tracked",
+			"completion_mode", "result"),
 		policyActions: counter("pod_failures_handled_by_failure_policy_total",
-			"The number of failed Pods handled by failure policy with respect to the failure policy action applied based on the matched rule.", "action"),
+			"The number of failed Pods handled by failure policy with respect to the failure policy action applied "+
+				"based on the matched rule.", "action"),
 		finalizers: counter("terminated_pods_tracking_finalizer_total",
-			"The number of terminated pods (phase=Failed|Succeeded) that have the finalizer batch.kubernetes.io/job-tracking.", "event"),
-		finishedIndexes: counter("job_finished_indexes_total", "The number of finished indexes.", "status", "backoffLimit"),
-		pods:            counter("job_pods_creation_total", "The number of Pods created by the Job controller labelled with a reason for the Pod creation.", "reason", "status"),
+			"The number of terminated pods (phase=Failed|Succeeded) that have the finalizer "+
+				"batch.kubernetes.io/job-tracking.", "event"),
+		finishedIndexes: counter("job_finished_indexes_total", "The number of finished indexes.", "status",
+			"backoffLimit"),
+		pods: counter("job_pods_creation_total", "The number of Pods created by the Job controller "+
+			"labelled with a reason for the Pod creation.", "reason", "status"),
 	}
 })
 
 // Collectors are the metrics of all job controllers in the process.
 func Collectors() []prometheus.Collector {
 	m := metrics()
-	return []prometheus.Collector{m.duration, m.syncs, m.finishedJobs, m.external, m.finishedPods, m.policyActions, m.finalizers, m.finishedIndexes, m.pods}
+	return []prometheus.Collector{
+		m.duration, m.syncs, m.finishedJobs, m.external, m.finishedPods, m.policyActions, m.finalizers,
+		m.finishedIndexes, m.pods,
+	}
 }
 
 func mode(j *batchv1.Job) string {
@@ -58,7 +71,8 @@ func mode(j *batchv1.Job) string {
 
 // observeSync counts a pass.
 func (m *jobMetrics) observeSync(j *batchv1.Job, p plan, took time.Duration, err error) {
-	action, result := "tracking", "success"
+	action := "tracking"
+	result := "success"
 	switch {
 	case p.create > 0:
 		action = "pods_created"
@@ -133,7 +147,8 @@ func (m *jobMetrics) jobFinished(j *batchv1.Job, v *endCondition) {
 
 // terminatedWithFinalizer records that a finished pod got or lost the finalizer. Either may be nil.
 func (m *jobMetrics) terminatedWithFinalizer(old, cur *corev1.Pod) {
-	was, is := old != nil && pod.Terminal(old) && tracked(old), cur != nil && pod.Terminal(cur) && tracked(cur)
+	was := old != nil && pod.Terminal(old) && tracked(old)
+	is := cur != nil && pod.Terminal(cur) && tracked(cur)
 	switch {
 	case is && !was:
 		m.finalizers.WithLabelValues("add").Inc()

@@ -18,7 +18,8 @@ import (
 	"keelson/api/core/pod"
 )
 
-// burst is the maximum number of pods that one pass creates, deletes or counts. It also limits the size of uncountedTerminatedPods.
+// burst is the maximum number of pods that one pass creates, deletes or counts. It also limits the size of
+// uncountedTerminatedPods.
 const burst = 500
 
 // snapshot is the input of a decision. Nothing in it is modified.
@@ -28,7 +29,8 @@ type snapshot struct {
 	pods []*corev1.Pod
 	// finalizerRemoved are the pods whose finalizer the controller has removed; the cache may still show it.
 	finalizerRemoved map[types.UID]struct{}
-	// expectationsSatisfied is false while creations or deletions are expected: then nothing may be created or deleted, and the job cannot finish.
+	// expectationsSatisfied is false while creations or deletions are expected: then nothing may be created or deleted,
+	// and the job cannot finish.
 	expectationsSatisfied bool
 	// failures are kept from earlier passes.
 	failures backoffRecord
@@ -52,7 +54,8 @@ func suspended(j *batchv1.Job) bool { return j.Spec.Suspend != nil && *j.Spec.Su
 
 // onlyReplaceFailedPods reports whether a pod is replaced, and counted as failed, only when it is finished.
 func onlyReplaceFailedPods(j *batchv1.Job) bool {
-	return j.Spec.PodFailurePolicy != nil || j.Spec.PodReplacementPolicy != nil && *j.Spec.PodReplacementPolicy == batchv1.Failed
+	return j.Spec.PodFailurePolicy != nil ||
+		j.Spec.PodReplacementPolicy != nil && *j.Spec.PodReplacementPolicy == batchv1.Failed
 }
 
 // isPodFailed reports whether p counts as failed. A pod in deletion may never reach the phase Failed.
@@ -60,8 +63,8 @@ func isPodFailed(j *batchv1.Job, p *corev1.Pod) bool {
 	return p.Status.Phase == corev1.PodFailed || !onlyReplaceFailedPods(j) && terminating(p)
 }
 
-// endCondition is how the job ends: by a condition FailureTarget or SuccessCriteriaMet. The final condition follows when all pods are finished
-// and counted.
+// endCondition is how the job ends: by a condition FailureTarget or SuccessCriteriaMet. The final condition follows
+// when all pods are finished and counted.
 type endCondition struct {
 	kind            batchv1.JobConditionType
 	reason, message string
@@ -88,7 +91,8 @@ type podCounts struct {
 	// succeeded and failed are all so far, including those that the status does not count yet.
 	succeeded, failed int32
 	failures          backoffRecord
-	// For an indexed job: the completed indexes in the status, the actual ones, the failed ones, and the pods to be replaced.
+	// For an indexed job: the completed indexes in the status, the actual ones, the failed ones, and the pods to be
+	// replaced.
 	previousCompleted, completed, failedIndexes batch.Indexes
 	replaced                                    map[int32]*corev1.Pod
 }
@@ -159,7 +163,8 @@ func countPods(s snapshot) podCounts {
 	lost = slices.DeleteFunc(lost, func(p *corev1.Pod) bool {
 		return !matchPodFailurePolicy(s.job.Spec.PodFailurePolicy, p).countsAsFailure()
 	})
-	t.succeeded, t.failed = s.job.Status.Succeeded+int32(len(won)), s.job.Status.Failed+int32(len(lost))
+	t.succeeded = s.job.Status.Succeeded + int32(len(won))
+	t.failed = s.job.Status.Failed + int32(len(lost))
 	if u := s.job.Status.UncountedTerminatedPods; u != nil {
 		t.succeeded += int32(len(u.Succeeded))
 		t.failed += int32(len(u.Failed))
@@ -197,7 +202,8 @@ func (t *podCounts) decideEnd(s snapshot) *endCondition {
 			if !isPodFailed(j, p) {
 				continue
 			}
-			if r := matchPodFailurePolicy(j.Spec.PodFailurePolicy, p); r.action == batchv1.PodFailurePolicyActionFailJob {
+			if r := matchPodFailurePolicy(j.Spec.PodFailurePolicy,
+				p); r.action == batchv1.PodFailurePolicyActionFailJob {
 				return failure(batchv1.JobReasonPodFailurePolicy, r.message)
 			}
 		}
@@ -213,7 +219,8 @@ func (t *podCounts) decideEnd(s snapshot) *endCondition {
 	}
 	if n := t.failedIndexes.Count(); n > 0 {
 		if most := j.Spec.MaxFailedIndexes; most != nil && n > *most {
-			return failure(batchv1.JobReasonMaxFailedIndexesExceeded, "Job has exceeded the specified maximal number of failed indexes")
+			return failure(batchv1.JobReasonMaxFailedIndexesExceeded,
+				"Job has exceeded the specified maximal number of failed indexes")
 		}
 		if n+t.completed.Count() >= *j.Spec.Completions {
 			return failure(batchv1.JobReasonFailedIndexes, "Job has failed indexes")
@@ -246,7 +253,8 @@ func restartedTooOften(s snapshot, limit int32) bool {
 }
 
 func pastDeadline(s snapshot) bool {
-	d, start := s.job.Spec.ActiveDeadlineSeconds, s.job.Status.StartTime
+	d := s.job.Spec.ActiveDeadlineSeconds
+	start := s.job.Status.StartTime
 	return d != nil && start != nil && !suspended(s.job) && s.now.Sub(start.Time) >= seconds(*d)
 }
 
@@ -261,7 +269,8 @@ func (p *plan) managePods(s snapshot) {
 		p.remove = p.active
 		return
 	}
-	active, want := int32(len(p.active)), p.desiredActive(s.job)
+	active := int32(len(p.active))
+	want := p.desiredActive(s.job)
 	if p.remove = p.activePodsForRemoval(s.job, int(max(0, active-want))); len(p.remove) > 0 {
 		p.remove = p.remove[:min(len(p.remove), burst)]
 		return
@@ -303,7 +312,8 @@ func (t *podCounts) desiredActive(j *batchv1.Job) int32 {
 	return parallelism
 }
 
-// activePodsForRemoval are the active pods to delete: at least n, and those of an indexed job with a missing, invalid or duplicate index.
+// activePodsForRemoval are the active pods to delete: at least n, and those of an indexed job with a missing, invalid
+// or duplicate index.
 func (t *podCounts) activePodsForRemoval(j *batchv1.Job, n int) []*corev1.Pod {
 	rest := slices.SortedFunc(slices.Values(t.active), compareForRemoval)
 	var out []*corev1.Pod
@@ -371,10 +381,19 @@ func condition(list []batchv1.JobCondition, t batchv1.JobConditionType) *batchv1
 	return nil
 }
 
-// setCondition modifies list, which the caller owns, and reports whether anything changed. A missing condition is not added as False.
-func setCondition(list *[]batchv1.JobCondition, t batchv1.JobConditionType, status corev1.ConditionStatus, reason, message string, now time.Time) bool {
+// setCondition modifies list, which the caller owns, and reports whether anything changed. A missing condition is not
+// added as False.
+func setCondition(
+	list *[]batchv1.JobCondition, t batchv1.JobConditionType, status corev1.ConditionStatus, reason, message string,
+	now time.Time,
+) bool {
 	c := batchv1.JobCondition{
-		Type: t, Status: status, LastProbeTime: metav1.NewTime(now), LastTransitionTime: metav1.NewTime(now), Reason: reason, Message: message,
+		Type:               t,
+		Status:             status,
+		LastProbeTime:      metav1.NewTime(now),
+		LastTransitionTime: metav1.NewTime(now),
+		Reason:             reason,
+		Message:            message,
 	}
 	switch old := condition(*list, t); {
 	case old == nil && status == corev1.ConditionFalse:

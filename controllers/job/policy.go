@@ -31,11 +31,15 @@ func matchPodFailurePolicy(policy *batchv1.PodFailurePolicy, p *corev1.Pod) poli
 	for i := range policy.Rules {
 		r := &policy.Rules[i]
 		if c := matchOnExitCodes(p, r.OnExitCodes); c != nil {
-			return policyResult{r.Action, fmt.Sprintf("Container %s for pod %s/%s failed with exit code %v matching %v rule at index %d",
-				c.Name, p.Namespace, p.Name, c.State.Terminated.ExitCode, r.Action, i)}
+			return policyResult{
+				r.Action,
+				fmt.Sprintf("Container %s for pod %s/%s failed with exit code %v matching %v rule at index %d",
+					c.Name, p.Namespace, p.Name, c.State.Terminated.ExitCode, r.Action, i),
+			}
 		}
 		if t := matchOnPodConditions(p, r.OnPodConditions); t != "" {
-			return policyResult{r.Action, fmt.Sprintf("Pod %s/%s has condition %v matching %v rule at index %d", p.Namespace, p.Name, t, r.Action, i)}
+			return policyResult{r.Action, fmt.Sprintf("Pod %s/%s has condition %v matching %v rule at index %d",
+				p.Namespace, p.Name, t, r.Action, i)}
 		}
 	}
 	return policyResult{}
@@ -53,7 +57,8 @@ func matchOnExitCodes(p *corev1.Pod, r *batchv1.PodFailurePolicyOnExitCodesRequi
 				continue
 			}
 			in := slices.Contains(r.Values, t.ExitCode)
-			if r.Operator == batchv1.PodFailurePolicyOnExitCodesOpIn && in || r.Operator == batchv1.PodFailurePolicyOnExitCodesOpNotIn && !in {
+			if r.Operator == batchv1.PodFailurePolicyOnExitCodesOpIn && in ||
+				r.Operator == batchv1.PodFailurePolicyOnExitCodesOpNotIn && !in {
 				return &list[i]
 			}
 		}
@@ -62,7 +67,9 @@ func matchOnExitCodes(p *corev1.Pod, r *batchv1.PodFailurePolicyOnExitCodesRequi
 }
 
 // matchOnPodConditions is the type of a condition that matches one of the patterns, or "".
-func matchOnPodConditions(p *corev1.Pod, patterns []batchv1.PodFailurePolicyOnPodConditionsPattern) corev1.PodConditionType {
+func matchOnPodConditions(
+	p *corev1.Pod, patterns []batchv1.PodFailurePolicyOnPodConditionsPattern,
+) corev1.PodConditionType {
 	for _, c := range p.Status.Conditions {
 		for _, pattern := range patterns {
 			if c.Type == pattern.Type && c.Status == pattern.Status {
@@ -74,7 +81,9 @@ func matchOnPodConditions(p *corev1.Pod, patterns []batchv1.PodFailurePolicyOnPo
 }
 
 // matchSuccessPolicy returns the rule of the successPolicy that the completed indexes satisfy.
-func matchSuccessPolicy(policy *batchv1.SuccessPolicy, completed batch.Indexes, completions int32) (message string, met bool) {
+func matchSuccessPolicy(
+	policy *batchv1.SuccessPolicy, completed batch.Indexes, completions int32,
+) (message string, met bool) {
 	if policy == nil || len(completed) == 0 {
 		return "", false
 	}

@@ -12,8 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 )
 
-// stateStore is the controller's state about jobs in addition to the cache. It may be lost: a new process has caches that include its writes,
-// and starts with the shortest back-off.
+// stateStore is the controller's state about jobs in addition to the cache. It may be lost: a new process has caches
+// that include its writes, and starts with the shortest back-off.
 type stateStore struct {
 	mu  sync.Mutex
 	all map[types.UID]*jobState
@@ -61,7 +61,8 @@ func (r jobState) cacheStale(j *batchv1.Job) bool {
 	return err == nil && order < 0
 }
 
-// removalObserved records that the cache shows p without the finalizer, and reports whether the controller had removed it.
+// removalObserved records that the cache shows p without the finalizer, and reports whether the controller had removed
+// it.
 func (m *stateStore) removalObserved(job types.UID, p *corev1.Pod) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()

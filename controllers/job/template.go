@@ -19,7 +19,11 @@ const longestPrefix = 58
 func podFor(j *batchv1.Job) *corev1.Pod {
 	t := &j.Spec.Template
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
-		GenerateName: j.Name + "-", Namespace: j.Namespace, Labels: t.Labels, Annotations: t.Annotations, Finalizers: slices.Clone(t.Finalizers),
+		GenerateName:    j.Name + "-",
+		Namespace:       j.Namespace,
+		Labels:          t.Labels,
+		Annotations:     t.Annotations,
+		Finalizers:      slices.Clone(t.Finalizers),
 		OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(j, kind)},
 	}}
 	if !tracked(p) {
@@ -43,12 +47,18 @@ func addIndexEnv(c *corev1.Container) {
 	if slices.ContainsFunc(c.Env, func(v corev1.EnvVar) bool { return v.Name == name }) {
 		return
 	}
-	c.Env = append(c.Env, corev1.EnvVar{Name: name, ValueFrom: &corev1.EnvVarSource{
-		FieldRef: &corev1.ObjectFieldSelector{FieldPath: "metadata.labels['" + batchv1.JobCompletionIndexAnnotation + "']"},
-	}})
+	c.Env = append(c.Env, corev1.EnvVar{
+		Name: name,
+		ValueFrom: &corev1.EnvVarSource{
+			FieldRef: &corev1.ObjectFieldSelector{
+				FieldPath: "metadata.labels['" + batchv1.JobCompletionIndexAnnotation + "']",
+			},
+		},
+	})
 }
 
-// setIndex makes p, which shares its maps with other pods, the pod of index n; replaced is the failed pod before it, or nil.
+// setIndex makes p, which shares its maps with other pods, the pod of index n; replaced is the failed pod before it, or
+// nil.
 func setIndex(j *batchv1.Job, p *corev1.Pod, n int32, replaced *corev1.Pod) {
 	index := strconv.Itoa(int(n))
 	set := func(m map[string]string, key, value string) map[string]string {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package legacytokens cleans up secrets with automatically created service-account tokens that were not used for a year: they are first
-// labelled as invalid, which the API server respects, and deleted a year later. The table of controllers starts it. It never touches
-// secrets created by users, used by a pod, or not listed in their service account.
+// Package legacytokens cleans up secrets with automatically created service-account tokens that were not used for a
+// year: they are first labelled as invalid, which the API server respects, and deleted a year later. The table of
+// controllers starts it. It never touches secrets created by users, used by a pod, or not listed in their service
+// account.
 package legacytokens
 
 import (
@@ -46,11 +47,17 @@ type Controller struct {
 	accounts corelisters.ServiceAccountLister
 }
 
-// New builds the controller; reader has the right to list secrets, which the controller's own account does not have. Nothing is cleaned up
-// before the use has been recorded for the whole period. 0 is DefaultPeriod.
+// New builds the controller; reader has the right to list secrets, which the controller's own account does not have.
+// Nothing is cleaned up before the use has been recorded for the whole period. 0 is DefaultPeriod.
 func New(env *framework.Env, reader kubernetes.Interface, period time.Duration) (framework.Controller, error) {
 	core := coreinformers.New(env.Shared.Scoped())
-	c := &Controller{env: env, reader: reader, period: period, pods: core.Pods().Lister(), accounts: core.ServiceAccounts().Lister()}
+	c := &Controller{
+		env:      env,
+		reader:   reader,
+		period:   period,
+		pods:     core.Pods().Lister(),
+		accounts: core.ServiceAccounts().Lister(),
+	}
 	if period == 0 {
 		c.period = DefaultPeriod
 	}
@@ -82,7 +89,9 @@ func (c *Controller) sync(ctx context.Context, _ struct{}) error {
 	if now.Before(since.Add(c.period)) {
 		return nil
 	}
-	secrets, err := c.reader.CoreV1().Secrets("").List(ctx, metav1.ListOptions{FieldSelector: "type=" + string(corev1.SecretTypeServiceAccountToken)})
+	secrets, err := c.reader.CoreV1().Secrets("").List(ctx, metav1.ListOptions{
+		FieldSelector: "type=" + string(corev1.SecretTypeServiceAccountToken),
+	})
 	if err != nil {
 		return fmt.Errorf("list secrets with tokens: %w", err)
 	}
@@ -147,7 +156,9 @@ func (c *Controller) clean(ctx context.Context, s *corev1.Secret, now time.Time)
 	} else {
 		var patch []byte
 		patch, err = json.Marshal(map[string]any{"metadata": map[string]any{
-			"uid": s.UID, "resourceVersion": s.ResourceVersion, "labels": map[string]string{invalidSince: now.Format(time.DateOnly)},
+			"uid":             s.UID,
+			"resourceVersion": s.ResourceVersion,
+			"labels":          map[string]string{invalidSince: now.Format(time.DateOnly)},
 		}})
 		if err == nil {
 			_, err = api.Patch(ctx, s.Name, types.MergePatchType, patch, metav1.PatchOptions{})
@@ -159,7 +170,8 @@ func (c *Controller) clean(ctx context.Context, s *corev1.Secret, now time.Time)
 	if err != nil {
 		return fmt.Errorf("clean up secret %s/%s: %w", s.Namespace, s.Name, err)
 	}
-	c.env.Log.Info("cleaned up unused service account token", "secret", s.Namespace+"/"+s.Name, "deleted", what == remove)
+	c.env.Log.Info("cleaned up unused service account token", "secret", s.Namespace+"/"+s.Name, "deleted",
+		what == remove)
 	return nil
 }
 
@@ -168,14 +180,17 @@ func mounts(p *corev1.Pod, secret string) bool {
 	reads := func(c corev1.Container) bool {
 		return slices.ContainsFunc(c.Env, func(e corev1.EnvVar) bool {
 			return e.ValueFrom != nil && e.ValueFrom.SecretKeyRef != nil && e.ValueFrom.SecretKeyRef.Name == secret
-		}) || slices.ContainsFunc(c.EnvFrom, func(e corev1.EnvFromSource) bool { return e.SecretRef != nil && e.SecretRef.Name == secret })
-	}
-	return slices.ContainsFunc(p.Spec.Containers, reads) || slices.ContainsFunc(p.Spec.InitContainers, reads) || slices.ContainsFunc(p.Spec.Volumes, func(v corev1.Volume) bool {
-		if v.Secret != nil {
-			return v.Secret.SecretName == secret
-		}
-		return v.Projected != nil && slices.ContainsFunc(v.Projected.Sources, func(s corev1.VolumeProjection) bool {
-			return s.Secret != nil && s.Secret.Name == secret
+		}) || slices.ContainsFunc(c.EnvFrom, func(e corev1.EnvFromSource) bool {
+			return e.SecretRef != nil && e.SecretRef.Name == secret
 		})
-	})
+	}
+	return slices.ContainsFunc(p.Spec.Containers, reads) || slices.ContainsFunc(p.Spec.InitContainers, reads) ||
+		slices.ContainsFunc(p.Spec.Volumes, func(v corev1.Volume) bool {
+			if v.Secret != nil {
+				return v.Secret.SecretName == secret
+			}
+			return v.Projected != nil && slices.ContainsFunc(v.Projected.Sources, func(s corev1.VolumeProjection) bool {
+				return s.Secret != nil && s.Secret.Name == secret
+			})
+		})
 }

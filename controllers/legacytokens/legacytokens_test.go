@@ -18,8 +18,14 @@ import (
 func secret(name string, age time.Duration, labels map[string]string) *corev1.Secret {
 	return &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: "dev", Name: name, CreationTimestamp: metav1.NewTime(time.Now().Add(-age)), Labels: labels,
-			Annotations: map[string]string{corev1.ServiceAccountNameKey: "robot", corev1.ServiceAccountUIDKey: "u"},
+			Namespace:         "dev",
+			Name:              name,
+			CreationTimestamp: metav1.NewTime(time.Now().Add(-age)),
+			Labels:            labels,
+			Annotations: map[string]string{
+				corev1.ServiceAccountNameKey: "robot",
+				corev1.ServiceAccountUIDKey:  "u",
+			},
 		},
 		Type: corev1.SecretTypeServiceAccountToken,
 	}
@@ -61,16 +67,25 @@ func TestTwoYears(t *testing.T) {
 		for _, n := range []string{"unused", "mounted"} {
 			account.Secrets = append(account.Secrets, corev1.ObjectReference{Name: n})
 		}
-		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "dev", Name: "p"}, Spec: corev1.PodSpec{Volumes: []corev1.Volume{{
-			VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "mounted"}},
-		}}}}
+		pod := &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "dev", Name: "p"},
+			Spec: corev1.PodSpec{Volumes: []corev1.Volume{{
+				VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "mounted"}},
+			}}},
+		}
 		other := secret("opaque", 9*year, nil)
 		other.Type = corev1.SecretTypeOpaque
 		c := controllertest.New(
-			account, pod, secret("unused", 9*year, nil), secret("mounted", 9*year, nil), secret("by-hand", 9*year, nil), other,
-			&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: tracking}, Data: map[string]string{"since": time.Now().UTC().Format(time.DateOnly)}},
+			account, pod, secret("unused", 9*year, nil), secret("mounted", 9*year, nil), secret("by-hand", 9*year,
+				nil), other,
+			&corev1.ConfigMap{
+				ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: tracking},
+				Data:       map[string]string{"since": time.Now().UTC().Format(time.DateOnly)},
+			},
 		)
-		c.Start(t, "legacy-service-account-token-cleaner", func(env *framework.Env) (framework.Controller, error) { return New(env, c.Interface, 0) })
+		c.Start(t, "legacy-service-account-token-cleaner", func(env *framework.Env) (framework.Controller, error) {
+			return New(env, c.Interface, 0)
+		})
 		check := func(when string, want ...string) {
 			t.Helper()
 			all, err := c.CoreV1().Secrets("dev").List(t.Context(), metav1.ListOptions{})

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package localvolume provisions local volumes: directories on nodes that kubelets manage (docs/decisions/0076). The table of controllers
-// starts it. It creates the StorageClass "standard" when a node supports local volumes, creates a PersistentVolume for each claim of such a
-// class with a selected node, expands volumes, and deletes those of deleted claims. It never touches the directories.
+// Package localvolume provisions local volumes: directories on nodes that kubelets manage (docs/decisions/0076). The
+// table of controllers starts it. It creates the StorageClass "standard" when a node supports local volumes, creates a
+// PersistentVolume for each claim of such a class with a selected node, expands volumes, and deletes those of deleted
+// claims. It never touches the directories.
 package localvolume
 
 import (
@@ -64,23 +65,39 @@ type Controller struct {
 // New builds the controller.
 func New(env *framework.Env) (framework.Controller, error) {
 	core := coreinformers.New(env.Shared.Scoped())
-	claims, volumes, nodes, classes := core.PersistentVolumeClaims(), core.PersistentVolumes(), core.Nodes(), storageinformers.New(env.Shared.Scoped()).StorageClasses()
-	c := &Controller{env: env, claims: claims.Lister(), volumes: volumes.Lister(), nodes: nodes.Lister(), classes: classes.Lister()}
+	claims := core.PersistentVolumeClaims()
+	volumes := core.PersistentVolumes()
+	nodes := core.Nodes()
+	classes := storageinformers.New(env.Shared.Scoped()).StorageClasses()
+	c := &Controller{
+		env:     env,
+		claims:  claims.Lister(),
+		volumes: volumes.Lister(),
+		nodes:   nodes.Lister(),
+		classes: classes.Lister(),
+	}
 	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
 	err := errors.Join(
 		framework.On(c.loop, claims.Informer(), framework.Each(c.claimChanged)),
 		framework.On(c.loop, volumes.Informer(), framework.Handlers[*corev1.PersistentVolume]{
-			Add: c.volumeChanged, Update: func(_, v *corev1.PersistentVolume) { c.volumeChanged(v) },
+			Add:    c.volumeChanged,
+			Update: func(_, v *corev1.PersistentVolume) { c.volumeChanged(v) },
 		}),
-		framework.On(c.loop, classes.Informer(), framework.Handlers[*storagev1.StorageClass]{Add: func(sc *storagev1.StorageClass) {
-			c.requeueUnbound(func(o *corev1.PersistentVolumeClaim) bool { return volume.GetPersistentVolumeClaimClass(o) == sc.Name })
-		}}),
+		framework.On(c.loop, classes.Informer(), framework.Handlers[*storagev1.StorageClass]{
+			Add: func(sc *storagev1.StorageClass) {
+				c.requeueUnbound(func(o *corev1.PersistentVolumeClaim) bool {
+					return volume.GetPersistentVolumeClaimClass(o) == sc.Name
+				})
+			},
+		}),
 		framework.On(c.loop, nodes.Informer(), framework.Handlers[*corev1.Node]{
-			Add: c.nodeAdded, Update: func(old, n *corev1.Node) {
+			Add: c.nodeAdded,
+			Update: func(old, n *corev1.Node) {
 				if old.Labels[localvolume.NodeHas] != n.Labels[localvolume.NodeHas] {
 					c.nodeAdded(n)
 				}
-			}, Delete: c.nodeDeleted,
+			},
+			Delete: c.nodeDeleted,
 		}),
 	)
 	if err != nil {
@@ -110,7 +127,9 @@ func (c *Controller) nodeAdded(n *corev1.Node) {
 		return
 	}
 	c.loop.Add(key{kind: classKey})
-	c.requeueUnbound(func(o *corev1.PersistentVolumeClaim) bool { return o.Annotations[volume.AnnSelectedNode] == n.Name })
+	c.requeueUnbound(func(o *corev1.PersistentVolumeClaim) bool {
+		return o.Annotations[volume.AnnSelectedNode] == n.Name
+	})
 }
 
 // requeueUnbound requeues the claims without a volume that may get one now.
@@ -180,7 +199,8 @@ func (c *Controller) createClass(ctx context.Context) error {
 	if !slices.ContainsFunc(all, func(s *storagev1.StorageClass) bool {
 		return s.Name == ClassName || s.Provisioner == localvolume.Provisioner
 	}) {
-		_, err = c.env.Client.StorageV1().StorageClasses().Create(ctx, classFor(ClassName, storage.DefaultClass(all) == nil), metav1.CreateOptions{})
+		_, err = c.env.Client.StorageV1().StorageClasses().Create(ctx,
+			classFor(ClassName, storage.DefaultClass(all) == nil), metav1.CreateOptions{})
 		if err != nil && !apierrors.IsAlreadyExists(err) {
 			return fmt.Errorf("make storage class %s: %w", ClassName, err)
 		}
@@ -191,12 +211,14 @@ func (c *Controller) createClass(ctx context.Context) error {
 	return nil
 }
 
-// provision creates a volume for a claim with a selected node. Its name contains the claim's UID, so that there cannot be two.
+// provision creates a volume for a claim with a selected node. Its name contains the claim's UID, so that there cannot
+// be two.
 func (c *Controller) provision(ctx context.Context, k key, o *corev1.PersistentVolumeClaim) error {
 	begin := time.Now()
 	name := volume.GetPersistentVolumeClaimClass(o)
 	fail := func(format string, args ...any) error {
-		c.env.Events.Eventf(o, corev1.EventTypeWarning, "ProvisioningFailed", "failed to provision volume with StorageClass %q: %s", name, fmt.Sprintf(format, args...))
+		c.env.Events.Eventf(o, corev1.EventTypeWarning, "ProvisioningFailed",
+			"failed to provision volume with StorageClass %q: %s", name, fmt.Sprintf(format, args...))
 		return nil
 	}
 	sc, err := c.classes.Get(name)
@@ -221,18 +243,25 @@ func (c *Controller) provision(ctx context.Context, k key, o *corev1.PersistentV
 	if err != nil {
 		return fail("%v", err)
 	}
-	c.env.Events.Eventf(o, corev1.EventTypeNormal, "Provisioning", "External provisioner is provisioning volume for claim \"%s/%s\"", o.Namespace, o.Name)
+	c.env.Events.Eventf(o, corev1.EventTypeNormal, "Provisioning",
+		"External provisioner is provisioning volume for claim \"%s/%s\"", o.Namespace, o.Name)
 	_, err = c.env.Client.CoreV1().PersistentVolumes().Create(ctx, v, metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {
 		return nil
 	}
-	c.env.Reconciled(mark.Subject{Resource: "persistentvolumeclaims", Namespace: o.Namespace, Name: o.Name, UID: string(o.UID)}, begin,
+	c.env.Reconciled(mark.Subject{
+		Resource:  "persistentvolumeclaims",
+		Namespace: o.Namespace,
+		Name:      o.Name,
+		UID:       string(o.UID),
+	}, begin,
 		&mark.Reconcile{EventSeen: c.loop.QueuedAt(k), Creates: []string{v.Name}}, err)
 	if err != nil {
 		_ = fail("%v", err)
 		return fmt.Errorf("make volume for claim %s/%s: %w", o.Namespace, o.Name, err)
 	}
-	c.env.Events.Eventf(o, corev1.EventTypeNormal, "ProvisioningSucceeded", "Successfully provisioned volume %s", v.Name)
+	c.env.Events.Eventf(o, corev1.EventTypeNormal, "ProvisioningSucceeded", "Successfully provisioned volume %s",
+		v.Name)
 	return nil
 }
 
@@ -259,7 +288,8 @@ func (c *Controller) resize(ctx context.Context, o *corev1.PersistentVolumeClaim
 		if node, err := c.nodes.Get(v.Labels[localvolume.NodeLabel]); err == nil {
 			size := grown.Spec.Capacity[corev1.ResourceStorage]
 			if err := localvolume.Fits(size.Value(), node); err != nil {
-				c.env.Events.Eventf(o, corev1.EventTypeWarning, "VolumeResizeFailed", "resize volume %q by resizer %q failed: %v", v.Name, localvolume.Provisioner, err)
+				c.env.Events.Eventf(o, corev1.EventTypeWarning, "VolumeResizeFailed",
+					"resize volume %q by resizer %q failed: %v", v.Name, localvolume.Provisioner, err)
 				return nil
 			}
 		}
@@ -270,14 +300,16 @@ func (c *Controller) resize(ctx context.Context, o *corev1.PersistentVolumeClaim
 	if next == nil {
 		return nil
 	}
-	if _, err := c.env.Client.CoreV1().PersistentVolumeClaims(o.Namespace).UpdateStatus(ctx, next, metav1.UpdateOptions{}); err != nil {
+	if _, err := c.env.Client.CoreV1().PersistentVolumeClaims(o.Namespace).UpdateStatus(ctx, next,
+		metav1.UpdateOptions{}); err != nil {
 		return ignoreNotFound(err)
 	}
 	c.env.Events.Event(o, corev1.EventTypeNormal, "VolumeResizeSuccessful", "Resize volume succeeded")
 	return nil
 }
 
-// reclaim deletes a volume without a claim; if its node was deleted, it removes the finalizer, because the data is lost.
+// reclaim deletes a volume without a claim; if its node was deleted, it removes the finalizer, because the data is
+// lost.
 func (c *Controller) reclaim(ctx context.Context, v *corev1.PersistentVolume) error {
 	if v.DeletionTimestamp == nil {
 		return c.remove(ctx, v)
@@ -289,7 +321,8 @@ func (c *Controller) reclaim(ctx context.Context, v *corev1.PersistentVolume) er
 	if _, err := c.nodes.Get(node); err == nil {
 		return nil // the kubelet will remove it
 	}
-	if _, err := c.env.Client.CoreV1().Nodes().Get(ctx, node, metav1.GetOptions{}); err == nil || !apierrors.IsNotFound(err) {
+	if _, err := c.env.Client.CoreV1().Nodes().Get(ctx, node, metav1.GetOptions{}); err == nil ||
+		!apierrors.IsNotFound(err) {
 		return err
 	}
 	next := v.DeepCopy()
@@ -299,7 +332,8 @@ func (c *Controller) reclaim(ctx context.Context, v *corev1.PersistentVolume) er
 }
 
 func (c *Controller) remove(ctx context.Context, v *corev1.PersistentVolume) error {
-	if v.Status.Phase != corev1.VolumeReleased || v.Spec.PersistentVolumeReclaimPolicy != corev1.PersistentVolumeReclaimDelete || v.Spec.ClaimRef == nil {
+	if v.Status.Phase != corev1.VolumeReleased ||
+		v.Spec.PersistentVolumeReclaimPolicy != corev1.PersistentVolumeReclaimDelete || v.Spec.ClaimRef == nil {
 		return nil
 	}
 	// This deletes data, so the claim is read from the API server and not from the cache.
@@ -311,10 +345,14 @@ func (c *Controller) remove(ctx context.Context, v *corev1.PersistentVolume) err
 	if err == nil && o.UID == ref.UID && (o.Spec.VolumeName == "" || o.Spec.VolumeName == v.Name) {
 		return nil
 	}
-	begin, uid, version := time.Now(), v.UID, v.ResourceVersion
+	begin := time.Now()
+	uid := v.UID
+	version := v.ResourceVersion
 	err = c.env.Client.CoreV1().PersistentVolumes().Delete(ctx, v.Name, metav1.DeleteOptions{
-		Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &version}, // the reclaim policy may just have been changed to Retain
+		// the reclaim policy may just have been changed to Retain
+		Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &version},
 	})
-	c.env.Reconciled(mark.Subject{Resource: "persistentvolumes", Name: v.Name, UID: string(v.UID)}, begin, &mark.Reconcile{Deletes: []string{v.Name}}, err)
+	c.env.Reconciled(mark.Subject{Resource: "persistentvolumes", Name: v.Name, UID: string(v.UID)}, begin,
+		&mark.Reconcile{Deletes: []string{v.Name}}, err)
 	return ignoreNotFound(err)
 }

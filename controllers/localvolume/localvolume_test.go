@@ -23,22 +23,34 @@ import (
 func node(name string) *corev1.Node {
 	return &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{
-			Name: name, Labels: map[string]string{localvolume.NodeHas: "true", corev1.LabelHostname: name + ".example.com"},
+			Name:        name,
+			Labels:      map[string]string{localvolume.NodeHas: "true", corev1.LabelHostname: name + ".example.com"},
 			Annotations: map[string]string{localvolume.NodeAnnotation: "/data/volumes"},
 		},
-		Status: corev1.NodeStatus{Capacity: corev1.ResourceList{corev1.ResourceEphemeralStorage: resource.MustParse("10Gi")}},
+		Status: corev1.NodeStatus{
+			Capacity: corev1.ResourceList{corev1.ResourceEphemeralStorage: resource.MustParse("10Gi")},
+		},
 	}
 }
 
 func testClaim(edit ...func(*corev1.PersistentVolumeClaim)) *corev1.PersistentVolumeClaim {
 	class := ClassName
 	c := &corev1.PersistentVolumeClaim{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "dev", Name: "data", UID: "u", Annotations: map[string]string{
-			volume.AnnStorageProvisioner: localvolume.Provisioner, volume.AnnSelectedNode: "n",
-		}},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "dev",
+			Name:      "data",
+			UID:       "u",
+			Annotations: map[string]string{
+				volume.AnnStorageProvisioner: localvolume.Provisioner,
+				volume.AnnSelectedNode:       "n",
+			},
+		},
 		Spec: corev1.PersistentVolumeClaimSpec{
-			StorageClassName: &class, AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
-			Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}},
+			StorageClassName: &class,
+			AccessModes:      []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+			Resources: corev1.VolumeResourceRequirements{
+				Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")},
+			},
 		},
 	}
 	for _, e := range edit {
@@ -53,7 +65,8 @@ func TestVolumeFor(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !localvolume.On(v, "n") || v.Name != "pvc-u" || v.Spec.Local.Path != "/data/volumes/pvc-u" || v.Finalizers[0] != localvolume.Finalizer {
+	if !localvolume.On(v, "n") || v.Name != "pvc-u" || v.Spec.Local.Path != "/data/volumes/pvc-u" ||
+		v.Finalizers[0] != localvolume.Finalizer {
 		t.Errorf("volume %+v", v)
 	}
 	if volume.CheckNodeAffinity(v, node("n").Labels) != nil || volume.CheckNodeAffinity(v, node("m").Labels) == nil {
@@ -84,7 +97,10 @@ func TestLife(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := controllertest.New(node("n"), testClaim())
 		c.Start(t, "local-volume-provisioner", New)
-		settle := func() { time.Sleep(time.Minute); synctest.Wait() }
+		settle := func() {
+			time.Sleep(time.Minute)
+			synctest.Wait()
+		}
 		settle()
 		class, err := c.StorageV1().StorageClasses().Get(t.Context(), ClassName, metav1.GetOptions{})
 		if err != nil || *class.VolumeBindingMode != storagev1.VolumeBindingWaitForFirstConsumer ||
@@ -92,7 +108,8 @@ func TestLife(t *testing.T) {
 			t.Fatalf("class %+v %v", class, err)
 		}
 		// The claim was there before the class.
-		claims, volumes := c.CoreV1().PersistentVolumeClaims("dev"), c.CoreV1().PersistentVolumes()
+		claims := c.CoreV1().PersistentVolumeClaims("dev")
+		volumes := c.CoreV1().PersistentVolumes()
 		v, err := volumes.Get(t.Context(), "pvc-u", metav1.GetOptions{})
 		if err != nil {
 			t.Fatalf("%v; events %s", err, strings.Join(c.EventsSeen(), "\n"))
@@ -103,7 +120,8 @@ func TestLife(t *testing.T) {
 			t.Fatal(err)
 		}
 		o, _ := claims.Get(t.Context(), "data", metav1.GetOptions{})
-		o.Spec.VolumeName, o.Status.Phase = v.Name, corev1.ClaimBound
+		o.Spec.VolumeName = v.Name
+		o.Status.Phase = corev1.ClaimBound
 		o.Status.Capacity = corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}
 		o.Spec.Resources.Requests[corev1.ResourceStorage] = resource.MustParse("3Gi")
 		if _, err := claims.Update(t.Context(), o, metav1.UpdateOptions{}); err != nil {
@@ -154,7 +172,9 @@ func TestNodeGone(t *testing.T) {
 			t.Fatal(err)
 		}
 		now := metav1.Now()
-		v.DeletionTimestamp, v.Status.Phase, v.Finalizers = &now, corev1.VolumeReleased, append(v.Finalizers, "example.com/other")
+		v.DeletionTimestamp = &now
+		v.Status.Phase = corev1.VolumeReleased
+		v.Finalizers = append(v.Finalizers, "example.com/other")
 		c := controllertest.New(v)
 		c.Start(t, "local-volume-provisioner", New)
 		time.Sleep(time.Minute)

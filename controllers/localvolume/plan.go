@@ -18,11 +18,14 @@ import (
 
 // needsProvisioning reports whether a claim waits for a volume of this provisioner.
 func needsProvisioning(c *corev1.PersistentVolumeClaim) bool {
-	return c.Spec.VolumeName == "" && c.DeletionTimestamp == nil && c.Annotations[volume.AnnStorageProvisioner] == localvolume.Provisioner
+	return c.Spec.VolumeName == "" && c.DeletionTimestamp == nil &&
+		c.Annotations[volume.AnnStorageProvisioner] == localvolume.Provisioner
 }
 
 // volumeFor is the volume for a claim on a node, or why it is not possible.
-func volumeFor(c *corev1.PersistentVolumeClaim, class *storagev1.StorageClass, node *corev1.Node) (*corev1.PersistentVolume, error) {
+func volumeFor(
+	c *corev1.PersistentVolumeClaim, class *storagev1.StorageClass, node *corev1.Node,
+) (*corev1.PersistentVolume, error) {
 	name := "pvc-" + string(c.UID)
 	host, labelled := node.Labels[corev1.LabelHostname]
 	switch {
@@ -47,18 +50,34 @@ func volumeFor(c *corev1.PersistentVolumeClaim, class *storagev1.StorageClass, n
 	}
 	v := &corev1.PersistentVolume{
 		ObjectMeta: metav1.ObjectMeta{
-			Name: name, Labels: map[string]string{localvolume.NodeLabel: node.Name},
+			Name:        name,
+			Labels:      map[string]string{localvolume.NodeLabel: node.Name},
 			Annotations: map[string]string{volume.AnnDynamicallyProvisioned: localvolume.Provisioner},
 		},
 		Spec: corev1.PersistentVolumeSpec{
-			Capacity: corev1.ResourceList{corev1.ResourceStorage: size}, AccessModes: c.Spec.AccessModes, VolumeMode: c.Spec.VolumeMode,
-			StorageClassName: class.Name, MountOptions: class.MountOptions, PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimDelete,
-			PersistentVolumeSource: corev1.PersistentVolumeSource{Local: &corev1.LocalVolumeSource{Path: filepath.Join("/var/lib/keelson/volumes", name)}},
-			NodeAffinity: &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
-				MatchExpressions: []corev1.NodeSelectorRequirement{{Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpIn, Values: []string{host}}},
-			}}}},
+			Capacity:                      corev1.ResourceList{corev1.ResourceStorage: size},
+			AccessModes:                   c.Spec.AccessModes,
+			VolumeMode:                    c.Spec.VolumeMode,
+			StorageClassName:              class.Name,
+			MountOptions:                  class.MountOptions,
+			PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimDelete,
+			PersistentVolumeSource: corev1.PersistentVolumeSource{
+				Local: &corev1.LocalVolumeSource{Path: filepath.Join("/var/lib/keelson/volumes", name)},
+			},
+			NodeAffinity: &corev1.VolumeNodeAffinity{
+				Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
+					MatchExpressions: []corev1.NodeSelectorRequirement{
+						{Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpIn, Values: []string{host}},
+					},
+				}}},
+			},
 			ClaimRef: &corev1.ObjectReference{
-				APIVersion: "v1", Kind: "PersistentVolumeClaim", Namespace: c.Namespace, Name: c.Name, UID: c.UID, ResourceVersion: c.ResourceVersion,
+				APIVersion:      "v1",
+				Kind:            "PersistentVolumeClaim",
+				Namespace:       c.Namespace,
+				Name:            c.Name,
+				UID:             c.UID,
+				ResourceVersion: c.ResourceVersion,
 			},
 		},
 	}
@@ -75,13 +94,20 @@ func volumeFor(c *corev1.PersistentVolumeClaim, class *storagev1.StorageClass, n
 
 // classFor is the StorageClass of local volumes; it is the default unless there is another one.
 func classFor(name string, isDefault bool) *storagev1.StorageClass {
-	late, del, grow := storagev1.VolumeBindingWaitForFirstConsumer, corev1.PersistentVolumeReclaimDelete, true
+	late := storagev1.VolumeBindingWaitForFirstConsumer
+	del := corev1.PersistentVolumeReclaimDelete
+	grow := true
 	c := &storagev1.StorageClass{
-		ObjectMeta: metav1.ObjectMeta{Name: name}, Provisioner: localvolume.Provisioner,
-		VolumeBindingMode: &late, ReclaimPolicy: &del, AllowVolumeExpansion: &grow,
-		AllowedTopologies: []corev1.TopologySelectorTerm{{MatchLabelExpressions: []corev1.TopologySelectorLabelRequirement{
-			{Key: localvolume.NodeHas, Values: []string{"true"}},
-		}}},
+		ObjectMeta:           metav1.ObjectMeta{Name: name},
+		Provisioner:          localvolume.Provisioner,
+		VolumeBindingMode:    &late,
+		ReclaimPolicy:        &del,
+		AllowVolumeExpansion: &grow,
+		AllowedTopologies: []corev1.TopologySelectorTerm{
+			{MatchLabelExpressions: []corev1.TopologySelectorLabelRequirement{
+				{Key: localvolume.NodeHas, Values: []string{"true"}},
+			}},
+		},
 	}
 	if isDefault {
 		c.Annotations = map[string]string{"storageclass.kubernetes.io/is-default-class": "true"}
@@ -89,8 +115,11 @@ func classFor(name string, isDefault bool) *storagev1.StorageClass {
 	return c
 }
 
-// expansion returns the updated volume and claim for a bound claim that requests more storage; nil if no update is needed.
-func expansion(c *corev1.PersistentVolumeClaim, v *corev1.PersistentVolume) (*corev1.PersistentVolume, *corev1.PersistentVolumeClaim) {
+// expansion returns the updated volume and claim for a bound claim that requests more storage; nil if no update is
+// needed.
+func expansion(
+	c *corev1.PersistentVolumeClaim, v *corev1.PersistentVolume,
+) (*corev1.PersistentVolume, *corev1.PersistentVolumeClaim) {
 	want := c.Spec.Resources.Requests[corev1.ResourceStorage]
 	var grown *corev1.PersistentVolume
 	size := v.Spec.Capacity[corev1.ResourceStorage]

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package namespace deletes the content of terminating namespaces, then their finalizer. The table of controllers starts it. It discovers
-// all resources, deletes pods before other objects (which the pods may still need), and reports in the namespace's conditions what blocks
-// the deletion. It never touches a namespace without a deletionTimestamp.
+// Package namespace deletes the content of terminating namespaces, then their finalizer. The table of controllers
+// starts it. It discovers all resources, deletes pods before other objects (which the pods may still need), and reports
+// in the namespace's conditions what blocks the deletion. It never touches a namespace without a deletionTimestamp.
 package namespace
 
 import (
@@ -56,7 +56,12 @@ type recheck struct {
 // New builds the controller and registers handlers with env's informers.
 func New(env *framework.Env) (framework.Controller, error) {
 	core := coreinformers.New(env.Shared.Scoped())
-	c := &Controller{env: env, lister: core.Namespaces().Lister(), pods: core.Pods().Lister(), rechecks: map[string]recheck{}}
+	c := &Controller{
+		env:      env,
+		lister:   core.Namespaces().Lister(),
+		pods:     core.Pods().Lister(),
+		rechecks: map[string]recheck{},
+	}
 	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
 	err := errors.Join(
 		framework.On(c.loop, core.Namespaces().Informer(), framework.Handlers[*corev1.Namespace]{
@@ -131,8 +136,8 @@ func (c *Controller) nextInterval(name string, longer bool) time.Duration {
 	return d
 }
 
-// untilCheck is the remaining time until a check while pods terminate. To check thousands of pods whenever one ends would take the CPU time that
-// they need to terminate. 0: now.
+// untilCheck is the remaining time until a check while pods terminate. To check thousands of pods whenever one ends
+// would take the CPU time that they need to terminate. 0: now.
 func (c *Controller) untilCheck(name string) time.Duration {
 	c.mu.Lock()
 	d := time.Until(c.rechecks[name].next)
@@ -190,7 +195,9 @@ func (c *Controller) deleteResources(ctx context.Context, ns string, resources [
 	})
 }
 
-func (c *Controller) deleteResource(ctx context.Context, ns string, r *catalog.Resource) ([]metav1.PartialObjectMetadata, error) {
+func (c *Controller) deleteResource(
+	ctx context.Context, ns string, r *catalog.Resource,
+) ([]metav1.PartialObjectMetadata, error) {
 	client := c.env.Client.Metadata.Resource(r.GVR).Namespace(ns)
 	list := func() ([]metav1.PartialObjectMetadata, error) {
 		l, err := client.List(ctx, metav1.ListOptions{})
@@ -235,7 +242,8 @@ func (c *Controller) deleteResource(ctx context.Context, ns string, r *catalog.R
 
 // notDeleting reports whether deleting o would change something.
 func notDeleting(o metav1.PartialObjectMetadata) bool {
-	return o.DeletionTimestamp == nil || slices.Contains(o.Finalizers, metav1.FinalizerDeleteDependents) || slices.Contains(o.Finalizers, metav1.FinalizerOrphanDependents)
+	return o.DeletionTimestamp == nil || slices.Contains(o.Finalizers, metav1.FinalizerDeleteDependents) ||
+		slices.Contains(o.Finalizers, metav1.FinalizerOrphanDependents)
 }
 
 // writeConditions writes what blocks the deletion to the namespace's status.
@@ -256,7 +264,9 @@ func (c *Controller) writeConditions(ctx context.Context, ns *corev1.Namespace, 
 // finalize removes our finalizer, which usually completes the deletion.
 func (c *Controller) finalize(ctx context.Context, ns *corev1.Namespace) error {
 	next := ns.DeepCopy()
-	next.Spec.Finalizers = slices.DeleteFunc(next.Spec.Finalizers, func(f corev1.FinalizerName) bool { return f == corev1.FinalizerKubernetes })
+	next.Spec.Finalizers = slices.DeleteFunc(next.Spec.Finalizers, func(f corev1.FinalizerName) bool {
+		return f == corev1.FinalizerKubernetes
+	})
 	_, err := c.env.Client.CoreV1().Namespaces().Finalize(ctx, next, metav1.UpdateOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("finalize: %w", err)

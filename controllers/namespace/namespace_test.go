@@ -34,13 +34,15 @@ func meta(gvk schema.GroupVersionKind, ns, name string, finalizers ...string) *m
 	return o
 }
 
-// world has namespace "going" with a pod that ends when told to, a config map and a lease that can only be deleted singly.
+// world has namespace "going" with a pod that ends when told to, a config map and a lease that can only be deleted
+// singly.
 func world(t *testing.T, objs ...runtime.Object) (*controllertest.Cluster, *metafake.FakeMetadataClient) {
 	t.Helper()
 	m := clienttest.NewMetadata(objs...)
 	// The fake does not delete collections.
 	m.PrependReactor("delete-collection", "*", func(a clienttesting.Action) (bool, runtime.Object, error) {
-		l, err := m.Tracker().List(a.GetResource(), schema.GroupVersionKind{Group: "fake-metadata-client-group", Version: "v1"}, a.GetNamespace())
+		l, err := m.Tracker().List(a.GetResource(),
+			schema.GroupVersionKind{Group: "fake-metadata-client-group", Version: "v1"}, a.GetNamespace())
 		if err != nil {
 			return true, nil, err
 		}
@@ -55,30 +57,47 @@ func world(t *testing.T, objs ...runtime.Object) (*controllertest.Cluster, *meta
 		return true, nil, nil
 	})
 	going := &corev1.Namespace{
-		ObjectMeta: metav1.ObjectMeta{Name: "going", DeletionTimestamp: &metav1.Time{Time: time.Now()}, Finalizers: []string{"x/y"}},
-		Spec:       corev1.NamespaceSpec{Finalizers: []corev1.FinalizerName{corev1.FinalizerKubernetes}},
-		Status:     corev1.NamespaceStatus{Phase: corev1.NamespaceTerminating},
+		ObjectMeta: metav1.ObjectMeta{
+			Name:              "going",
+			DeletionTimestamp: &metav1.Time{Time: time.Now()},
+			Finalizers:        []string{"x/y"},
+		},
+		Spec:   corev1.NamespaceSpec{Finalizers: []corev1.FinalizerName{corev1.FinalizerKubernetes}},
+		Status: corev1.NamespaceStatus{Phase: corev1.NamespaceTerminating},
 	}
 	c := controllertest.New(going, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "stays"}})
 	c.Metadata = m
 	c.Fake.Resources = []*metav1.APIResourceList{
-		{GroupVersion: "v1", APIResources: []metav1.APIResource{
-			{Name: "pods", Kind: "Pod", Namespaced: true, Verbs: withVerbs},
-			{Name: "configmaps", Kind: "ConfigMap", Namespaced: true, Verbs: withVerbs},
-			{Name: "nodes", Kind: "Node", Verbs: withVerbs},
-			{Name: "bindings", Kind: "Binding", Namespaced: true, Verbs: metav1.Verbs{"create"}},
-		}},
-		{GroupVersion: "coordination.k8s.io/v1", APIResources: []metav1.APIResource{
-			{Name: "leases", Kind: "Lease", Namespaced: true, Verbs: metav1.Verbs{"delete", "list"}},
-		}},
+		{
+			GroupVersion: "v1",
+			APIResources: []metav1.APIResource{
+				{Name: "pods", Kind: "Pod", Namespaced: true, Verbs: withVerbs},
+				{Name: "configmaps", Kind: "ConfigMap", Namespaced: true, Verbs: withVerbs},
+				{Name: "nodes", Kind: "Node", Verbs: withVerbs},
+				{Name: "bindings", Kind: "Binding", Namespaced: true, Verbs: metav1.Verbs{"create"}},
+			},
+		},
+		{
+			GroupVersion: "coordination.k8s.io/v1",
+			APIResources: []metav1.APIResource{
+				{
+					Name:       "leases",
+					Kind:       "Lease",
+					Namespaced: true,
+					Verbs:      metav1.Verbs{"delete", "list"},
+				},
+			},
+		},
 	}
 	return c, m
 }
 
 func TestPodsGoFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		podGVK, cmGVK := corev1.SchemeGroupVersion.WithKind("Pod"), corev1.SchemeGroupVersion.WithKind("ConfigMap")
-		c, m := world(t, meta(podGVK, "going", "p", "test/hold"), meta(cmGVK, "going", "cm"), meta(cmGVK, "stays", "cm"),
+		podGVK := corev1.SchemeGroupVersion.WithKind("Pod")
+		cmGVK := corev1.SchemeGroupVersion.WithKind("ConfigMap")
+		c, m := world(t, meta(podGVK, "going", "p", "test/hold"), meta(cmGVK, "going", "cm"),
+			meta(cmGVK, "stays", "cm"),
 			meta(leaseGVR.GroupVersion().WithKind("Lease"), "going", "l"))
 		c.Start(t, "namespace-controller", New)
 		time.Sleep(5 * time.Second)
@@ -93,8 +112,10 @@ func TestPodsGoFirst(t *testing.T) {
 			}
 		}
 		want := map[corev1.NamespaceConditionType]string{
-			corev1.NamespaceContentRemaining:    "SomeResourcesRemain: Some resources are remaining: pods. has 1 resource instances",
-			corev1.NamespaceFinalizersRemaining: "SomeFinalizersRemain: Some content in the namespace has finalizers remaining: test/hold in 1 resource instances",
+			corev1.NamespaceContentRemaining: "SomeResourcesRemain: Some resources are remaining: pods. has 1 " +
+				"resource instances",
+			corev1.NamespaceFinalizersRemaining: "SomeFinalizersRemain: Some content in the namespace has finalizers " +
+				"remaining: test/hold in 1 resource instances",
 		}
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("conditions (-want +got):\n%s", diff)
@@ -121,7 +142,8 @@ func TestPodsGoFirst(t *testing.T) {
 	})
 }
 
-// TestEndingPodsAreLeftAlone: while many pods end, one after the other, they are neither listed nor deleted each time that one is gone.
+// TestEndingPodsAreLeftAlone: while many pods end, one after the other, they are neither listed nor deleted each time
+// that one is gone.
 func TestEndingPodsAreLeftAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const pods = 300
@@ -133,7 +155,12 @@ func TestEndingPodsAreLeftAlone(t *testing.T) {
 		}
 		c, m := world(t, objs...)
 		for i := range pods {
-			p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "going", Name: fmt.Sprint("p", i), DeletionTimestamp: &metav1.Time{Time: time.Now()}, Finalizers: []string{"test/hold"}}}
+			p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+				Namespace:         "going",
+				Name:              fmt.Sprint("p", i),
+				DeletionTimestamp: &metav1.Time{Time: time.Now()},
+				Finalizers:        []string{"test/hold"},
+			}}
 			if err := c.Fake.Tracker().Add(p); err != nil {
 				t.Fatal(err)
 			}
@@ -141,12 +168,14 @@ func TestEndingPodsAreLeftAlone(t *testing.T) {
 		c.Start(t, "namespace-controller", New)
 		for i := range pods {
 			time.Sleep(30 * time.Millisecond)
-			if err := errors.Join(m.Tracker().Delete(podsGVR, "going", fmt.Sprint("p", i)), c.Fake.Tracker().Delete(podsGVR, "going", fmt.Sprint("p", i))); err != nil {
+			if err := errors.Join(m.Tracker().Delete(podsGVR, "going", fmt.Sprint("p", i)),
+				c.Fake.Tracker().Delete(podsGVR, "going", fmt.Sprint("p", i))); err != nil {
 				t.Fatal(err)
 			}
 		}
 		time.Sleep(100 * time.Millisecond)
-		lists, deletes := 0, 0
+		lists := 0
+		deletes := 0
 		for _, a := range m.Actions() {
 			switch {
 			case a.GetResource() != podsGVR:
@@ -169,14 +198,19 @@ func TestEndingPodsAreLeftAlone(t *testing.T) {
 func TestFailuresAreReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, m := world(t)
-		m.PrependReactor("list", "leases", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, errors.New("disk on fire") })
+		m.PrependReactor("list", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
+			return true, nil,
+				errors.New("disk on fire")
+		})
 		c.Start(t, "namespace-controller", New)
 		time.Sleep(time.Minute)
 		ns, err := c.CoreV1().Namespaces().Get(t.Context(), "going", metav1.GetOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		i := slices.IndexFunc(ns.Status.Conditions, func(c corev1.NamespaceCondition) bool { return c.Type == corev1.NamespaceDeletionContentFailure })
+		i := slices.IndexFunc(ns.Status.Conditions, func(c corev1.NamespaceCondition) bool {
+			return c.Type == corev1.NamespaceDeletionContentFailure
+		})
 		want := "Failed to delete all resource types, 1 remaining: list leases.coordination.k8s.io: disk on fire"
 		if i < 0 || ns.Status.Conditions[i].Message != want || ns.Status.Conditions[i].Status != corev1.ConditionTrue {
 			t.Errorf("conditions: got %+v, want %q", ns.Status.Conditions, want)

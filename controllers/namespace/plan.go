@@ -54,7 +54,8 @@ func (f *deletionResult) add(gvr schema.GroupVersionResource, left []metav1.Part
 
 // conditions are the conditions of a terminating namespace with Kubernetes' messages; was are the current ones.
 func (f *deletionResult) conditions(was []corev1.NamespaceCondition, now time.Time) []corev1.NamespaceCondition {
-	discovery, content := "", ""
+	discovery := ""
+	content := ""
 	if f.discovery != nil {
 		discovery = f.discovery.Error()
 		if partial, ok := errors.AsType[*catalog.PartialError](f.discovery); ok {
@@ -67,21 +68,35 @@ func (f *deletionResult) conditions(was []corev1.NamespaceCondition, now time.Ti
 			texts[i] = err.Error()
 		}
 		slices.Sort(texts)
-		content = fmt.Sprintf("Failed to delete all resource types, %d remaining: %s", len(texts), strings.Join(texts, ", "))
+		content = fmt.Sprintf("Failed to delete all resource types, %d remaining: %s", len(texts),
+			strings.Join(texts, ", "))
 	}
 	conds := was
 	set := func(t corev1.NamespaceConditionType, problem, badReason, goodReason, good string) {
-		c := corev1.NamespaceCondition{Type: t, Status: corev1.ConditionFalse, Reason: goodReason, Message: good, LastTransitionTime: metav1.NewTime(now)}
+		c := corev1.NamespaceCondition{
+			Type:               t,
+			Status:             corev1.ConditionFalse,
+			Reason:             goodReason,
+			Message:            good,
+			LastTransitionTime: metav1.NewTime(now),
+		}
 		if problem != "" {
-			c.Status, c.Reason, c.Message = corev1.ConditionTrue, badReason, problem
+			c.Status = corev1.ConditionTrue
+			c.Reason = badReason
+			c.Message = problem
 		}
 		conds = framework.WithCondition(conds, c)
 	}
-	set(corev1.NamespaceDeletionDiscoveryFailure, discovery, "DiscoveryFailed", "ResourcesDiscovered", "All resources successfully discovered")
-	set(corev1.NamespaceDeletionGVParsingFailure, "", "GroupVersionParsingFailed", "ParsedGroupVersions", "All legacy kube types successfully parsed")
-	set(corev1.NamespaceDeletionContentFailure, content, "ContentDeletionFailed", "ContentDeleted", "All content successfully deleted, may be waiting on finalization")
-	set(corev1.NamespaceContentRemaining, f.remainingText(), "SomeResourcesRemain", "ContentRemoved", "All content successfully removed")
-	set(corev1.NamespaceFinalizersRemaining, f.finalizerText(), "SomeFinalizersRemain", "ContentHasNoFinalizers", "All content-preserving finalizers finished")
+	set(corev1.NamespaceDeletionDiscoveryFailure, discovery, "DiscoveryFailed", "ResourcesDiscovered",
+		"All resources successfully discovered")
+	set(corev1.NamespaceDeletionGVParsingFailure, "", "GroupVersionParsingFailed", "ParsedGroupVersions",
+		"All legacy kube types successfully parsed")
+	set(corev1.NamespaceDeletionContentFailure, content, "ContentDeletionFailed", "ContentDeleted",
+		"All content successfully deleted, may be waiting on finalization")
+	set(corev1.NamespaceContentRemaining, f.remainingText(), "SomeResourcesRemain", "ContentRemoved",
+		"All content successfully removed")
+	set(corev1.NamespaceFinalizersRemaining, f.finalizerText(), "SomeFinalizersRemain", "ContentHasNoFinalizers",
+		"All content-preserving finalizers finished")
 	return conds
 }
 

@@ -19,8 +19,8 @@ import (
 	"keelson/controllers/framework"
 )
 
-// The pod CIDRs of a Node are immutable: for others the Node must be deleted and recreated. That is only done when the node itself reports
-// that no pod has an address of its range, because only the node knows.
+// The pod CIDRs of a Node are immutable: for others the Node must be deleted and recreated. That is only done when the
+// node itself reports that no pod has an address of its range, because only the node knows.
 //
 //	two nodes have a range -> the newer one gets AnnotationConflict
 //	it starts without pods, and writes AnnotationRelease -> its Node is recreated with labels, annotations and taints, without a range
@@ -82,7 +82,9 @@ func (c *Controller) conflictingNode(n *corev1.Node) (name, shared string) {
 		if err != nil || !older(o, n) || first != nil && !older(o, first) {
 			continue
 		}
-		first, name, shared = o, other, p
+		first = o
+		name = other
+		shared = p
 	}
 	if !contested {
 		delete(c.conflicting, n.Name)
@@ -97,7 +99,8 @@ func older(a, b *corev1.Node) bool {
 	return a.CreationTimestamp.Before(&b.CreationTimestamp)
 }
 
-// repair annotates a node whose range an older node has, removes an outdated annotation, and recreates a node that has released its range.
+// repair annotates a node whose range an older node has, removes an outdated annotation, and recreates a node that has
+// released its range.
 func (c *Controller) repair(ctx context.Context, n *corev1.Node) error {
 	rival, shared := c.conflictingNode(n)
 	had := conflictAnnotationsOf(n)
@@ -121,12 +124,14 @@ func (c *Controller) repair(ctx context.Context, n *corev1.Node) error {
 	if err != nil {
 		return err
 	}
-	if _, err := c.env.Client.CoreV1().Nodes().Patch(ctx, n.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}); err != nil && !apierrors.IsNotFound(err) {
+	if _, err := c.env.Client.CoreV1().Nodes().Patch(ctx, n.Name, types.StrategicMergePatchType, patch,
+		metav1.PatchOptions{}); err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("mark the conflict of node %s: %w", n.Name, err)
 	}
 	if rival != "" && had.conflict != rival {
 		c.env.Events.Eventf(n, corev1.EventTypeWarning, "CIDRConflict",
-			"Node %s has the pod range %s, which node %s had before: other nodes send there. A Keelson node gets another one when it starts without pods (keelson down, and start it again)", n.Name, shared, rival)
+			"Node %s has the pod range %s, which node %s had before: other nodes send there. A Keelson node gets "+
+				"another one when it starts without pods (keelson down, and start it again)", n.Name, shared, rival)
 	}
 	return nil
 }
@@ -135,19 +140,27 @@ func (c *Controller) repair(ctx context.Context, n *corev1.Node) error {
 func (c *Controller) deleteForRecreation(ctx context.Context, n *corev1.Node, rival string) error {
 	next := &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: n.Name, Labels: n.Labels, Annotations: maps.Clone(n.Annotations)},
-		Spec:       corev1.NodeSpec{Taints: n.Spec.Taints, Unschedulable: n.Spec.Unschedulable, ProviderID: n.Spec.ProviderID},
+		Spec: corev1.NodeSpec{
+			Taints:        n.Spec.Taints,
+			Unschedulable: n.Spec.Unschedulable,
+			ProviderID:    n.Spec.ProviderID,
+		},
 	}
 	delete(next.Annotations, AnnotationConflict)
 	delete(next.Annotations, AnnotationRelease)
 	nodes := c.env.Client.CoreV1().Nodes()
 	// Without the right to create nodes this one must not be deleted.
-	if _, err := nodes.Create(ctx, next, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}); !apierrors.IsAlreadyExists(err) {
+	if _, err := nodes.Create(ctx, next,
+		metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}); !apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("node %s cannot be made anew with another pod range: %w", n.Name, err)
 	}
 	c.mu.Lock()
 	c.recreating[n.Name] = next
 	c.mu.Unlock()
-	err := nodes.Delete(ctx, n.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &n.UID, ResourceVersion: &n.ResourceVersion}})
+	err := nodes.Delete(ctx, n.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{
+		UID:             &n.UID,
+		ResourceVersion: &n.ResourceVersion,
+	}})
 	if err != nil {
 		c.mu.Lock()
 		delete(c.recreating, n.Name)
@@ -157,8 +170,10 @@ func (c *Controller) deleteForRecreation(ctx context.Context, n *corev1.Node, ri
 		}
 		return fmt.Errorf("delete node %s to give it another pod range: %w", n.Name, err)
 	}
-	c.env.Log.Info("recreate node for another pod range", "node", n.Name, "had", strings.Join(n.Spec.PodCIDRs, ","), "which has", rival)
-	c.env.Events.Eventf(n, corev1.EventTypeNormal, "CIDRReleased", "Node %s gave up the pod range %s, which node %s has, and gets another one", n.Name, strings.Join(n.Spec.PodCIDRs, ","), rival)
+	c.env.Log.Info("recreate node for another pod range", "node", n.Name, "had", strings.Join(n.Spec.PodCIDRs, ","),
+		"which has", rival)
+	c.env.Events.Eventf(n, corev1.EventTypeNormal, "CIDRReleased", "Node %s gave up the pod range %s, which node %s "+
+		"has, and gets another one", n.Name, strings.Join(n.Spec.PodCIDRs, ","), rival)
 	return c.recreate(ctx, n.Name)
 }
 
@@ -170,7 +185,8 @@ func (c *Controller) recreate(ctx context.Context, name string) error {
 	if next == nil {
 		return nil
 	}
-	if _, err := c.env.Client.CoreV1().Nodes().Create(ctx, next, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+	if _, err := c.env.Client.CoreV1().Nodes().Create(ctx, next, metav1.CreateOptions{}); err != nil &&
+		!apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("make node %s anew: %w", name, err)
 	}
 	c.mu.Lock()

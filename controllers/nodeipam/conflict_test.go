@@ -57,7 +57,8 @@ func (b bench) get(name string) *corev1.Node {
 func (b bench) says(name, release string) {
 	b.Helper()
 	patch := fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, AnnotationRelease, release)
-	if _, err := b.c.CoreV1().Nodes().Patch(b.Context(), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
+	if _, err := b.c.CoreV1().Nodes().Patch(b.Context(), name, types.MergePatchType, []byte(patch),
+		metav1.PatchOptions{}); err != nil {
 		b.Fatal(err)
 	}
 	time.Sleep(time.Second)
@@ -71,16 +72,19 @@ func (b bench) want(name, ranges string, m conflictAnnotations) {
 	}
 }
 
-// TestConflictIsRepaired: the younger of two nodes with a range is told, and given another one when it gives that up; it is the same node otherwise.
+// TestConflictIsRepaired: the younger of two nodes with a range is told, and given another one when it gives that up;
+// it is the same node otherwise.
 func TestConflictIsRepaired(t *testing.T) {
 	young := aged(200, "a", "10.42.7.0/24")
 	young.Labels = map[string]string{"disk": "fast", "node-role.kubernetes.io/worker": ""}
 	young.Annotations = map[string]string{"mine": "kept"}
-	young.Spec.Taints, young.Spec.Unschedulable = []corev1.Taint{{Key: "only", Effect: corev1.TaintEffectNoSchedule}}, true
+	young.Spec.Taints = []corev1.Taint{{Key: "only", Effect: corev1.TaintEffectNoSchedule}}
+	young.Spec.Unschedulable = true
 	conflicts(t, func(b bench) {
 		b.want("z", "10.42.7.0/24", conflictAnnotations{})
 		b.want("a", "10.42.7.0/24", conflictAnnotations{conflict: "z"})
-		if said := strings.Join(b.c.EventsSeen(), "\n"); !strings.Contains(said, "CIDRConflict Node a has the pod range 10.42.7.0/24, which node z had before") {
+		if said := strings.Join(b.c.EventsSeen(), "\n"); !strings.Contains(said,
+			"CIDRConflict Node a has the pod range 10.42.7.0/24, which node z had before") {
 			b.Errorf("events: %s", said)
 		}
 		before := b.get("a").UID
@@ -88,7 +92,8 @@ func TestConflictIsRepaired(t *testing.T) {
 		b.want("z", "10.42.7.0/24", conflictAnnotations{})
 		b.want("a", "10.42.0.0/24", conflictAnnotations{})
 		n := b.get("a")
-		if n.UID == before || len(n.Labels) != 2 || n.Annotations["mine"] != "kept" || len(n.Spec.Taints) != 1 || !n.Spec.Unschedulable {
+		if n.UID == before || len(n.Labels) != 2 || n.Annotations["mine"] != "kept" || len(n.Spec.Taints) != 1 ||
+			!n.Spec.Unschedulable {
 			b.Errorf("the node that was made anew is %+v %+v", n.ObjectMeta, n.Spec)
 		}
 	}, aged(100, "z", "10.42.7.0/24"), young)
@@ -134,7 +139,8 @@ func TestNodeIsMadeAnewInTheEnd(t *testing.T) {
 	conflicts(t, func(b bench) {
 		failures := 0
 		b.c.Fake.PrependReactor("create", "nodes", func(a clienttesting.Action) (bool, runtime.Object, error) {
-			if _, err := b.c.Fake.Tracker().Get(corev1.SchemeGroupVersion.WithResource("nodes"), "", "young"); err == nil {
+			if _, err := b.c.Fake.Tracker().Get(corev1.SchemeGroupVersion.WithResource("nodes"), "",
+				"young"); err == nil {
 				return false, nil, nil
 			}
 			failures++
@@ -149,7 +155,8 @@ func TestNodeIsMadeAnewInTheEnd(t *testing.T) {
 	}, aged(1, "old", "10.42.7.0/24"), aged(2, "young", "10.42.7.0/24"))
 }
 
-// TestOddRanges: whoever looks at a node hears that its range is none of those that nodes are given. Of two with such a range the older keeps it.
+// TestOddRanges: whoever looks at a node hears that its range is none of those that nodes are given. Of two with such a
+// range the older keeps it.
 func TestOddRanges(t *testing.T) {
 	fake := aged(4, "fake", "10.128.0.0/24")
 	fake.Annotations = map[string]string{annotationFake: "keelson"}
@@ -171,5 +178,6 @@ func TestOddRanges(t *testing.T) {
 		b.says("twin", "192.168.0.0/24")
 		b.want("twin", "10.42.0.0/24", conflictAnnotations{})
 		b.want("abroad", "192.168.0.0/24", conflictAnnotations{})
-	}, aged(1, "wide", "10.42.128.0/17"), aged(2, "abroad", "192.168.0.0/24"), aged(3, "twin", "192.168.0.0/24"), aged(3, "usual", "10.42.5.0/24"), fake)
+	}, aged(1, "wide", "10.42.128.0/17"), aged(2, "abroad", "192.168.0.0/24"), aged(3, "twin", "192.168.0.0/24"), aged(
+		3, "usual", "10.42.5.0/24"), fake)
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package nodeipam allocates pod CIDRs (spec.podCIDRs) from the cluster CIDRs to nodes without any, one per IP family. The table of
-// controllers starts it. Pod CIDRs that nodes set themselves are not allocated to others; those of deleted nodes become free. If several
-// nodes have set the same range, all but the oldest are annotated, and get another one when they report that no pod has an address in it.
-// It never changes the range of a node in use.
+// Package nodeipam allocates pod CIDRs (spec.podCIDRs) from the cluster CIDRs to nodes without any, one per IP family.
+// The table of controllers starts it. Pod CIDRs that nodes set themselves are not allocated to others; those of deleted
+// nodes become free. If several nodes have set the same range, all but the oldest are annotated, and get another one
+// when they report that no pod has an address in it. It never changes the range of a node in use.
 package nodeipam
 
 import (
@@ -104,7 +104,13 @@ type Controller struct {
 
 // New builds the controller.
 func New(env *framework.Env, cfg Config) (framework.Controller, error) {
-	c := &Controller{env: env, owned: map[string][]netip.Prefix{}, waiting: map[string]struct{}{}, conflicting: map[string]struct{}{}, recreating: map[string]*corev1.Node{}}
+	c := &Controller{
+		env:         env,
+		owned:       map[string][]netip.Prefix{},
+		waiting:     map[string]struct{}{},
+		conflicting: map[string]struct{}{},
+		recreating:  map[string]*corev1.Node{},
+	}
 	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
 	if len(cfg.Cluster) == 0 || cfg.Allocate == AllocateNothing {
 		return c, nil
@@ -117,11 +123,13 @@ func New(env *framework.Env, cfg Config) (framework.Controller, error) {
 	c.nodes = nodes.Lister()
 	// The initial nodes are counted before the first worker starts, so that no range is allocated twice.
 	err = framework.On(c.loop, nodes.Informer(), framework.Handlers[*corev1.Node]{
-		Add: c.observe, Update: func(old, cur *corev1.Node) {
+		Add: c.observe,
+		Update: func(old, cur *corev1.Node) {
 			if old.UID != cur.UID { // it was deleted and recreated meanwhile
 				c.nodeDeleted(old)
 			}
-			if !slices.Equal(old.Spec.PodCIDRs, cur.Spec.PodCIDRs) || len(cur.Spec.PodCIDRs) == 0 || old.UID != cur.UID || conflictAnnotationsOf(old) != conflictAnnotationsOf(cur) {
+			if !slices.Equal(old.Spec.PodCIDRs, cur.Spec.PodCIDRs) || len(cur.Spec.PodCIDRs) == 0 ||
+				old.UID != cur.UID || conflictAnnotationsOf(old) != conflictAnnotationsOf(cur) {
 				c.observe(cur)
 			}
 		},
@@ -173,18 +181,22 @@ func (c *Controller) logUnusual(n *corev1.Node, have []netip.Prefix, shared stri
 	if shared == "" && odd == "" || c.requeueSharing(n.Name, have) || shared == "" {
 		return // the newer node is annotated
 	}
-	c.env.Events.Eventf(n, corev1.EventTypeWarning, "CIDRConflict", "Node %s has the pod range %s, which the services have too", n.Name, shared)
+	c.env.Events.Eventf(n, corev1.EventTypeWarning, "CIDRConflict",
+		"Node %s has the pod range %s, which the services have too", n.Name, shared)
 }
 
-// describeUnusual describes ranges that were not allocated here: outside of the cluster CIDRs, which are not counted, or of another size.
+// describeUnusual describes ranges that were not allocated here: outside of the cluster CIDRs, which are not counted,
+// or of another size.
 func (c *Controller) describeUnusual(have []netip.Prefix) string {
 	for _, p := range have {
 		i := slices.IndexFunc(c.ranges, func(r *ranges) bool { return r.cluster.Overlaps(p) })
 		switch {
 		case i < 0:
-			return p.String() + ", which is not in --cluster-cidr: nobody sees to it that no other machine has its addresses"
+			return p.String() + ", which is not in --cluster-cidr: nobody sees to it that no other machine has its " +
+				"addresses"
 		case p.Bits() < c.ranges[i].bits:
-			return fmt.Sprintf("%s, which is larger than a node's /%d: none of its addresses is given to other nodes", p, c.ranges[i].bits)
+			return fmt.Sprintf("%s, which is larger than a node's /%d: none of its addresses is given to other nodes",
+				p, c.ranges[i].bits)
 		}
 	}
 	return ""
@@ -197,7 +209,8 @@ func (c *Controller) isWaiting(node string) bool {
 	return ok
 }
 
-// setOwned replaces the counted ranges of the node. It returns a range that other nodes also have; counted is false if nothing changed.
+// setOwned replaces the counted ranges of the node. It returns a range that other nodes also have; counted is false if
+// nothing changed.
 func (c *Controller) setOwned(node string, have []netip.Prefix) (counted bool, shared string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -260,7 +273,8 @@ func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 	give, err := c.allocate(n.Name)
 	if errors.Is(err, errNoFreeRange) {
 		c.env.Log.Warn("no pod range is free for a node", "node", n.Name, "err", err)
-		c.env.Events.Eventf(n, corev1.EventTypeNormal, "CIDRNotAvailable", "Node %s status is now: CIDRNotAvailable", n.Name)
+		c.env.Events.Eventf(n, corev1.EventTypeNormal, "CIDRNotAvailable", "Node %s status is now: CIDRNotAvailable",
+			n.Name)
 		return nil // it is queued when one becomes free
 	}
 	if err != nil {
@@ -272,12 +286,14 @@ func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 	}
 	// With the resourceVersion it is a conflict if the node has set its own meanwhile.
 	patch, err := json.Marshal(map[string]any{
-		"metadata": map[string]any{"uid": n.UID, "resourceVersion": n.ResourceVersion}, "spec": map[string]any{"podCIDR": texts[0], "podCIDRs": texts},
+		"metadata": map[string]any{"uid": n.UID, "resourceVersion": n.ResourceVersion},
+		"spec":     map[string]any{"podCIDR": texts[0], "podCIDRs": texts},
 	})
 	if err != nil {
 		return err
 	}
-	_, err = c.env.Client.CoreV1().Nodes().Patch(ctx, n.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
+	_, err = c.env.Client.CoreV1().Nodes().Patch(ctx, n.Name, types.StrategicMergePatchType, patch,
+		metav1.PatchOptions{})
 	if err == nil {
 		return nil
 	}
@@ -289,9 +305,11 @@ func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 		c.mu.Unlock()
 		return nil
 	}
-	// The ranges stay allocated until the node has others or is deleted: the write may have succeeded although the response was lost.
+	// The ranges stay allocated until the node has others or is deleted: the write may have succeeded although the
+	// response was lost.
 	if !apierrors.IsConflict(err) {
-		c.env.Events.Eventf(n, corev1.EventTypeNormal, "CIDRAssignmentFailed", "Node %s status is now: CIDRAssignmentFailed", n.Name)
+		c.env.Events.Eventf(n, corev1.EventTypeNormal, "CIDRAssignmentFailed",
+			"Node %s status is now: CIDRAssignmentFailed", n.Name)
 	}
 	return fmt.Errorf("give node %s its pod ranges: %w", n.Name, err)
 }

@@ -72,7 +72,7 @@ func TestRanges(t *testing.T) {
 // TestNeverTwice: whatever is taken, brought and released, no range is given that overlaps one in use.
 func TestNeverTwice(t *testing.T) {
 	seed := rand.Uint64()
-	rnd := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // a test's dice
+	rnd := rand.New(rand.NewPCG(seed, 0)) // a test's dice
 	r, err := newRanges(prefix("10.42.0.0/20"), 24)
 	if err != nil {
 		t.Fatal(err)
@@ -92,7 +92,8 @@ func TestNeverTwice(t *testing.T) {
 			}
 			held = append(held, p)
 		case 1:
-			p := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 42, byte(rnd.IntN(20)), byte(rnd.IntN(256))}), 22+rnd.IntN(6)).Masked()
+			p := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 42, byte(rnd.IntN(20)), byte(rnd.IntN(256))}),
+				22+rnd.IntN(6)).Masked()
 			r.occupy(p)
 			held = append(held, p)
 		default:
@@ -121,11 +122,17 @@ func node(name string, cidrs ...string) *corev1.Node {
 	return n
 }
 
-// TestGives: nodes get ranges of both families, none twice; where none is left a node waits, with an event, until another goes.
+// TestGives: nodes get ranges of both families, none twice; where none is left a node waits, with an event, until
+// another goes.
 func TestGives(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := controllertest.New(node("brought", "10.42.0.0/24"), node("a"), node("b"), node("twin", "10.42.0.0/24"))
-		cfg := Config{Cluster: []netip.Prefix{prefix("10.42.0.0/22"), prefix("fd00::/56")}, Reserved: []netip.Prefix{prefix("10.42.3.0/24")}}
+		cfg := Config{
+			Cluster: []netip.Prefix{prefix("10.42.0.0/22"), prefix("fd00::/56")},
+			Reserved: []netip.Prefix{
+				prefix("10.42.3.0/24"),
+			},
+		}
 		c.Start(t, "node-controller", func(env *framework.Env) (framework.Controller, error) { return New(env, cfg) })
 		have := func(name string) string {
 			time.Sleep(time.Second)
@@ -149,13 +156,15 @@ func TestGives(t *testing.T) {
 			t.Errorf("a node gets %s where nothing is left", h)
 		}
 		said := strings.Join(c.EventsSeen(), "\n")
-		if !strings.Contains(said, "Normal CIDRNotAvailable Node late status is now: CIDRNotAvailable") || !strings.Contains(said, "Warning CIDRConflict") {
+		if !strings.Contains(said, "Normal CIDRNotAvailable Node late status is now: CIDRNotAvailable") ||
+			!strings.Contains(said, "Warning CIDRConflict") {
 			t.Errorf("events: %s", said)
 		}
 		if err := c.CoreV1().Nodes().Delete(t.Context(), "a", metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		if h := have("late"); !got[strings.Replace(h, " fd00:0:0:2::/64", " fd00::/64", 1)] && !got[strings.Replace(h, " fd00:0:0:2::/64", " fd00:0:0:1::/64", 1)] {
+		if h := have("late"); !got[strings.Replace(h, " fd00:0:0:2::/64", " fd00::/64", 1)] &&
+			!got[strings.Replace(h, " fd00:0:0:2::/64", " fd00:0:0:1::/64", 1)] {
 			t.Errorf("after a node went, the one that waits has %q, want the range of the first family that is free", h)
 		}
 	})
@@ -176,21 +185,28 @@ func TestLostAnswer(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Second)
-		if n, err := c.CoreV1().Nodes().Get(t.Context(), "b", metav1.GetOptions{}); err != nil || len(n.Spec.PodCIDRs) != 0 {
+		if n, err := c.CoreV1().Nodes().Get(t.Context(), "b", metav1.GetOptions{}); err != nil ||
+			len(n.Spec.PodCIDRs) != 0 {
 			t.Errorf("b has %v, %v: a's range", n.Spec.PodCIDRs, err)
 		}
 		if err := c.CoreV1().Nodes().Delete(t.Context(), "a", metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Second)
-		if n, err := c.CoreV1().Nodes().Get(t.Context(), "b", metav1.GetOptions{}); err != nil || len(n.Spec.PodCIDRs) != 1 {
+		if n, err := c.CoreV1().Nodes().Get(t.Context(), "b", metav1.GetOptions{}); err != nil ||
+			len(n.Spec.PodCIDRs) != 1 {
 			t.Errorf("a is gone: b has %v, %v", n.Spec.PodCIDRs, err)
 		}
 	})
 }
 
 func TestValidate(t *testing.T) {
-	for text, wrong := range map[string]bool{"10.42.0.0/16": false, "10.42.0.0/16 fd00::/48": false, "10.42.0.0/16 10.43.0.0/16": true, "10.0.0.0/6": true} {
+	for text, wrong := range map[string]bool{
+		"10.42.0.0/16":              false,
+		"10.42.0.0/16 fd00::/48":    false,
+		"10.42.0.0/16 10.43.0.0/16": true,
+		"10.0.0.0/6":                true,
+	} {
 		var cfg Config
 		for p := range strings.FieldsSeq(text) {
 			cfg.Cluster = append(cfg.Cluster, prefix(p))

@@ -15,8 +15,8 @@ const maxBits = 16
 // errNoFreeRange means that no range is free.
 var errNoFreeRange = errors.New("every range is in use")
 
-// ranges is a cluster CIDR divided into node ranges of one size. The users of each are counted, because nodes may have set ranges of other
-// sizes, or the same ones.
+// ranges is a cluster CIDR divided into node ranges of one size. The users of each are counted, because nodes may have
+// set ranges of other sizes, or the same ones.
 type ranges struct {
 	cluster netip.Prefix
 	bits    int // of a node's range
@@ -30,7 +30,8 @@ func newRanges(cluster netip.Prefix, bits int) (*ranges, error) {
 	case bits < cluster.Bits() || bits > cluster.Addr().BitLen():
 		return nil, fmt.Errorf("a node's range of /%d is no part of the cluster's range %s", bits, cluster)
 	case bits-cluster.Bits() > maxBits:
-		return nil, fmt.Errorf("a node's range of /%d makes more than %d of the cluster's range %s", bits, 1<<maxBits, cluster)
+		return nil, fmt.Errorf("a node's range of /%d makes more than %d of the cluster's range %s", bits, 1<<maxBits,
+			cluster)
 	}
 	return &ranges{cluster: cluster, bits: bits, used: make([]uint16, 1<<(bits-cluster.Bits()))}, nil
 }
@@ -51,7 +52,7 @@ func (r *ranges) allocateNext() (netip.Prefix, error) {
 // cidrAt is node range i.
 func (r *ranges) cidrAt(i int) netip.Prefix {
 	base := new(big.Int).SetBytes(r.cluster.Addr().AsSlice())
-	step := new(big.Int).Lsh(big.NewInt(int64(i)), uint(r.cluster.Addr().BitLen()-r.bits)) //nolint:gosec // checked by newRanges
+	step := new(big.Int).Lsh(big.NewInt(int64(i)), uint(r.cluster.Addr().BitLen()-r.bits)) // checked by newRanges
 	a, _ := netip.AddrFromSlice(base.Add(base, step).FillBytes(make([]byte, r.cluster.Addr().BitLen()/8)))
 	return netip.PrefixFrom(a, r.bits)
 }
@@ -64,8 +65,9 @@ func (r *ranges) indexRange(p netip.Prefix) (first, end int) {
 	case p.Bits() <= r.cluster.Bits():
 		return 0, len(r.used)
 	}
-	distance := new(big.Int).Sub(new(big.Int).SetBytes(p.Addr().AsSlice()), new(big.Int).SetBytes(r.cluster.Addr().AsSlice()))
-	first = int(distance.Rsh(distance, uint(p.Addr().BitLen()-r.bits)).Int64()) //nolint:gosec // checked by newRanges
+	distance := new(big.Int).Sub(new(big.Int).SetBytes(p.Addr().AsSlice()),
+		new(big.Int).SetBytes(r.cluster.Addr().AsSlice()))
+	first = int(distance.Rsh(distance, uint(p.Addr().BitLen()-r.bits)).Int64()) // checked by newRanges
 	return first, first + 1<<max(0, r.bits-p.Bits())
 }
 

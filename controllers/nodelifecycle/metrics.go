@@ -18,20 +18,23 @@ type lifecycleMetrics struct {
 // metrics is one set for the process, as in Kubernetes.
 var metrics = sync.OnceValue(func() *lifecycleMetrics {
 	gauge := func(name, help string) *prometheus.GaugeVec {
-		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Subsystem: "node_collector", Name: name, Help: help}, []string{"zone"})
+		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Subsystem: "node_collector", Name: name, Help: help},
+			[]string{"zone"})
 	}
 	return &lifecycleMetrics{
 		health:    gauge("zone_health", "Gauge measuring percentage of healthy nodes per zone."),
 		size:      gauge("zone_size", "Gauge measuring number of registered Nodes per zones."),
 		unhealthy: gauge("unhealthy_nodes_in_zone", "Gauge measuring number of not Ready Nodes per zones."),
 		evictions: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Subsystem: "node_collector", Name: "evictions_total",
-			Help: "Number of Node evictions that happened since current instance of NodeController started.",
+			Subsystem: "node_collector",
+			Name:      "evictions_total",
+			Help:      "Number of Node evictions that happened since current instance of NodeController started.",
 		}, []string{"zone"}),
 		update: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Subsystem: "node_collector", Name: "update_node_health_duration_seconds",
-			Help:    "Duration in seconds for NodeController to update the health of a single node.",
-			Buckets: prometheus.ExponentialBuckets(0.001, 4, 8),
+			Subsystem: "node_collector",
+			Name:      "update_node_health_duration_seconds",
+			Help:      "Duration in seconds for NodeController to update the health of a single node.",
+			Buckets:   prometheus.ExponentialBuckets(0.001, 4, 8),
 		}),
 	}
 })

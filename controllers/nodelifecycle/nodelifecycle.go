@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package nodelifecycle detects nodes that do not renew their leases and sets the conditions Unknown, taints, and the readiness of their
-// pods. The table of controllers starts it; tainteviction then evicts pods. A renewed lease only updates a time stamp: each node has one
-// timer, which checks the stamp when it fires, so that a thousand healthy nodes cause a thousand wake-ups per grace period. It never
-// deletes pods.
+// Package nodelifecycle detects nodes that do not renew their leases and sets the conditions Unknown, taints, and the
+// readiness of their pods. The table of controllers starts it; tainteviction then evicts pods. A renewed lease only
+// updates a time stamp: each node has one timer, which checks the stamp when it fires, so that a thousand healthy nodes
+// cause a thousand wake-ups per grace period. It never deletes pods.
 package nodelifecycle
 
 import (
@@ -69,24 +69,33 @@ func New(env *framework.Env, cfg Config) (framework.Controller, error) {
 	core := coreinformers.New(env.Shared.Scoped())
 	pods := core.Pods().Informer()
 	c := &Controller{
-		env: env, cfg: cfg, nodes: core.Nodes().Lister(), pods: pods.GetIndexer(),
-		zones: newZones(cfg), registrations: rate.NewLimiter(registeredPerSec, registeredBurst),
-		leases:     env.Client.Informers(0, client.Scope{Namespace: corev1.NamespaceNodeLease}),
-		heartbeats: map[string]heartbeat{},
+		env:           env,
+		cfg:           cfg,
+		nodes:         core.Nodes().Lister(),
+		pods:          pods.GetIndexer(),
+		zones:         newZones(cfg),
+		registrations: rate.NewLimiter(registeredPerSec, registeredBurst),
+		leases:        env.Client.Informers(0, client.Scope{Namespace: corev1.NamespaceNodeLease}),
+		heartbeats:    map[string]heartbeat{},
 	}
 	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
 	err := errors.Join(
 		framework.EnsureIndex(pods, framework.ByNode, framework.IndexByNode),
-		framework.On(c.loop, core.Nodes().Informer(), framework.Handlers[*corev1.Node]{Add: c.nodeAdded, Update: c.nodeUpdated, Delete: c.nodeDeleted}),
-		framework.On(c.loop, coordinationinformers.New(c.leases.Scoped()).Leases().Informer(), framework.Handlers[*coordination.Lease]{
-			Add: c.leaseRenewed,
-			Update: func(old, l *coordination.Lease) {
-				if !equality.Semantic.DeepEqual(old.Spec, l.Spec) { // a restarted watch delivers all leases again
-					c.leaseRenewed(l)
-				}
-			},
-			Delete: c.leaseDeleted,
+		framework.On(c.loop, core.Nodes().Informer(), framework.Handlers[*corev1.Node]{
+			Add:    c.nodeAdded,
+			Update: c.nodeUpdated,
+			Delete: c.nodeDeleted,
 		}),
+		framework.On(c.loop,
+			coordinationinformers.New(c.leases.Scoped()).Leases().Informer(), framework.Handlers[*coordination.Lease]{
+				Add: c.leaseRenewed,
+				Update: func(old, l *coordination.Lease) {
+					if !equality.Semantic.DeepEqual(old.Spec, l.Spec) { // a restarted watch delivers all leases again
+						c.leaseRenewed(l)
+					}
+				},
+				Delete: c.leaseDeleted,
+			}),
 		framework.On(c.loop, pods, framework.Handlers[*corev1.Pod]{
 			Add:    func(p *corev1.Pod) { c.podChanged(nil, p) },
 			Update: c.podChanged,
@@ -110,12 +119,14 @@ func (c *Controller) nodeAdded(n *corev1.Node) {
 	c.observe(n)
 	c.loop.Add(n.Name)
 	if time.Since(n.CreationTimestamp.Time) < newNodeAge && c.registrations.Allow() {
-		c.env.Events.Eventf(nodeRef(n), corev1.EventTypeNormal, "RegisteredNode", "Registered Node %s in Controller", n.Name)
+		c.env.Events.Eventf(nodeRef(n), corev1.EventTypeNormal, "RegisteredNode", "Registered Node %s in Controller",
+			n.Name)
 	}
 }
 
 func (c *Controller) nodeUpdated(old, n *corev1.Node) {
-	if was, is := condition(old, corev1.NodeReady), condition(n, corev1.NodeReady); is != nil && is.Status != corev1.ConditionUnknown &&
+	if was, is := condition(old, corev1.NodeReady), condition(n, corev1.NodeReady); is != nil &&
+		is.Status != corev1.ConditionUnknown &&
 		(was == nil || !was.LastHeartbeatTime.Equal(&is.LastHeartbeatTime)) {
 		c.recordHeartbeat(n.Name, nil)
 	}
@@ -161,13 +172,15 @@ func (c *Controller) nodeDeleted(n *corev1.Node) {
 		c.requeueNotReady()
 	}
 	if c.registrations.Allow() {
-		c.env.Events.Eventf(nodeRef(n), corev1.EventTypeNormal, "RemovingNode", "Removing Node %s from Controller", n.Name)
+		c.env.Events.Eventf(nodeRef(n), corev1.EventTypeNormal, "RemovingNode", "Removing Node %s from Controller",
+			n.Name)
 	}
 }
 
 func (c *Controller) leaseRenewed(l *coordination.Lease) { c.recordHeartbeat(l.Name, l) }
 
-// leaseDeleted removes the state of a node that was deleted before its lease, which the kubelet may have renewed until now.
+// leaseDeleted removes the state of a node that was deleted before its lease, which the kubelet may have renewed until
+// now.
 func (c *Controller) leaseDeleted(l *coordination.Lease) {
 	if _, err := c.nodes.Get(l.Name); apierrors.IsNotFound(err) {
 		c.mu.Lock()
@@ -214,7 +227,8 @@ func (c *Controller) sync(ctx context.Context, name string) error {
 	}
 	now := time.Now()
 	defer func() { metrics().update.Observe(time.Since(now).Seconds()) }()
-	s, grace := c.lastHeartbeat(name), c.cfg.Grace
+	s := c.lastHeartbeat(name)
+	grace := c.cfg.Grace
 	if condition(n, corev1.NodeReady) == nil {
 		grace = c.cfg.StartupGrace
 	}
@@ -250,18 +264,25 @@ func (c *Controller) markUnknown(ctx context.Context, n *corev1.Node, now time.T
 	}
 	if was == corev1.ConditionTrue {
 		c.env.Log.Warn("node is silent", "node", n.Name)
-		c.env.Events.Eventf(nodeRef(n), corev1.EventTypeNormal, "NodeNotReady", "Node %s status is now: NodeNotReady", n.Name)
+		c.env.Events.Eventf(nodeRef(n), corev1.EventTypeNormal, "NodeNotReady", "Node %s status is now: NodeNotReady",
+			n.Name)
 	}
 	return stored, nil
 }
 
 // nodeRef is the node's reference in events.
 func nodeRef(n *corev1.Node) *corev1.ObjectReference {
-	return &corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: n.Name, UID: n.UID}
+	return &corev1.ObjectReference{
+		APIVersion: "v1",
+		Kind:       "Node",
+		Name:       n.Name,
+		UID:        n.UID,
+	}
 }
 
-// markPodsNotReady sets the pods of a silent node to not ready, so that Services stop sending to them. As long as a kubelet reports, it alone
-// sets the readiness: a pod that became ready later is left alone, or both would overwrite each other forever.
+// markPodsNotReady sets the pods of a silent node to not ready, so that Services stop sending to them. As long as a
+// kubelet reports, it alone sets the readiness: a pod that became ready later is left alone, or both would overwrite
+// each other forever.
 func (c *Controller) markPodsNotReady(ctx context.Context, n *corev1.Node) error {
 	pods, err := framework.PodsOn(c.pods, n.Name)
 	if err != nil {
@@ -276,8 +297,10 @@ func (c *Controller) markPodsNotReady(ctx context.Context, n *corev1.Node) error
 		if !since.IsZero() && !cond.LastTransitionTime.Before(&since) {
 			return nil
 		}
-		cond.Status, cond.LastTransitionTime = corev1.ConditionFalse, metav1.Now()
-		if err := framework.PatchPodStatus(ctx, c.env, p, map[string]any{"conditions": []corev1.PodCondition{cond}}); err != nil {
+		cond.Status = corev1.ConditionFalse
+		cond.LastTransitionTime = metav1.Now()
+		if err := framework.PatchPodStatus(ctx, c.env, p,
+			map[string]any{"conditions": []corev1.PodCondition{cond}}); err != nil {
 			return err
 		}
 		c.env.Events.Event(p, corev1.EventTypeWarning, "NodeNotReady", "Node is not ready")
@@ -287,7 +310,8 @@ func (c *Controller) markPodsNotReady(ctx context.Context, n *corev1.Node) error
 
 // taint updates the node's taints, and the deprecated labels, from its conditions.
 func (c *Controller) taint(ctx context.Context, n *corev1.Node, now time.Time) error {
-	want, evicted := taints(n, false, now), false
+	want := taints(n, false, now)
+	evicted := false
 	if readiness(n) != corev1.ConditionTrue && condition(n, corev1.NodeReady) != nil {
 		all := taints(n, true, now)
 		switch {
@@ -300,7 +324,8 @@ func (c *Controller) taint(ctx context.Context, n *corev1.Node, now time.Time) e
 			wait, turn := c.zones.allowEviction(zone(n), now)
 			switch {
 			case turn:
-				want, evicted = all, true
+				want = all
+				evicted = true
 			case wait > 0:
 				c.loop.AddAfter(n.Name, wait)
 			}
@@ -315,7 +340,8 @@ func (c *Controller) taint(ctx context.Context, n *corev1.Node, now time.Time) e
 		return nil
 	}
 	// The list of taints is replaced as a whole; the resourceVersion protects concurrent changes.
-	patch["uid"], patch["resourceVersion"] = n.UID, n.ResourceVersion
+	patch["uid"] = n.UID
+	patch["resourceVersion"] = n.ResourceVersion
 	whole := map[string]any{"metadata": patch}
 	if changed {
 		whole["spec"] = map[string]any{"taints": want}

@@ -26,8 +26,13 @@ var start = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 func node(name string, ready corev1.ConditionStatus, f ...func(*corev1.Node)) *corev1.Node {
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	n.Status.Conditions = []corev1.NodeCondition{
-		{Type: corev1.NodeReady, Status: ready}, {Type: corev1.NodeMemoryPressure, Status: corev1.ConditionFalse},
-		{Type: corev1.NodeDiskPressure, Status: corev1.ConditionFalse}, {Type: corev1.NodePIDPressure, Status: corev1.ConditionFalse},
+		{Type: corev1.NodeReady, Status: ready},
+		{Type: corev1.NodeMemoryPressure, Status: corev1.ConditionFalse},
+		{Type: corev1.NodeDiskPressure, Status: corev1.ConditionFalse},
+		{
+			Type:   corev1.NodePIDPressure,
+			Status: corev1.ConditionFalse,
+		},
 	}
 	for _, g := range f {
 		g(n)
@@ -61,12 +66,30 @@ func TestTaints(t *testing.T) {
 		want  []string
 	}{
 		{"ready", node("n", "True"), true, nil},
-		{"ready again", node("n", "True", tainted(corev1.TaintNodeUnreachable, "mine")), true, []string{"mine:NoSchedule"}},
-		{"not ready", node("n", "False"), true, []string{prefix + "not-ready:NoExecute", prefix + "not-ready:NoSchedule"}},
-		{"unreachable", node("n", "Unknown"), true, []string{prefix + "unreachable:NoExecute", prefix + "unreachable:NoSchedule"}},
-		{"unreachable, nothing to be evicted", node("n", "Unknown"), false, []string{prefix + "unreachable:NoSchedule"}},
-		{"pressure", node("n", "True", func(n *corev1.Node) { n.Status.Conditions[1].Status = "True" }), true, []string{prefix + "memory-pressure:NoSchedule"}},
-		{"cordoned", node("n", "True", func(n *corev1.Node) { n.Spec.Unschedulable = true }), true, []string{prefix + "unschedulable:NoSchedule"}},
+		{
+			"ready again", node("n", "True", tainted(corev1.TaintNodeUnreachable, "mine")), true,
+			[]string{"mine:NoSchedule"},
+		},
+		{
+			"not ready", node("n", "False"), true,
+			[]string{prefix + "not-ready:NoExecute", prefix + "not-ready:NoSchedule"},
+		},
+		{
+			"unreachable", node("n", "Unknown"), true,
+			[]string{prefix + "unreachable:NoExecute", prefix + "unreachable:NoSchedule"},
+		},
+		{
+			"unreachable, nothing to be evicted", node("n", "Unknown"), false,
+			[]string{prefix + "unreachable:NoSchedule"},
+		},
+		{
+			"pressure", node("n", "True", func(n *corev1.Node) { n.Status.Conditions[1].Status = "True" }), true,
+			[]string{prefix + "memory-pressure:NoSchedule"},
+		},
+		{
+			"cordoned", node("n", "True", func(n *corev1.Node) { n.Spec.Unschedulable = true }), true,
+			[]string{prefix + "unschedulable:NoSchedule"},
+		},
 		{"uncordoned", node("n", "True", tainted(corev1.TaintNodeUnschedulable)), true, nil},
 	}
 	for _, tt := range tests {
@@ -75,7 +98,8 @@ func TestTaints(t *testing.T) {
 			t.Errorf("%s: got %v, want %v", tt.name, got, tt.want)
 		}
 		tt.n.Spec.Taints = once
-		if requeueAfter := taints(tt.n, tt.evict, start.Add(time.Hour)); !slices.Equal(brief(requeueAfter), tt.want) || len(requeueAfter) > 0 && requeueAfter[0].TimeAdded != once[0].TimeAdded {
+		if requeueAfter := taints(tt.n, tt.evict, start.Add(time.Hour)); !slices.Equal(brief(requeueAfter), tt.want) ||
+			len(requeueAfter) > 0 && requeueAfter[0].TimeAdded != once[0].TimeAdded {
 			t.Errorf("%s: twice gives %v", tt.name, requeueAfter)
 		}
 	}
@@ -95,7 +119,12 @@ func TestPause(t *testing.T) {
 		{"most of a large one", Config{}, 30, 70, 100 * time.Second},
 		{"just under the threshold", Config{}, 46, 54, 10 * time.Second},
 		{"at the threshold", Config{}, 45, 55, 100 * time.Second},
-		{"other rates", Config{Rate: 2, SecondaryRate: 0.5, UnhealthyThreshold: 0.2, LargeClusterThreshold: 5}, 5, 5, 2 * time.Second},
+		{"other rates", Config{
+			Rate:                  2,
+			SecondaryRate:         0.5,
+			UnhealthyThreshold:    0.2,
+			LargeClusterThreshold: 5,
+		}, 5, 5, 2 * time.Second},
 		{"another rate", Config{Rate: 2}, 5, 1, 500 * time.Millisecond},
 		{"none at all", Config{Rate: -1}, 5, 1, noEvictions},
 		{"no zone is small", Config{LargeClusterThreshold: -1}, 1, 4, 100 * time.Second},
@@ -112,8 +141,15 @@ func TestMissingLabels(t *testing.T) {
 	if got := missingLabels(n); got != nil {
 		t.Errorf("no labels: got %v", got)
 	}
-	n.Labels = map[string]string{corev1.LabelOSStable: "linux", corev1.LabelArchStable: "arm64", "beta.kubernetes.io/os": "plan9"}
-	if got, want := missingLabels(n), map[string]string{"beta.kubernetes.io/os": "linux", "beta.kubernetes.io/arch": "arm64"}; !maps.Equal(got, want) {
+	n.Labels = map[string]string{
+		corev1.LabelOSStable:    "linux",
+		corev1.LabelArchStable:  "arm64",
+		"beta.kubernetes.io/os": "plan9",
+	}
+	if got, want := missingLabels(n), map[string]string{
+		"beta.kubernetes.io/os":   "linux",
+		"beta.kubernetes.io/arch": "arm64",
+	}; !maps.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
 }
@@ -133,7 +169,8 @@ func renew(t *testing.T, c *controllertest.Cluster, name string) {
 	}
 	at := metav1.NowMicro()
 	l.Spec.RenewTime = &at
-	if _, err := c.CoordinationV1().Leases(corev1.NamespaceNodeLease).Update(t.Context(), l, metav1.UpdateOptions{}); err != nil {
+	if _, err := c.CoordinationV1().Leases(corev1.NamespaceNodeLease).Update(t.Context(), l,
+		metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -155,9 +192,15 @@ func begin(t *testing.T, c *controllertest.Cluster) {
 
 func TestSilentNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "default"}, Spec: corev1.PodSpec{NodeName: "a"}}
+		pod := &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "default"},
+			Spec: corev1.PodSpec{
+				NodeName: "a",
+			},
+		}
 		pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
-		c := controllertest.New(node("a", "True"), node("b", "True"), node("long", "True"), lease("a", 40), lease("b", 40), lease("long", 3600), pod)
+		c := controllertest.New(node("a", "True"), node("b", "True"), node("long", "True"), lease("a", 40),
+			lease("b", 40), lease("long", 3600), pod)
 		begin(t, c)
 		// While a renews it stays ready; b renews throughout; long may be silent for an hour.
 		for range 10 {
@@ -173,10 +216,14 @@ func TestSilentNode(t *testing.T) {
 			renew(t, c, "b")
 		}
 		n := get(t, c, "a")
-		if cond := condition(n, corev1.NodeReady); cond.Status != corev1.ConditionUnknown || cond.Reason != "NodeStatusUnknown" || cond.Message != "Kubelet stopped posting node status." {
+		if cond := condition(n, corev1.NodeReady); cond.Status != corev1.ConditionUnknown ||
+			cond.Reason != "NodeStatusUnknown" || cond.Message != "Kubelet stopped posting node status." {
 			t.Errorf("a is silent: got %+v", cond)
 		}
-		if got, want := brief(n.Spec.Taints), []string{"node.kubernetes.io/unreachable:NoExecute", "node.kubernetes.io/unreachable:NoSchedule"}; !slices.Equal(got, want) {
+		if got, want := brief(n.Spec.Taints),
+			[]string{
+				"node.kubernetes.io/unreachable:NoExecute", "node.kubernetes.io/unreachable:NoSchedule",
+			}; !slices.Equal(got, want) {
 			t.Errorf("taints: got %v, want %v", got, want)
 		}
 		p, err := c.CoreV1().Pods("default").Get(t.Context(), "p", metav1.GetOptions{})
@@ -200,14 +247,15 @@ func TestSilentNode(t *testing.T) {
 	})
 }
 
-// TestOnlyRenewalsAreSignsOfLife: a lease that is delivered again, or is labelled, was not renewed; one without a node is forgotten.
+// TestOnlyRenewalsAreSignsOfLife: a lease that is delivered again, or is labelled, was not renewed; one without a node
+// is forgotten.
 func TestOnlyRenewalsAreSignsOfLife(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := controllertest.New(node("a", "True"), lease("a", 40), lease("left", 40))
 		var ctl *Controller
 		c.Start(t, "node-controller", func(env *framework.Env) (framework.Controller, error) {
 			built, err := New(env, Config{Grace: 40 * time.Second})
-			ctl = built.(*Controller) //nolint:forcetypeassert // New's
+			ctl = built.(*Controller) // New's
 			return built, err
 		})
 		leases := c.CoordinationV1().Leases(corev1.NamespaceNodeLease)
@@ -245,7 +293,8 @@ func TestNoEvictionWhenAllAreSilent(t *testing.T) {
 		begin(t, c)
 		time.Sleep(5 * time.Minute)
 		for _, name := range []string{"a", "b"} {
-			if got := brief(get(t, c, name).Spec.Taints); !slices.Equal(got, []string{"node.kubernetes.io/unreachable:NoSchedule"}) {
+			if got := brief(get(t, c, name).Spec.Taints); !slices.Equal(got,
+				[]string{"node.kubernetes.io/unreachable:NoSchedule"}) {
 				t.Errorf("%s: got %v", name, got)
 			}
 		}
@@ -257,10 +306,12 @@ func TestRenewalsCostNoRequests(t *testing.T) {
 		c := controllertest.New()
 		for i := range 5 {
 			name := fmt.Sprint("n", i)
-			if _, err := c.CoreV1().Nodes().Create(t.Context(), node(name, "True"), metav1.CreateOptions{}); err != nil {
+			if _, err := c.CoreV1().Nodes().Create(t.Context(), node(name, "True"),
+				metav1.CreateOptions{}); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := c.CoordinationV1().Leases(corev1.NamespaceNodeLease).Create(t.Context(), lease(name, 40), metav1.CreateOptions{}); err != nil {
+			if _, err := c.CoordinationV1().Leases(corev1.NamespaceNodeLease).Create(t.Context(), lease(name, 40),
+				metav1.CreateOptions{}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -317,7 +368,8 @@ func silence(t *testing.T, c *controllertest.Cluster, names []string) {
 func cluster(zone string, n int) (objs []runtime.Object, names []string) {
 	for i := range n {
 		name := fmt.Sprint(zone, i)
-		objs, names = append(objs, node(name, "True", inZone(zone)), lease(name, 36000)), append(names, name)
+		objs = append(objs, node(name, "True", inZone(zone)), lease(name, 36000))
+		names = append(names, name)
 	}
 	return objs, names
 }
@@ -342,8 +394,8 @@ func TestEvictionRate(t *testing.T) {
 	})
 }
 
-// TestZoneModes: when most of a small zone is down nothing more is evicted there; when all of it is, and other zones live, at the
-// usual rate; when no node at all is ready, nowhere, and what was begun is taken back.
+// TestZoneModes: when most of a small zone is down nothing more is evicted there; when all of it is, and other zones
+// live, at the usual rate; when no node at all is ready, nowhere, and what was begun is taken back.
 func TestZoneModes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, inA := cluster("a", 6)
@@ -367,7 +419,8 @@ func TestZoneModes(t *testing.T) {
 			t.Errorf("everything is down: evicted from %d, want 0", got)
 		}
 		n := get(t, c, "b0")
-		n.Status.Conditions[0].Status, n.Status.Conditions[0].LastHeartbeatTime = corev1.ConditionTrue, metav1.Now()
+		n.Status.Conditions[0].Status = corev1.ConditionTrue
+		n.Status.Conditions[0].LastHeartbeatTime = metav1.Now()
 		if _, err := c.CoreV1().Nodes().UpdateStatus(t.Context(), n, metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}
@@ -414,7 +467,11 @@ func TestWordsAndLabels(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Second)
-		if got, want := c.EventsSeen(), []string{"Normal RegisteredNode Registered Node n in Controller", "Normal RemovingNode Removing Node n from Controller"}; !slices.Equal(got, want) {
+		if got, want := c.EventsSeen(),
+			[]string{
+				"Normal RegisteredNode Registered Node n in Controller",
+				"Normal RemovingNode Removing Node n from Controller",
+			}; !slices.Equal(got, want) {
 			t.Errorf("events: got %q, want %q", got, want)
 		}
 	})
@@ -423,12 +480,19 @@ func TestWordsAndLabels(t *testing.T) {
 // TestReadyPodsOfANotReadyNode: while a kubelet talks it says itself how its pods are.
 func TestReadyPodsOfANotReadyNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "default"}, Spec: corev1.PodSpec{NodeName: "a"}}
+		pod := &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "default"},
+			Spec: corev1.PodSpec{
+				NodeName: "a",
+			},
+		}
 		pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
 		late := pod.DeepCopy()
-		late.Name, late.Spec.NodeName = "late", "b"
+		late.Name = "late"
+		late.Spec.NodeName = "b"
 		spoke := late.DeepCopy() // its kubelet, whose lease is not renewed, has written since
-		spoke.Name, spoke.Status.Conditions[0].LastTransitionTime = "spoke", metav1.Now()
+		spoke.Name = "spoke"
+		spoke.Status.Conditions[0].LastTransitionTime = metav1.Now()
 		b := node("b", "Unknown")
 		b.Status.Conditions[0].LastTransitionTime = metav1.NewTime(time.Now().Add(-time.Minute))
 		c := controllertest.New(node("a", "False"), b, lease("a", 3600), pod, spoke)
@@ -459,7 +523,8 @@ func TestShorterLease(t *testing.T) {
 		}
 		seconds := int32(40)
 		l.Spec.LeaseDurationSeconds = &seconds
-		if _, err := c.CoordinationV1().Leases(corev1.NamespaceNodeLease).Update(t.Context(), l, metav1.UpdateOptions{}); err != nil {
+		if _, err := c.CoordinationV1().Leases(corev1.NamespaceNodeLease).Update(t.Context(), l,
+			metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(42 * time.Second)

@@ -15,32 +15,36 @@ import (
 
 // Config holds flags of kube-controller-manager; zero values have the defaults stated.
 type Config struct {
-	// Grace is how long a node may be silent before it is Unknown, StartupGrace the same for a node without a status yet. Defaults: 50 s
-	// and a minute.
+	// Grace is how long a node may be silent before it is Unknown, StartupGrace the same for a node without a status
+	// yet. Defaults: 50 s and a minute.
 	Grace, StartupGrace time.Duration
-	// Rate is the number of nodes per second and zone that get NoExecute taints, SecondaryRate the rate when most of a large zone is
-	// unhealthy. Defaults: 0.1 and 0.01; negative: none.
+	// Rate is the number of nodes per second and zone that get NoExecute taints, SecondaryRate the rate when most of a
+	// large zone is unhealthy. Defaults: 0.1 and 0.01; negative: none.
 	Rate, SecondaryRate float64
-	// UnhealthyThreshold is the share of nodes that are not ready from which a zone counts as mostly unhealthy. Default 0.55.
+	// UnhealthyThreshold is the share of nodes that are not ready from which a zone counts as mostly unhealthy. Default
+	// 0.55.
 	UnhealthyThreshold float64
-	// LargeClusterThreshold is the maximum number of nodes of a small zone: no nodes of a mostly unhealthy small zone are evicted from. Default 50;
-	// negative: 0.
+	// LargeClusterThreshold is the maximum number of nodes of a small zone: no nodes of a mostly unhealthy small zone
+	// are evicted from. Default 50; negative: 0.
 	LargeClusterThreshold int
 }
 
 // Default returns c with the defaults set.
 func (c Config) Default() Config {
-	c.Grace, c.StartupGrace = cmp.Or(c.Grace, 50*time.Second), cmp.Or(c.StartupGrace, time.Minute)
-	c.Rate, c.SecondaryRate = cmp.Or(c.Rate, 0.1), cmp.Or(c.SecondaryRate, 0.01)
-	c.UnhealthyThreshold, c.LargeClusterThreshold = cmp.Or(c.UnhealthyThreshold, 0.55), cmp.Or(c.LargeClusterThreshold, 50)
+	c.Grace = cmp.Or(c.Grace, 50*time.Second)
+	c.StartupGrace = cmp.Or(c.StartupGrace, time.Minute)
+	c.Rate = cmp.Or(c.Rate, 0.1)
+	c.SecondaryRate = cmp.Or(c.SecondaryRate, 0.01)
+	c.UnhealthyThreshold = cmp.Or(c.UnhealthyThreshold, 0.55)
+	c.LargeClusterThreshold = cmp.Or(c.LargeClusterThreshold, 50)
 	return c
 }
 
 // noEvictions is the pause when there are no evictions.
 const noEvictions = time.Duration(math.MaxInt64)
 
-// evictionInterval is the time between two evicted nodes of a zone with these numbers of nodes ready and not ready. If all of a zone is unhealthy, its
-// pods are needed elsewhere: the rate is the normal one.
+// evictionInterval is the time between two evicted nodes of a zone with these numbers of nodes ready and not ready. If
+// all of a zone is unhealthy, its pods are needed elsewhere: the rate is the normal one.
 func (c Config) evictionInterval(ready, notReady int) time.Duration {
 	rate := c.Rate
 	if ready > 0 && notReady > 2 && float64(notReady)/float64(ready+notReady) >= c.UnhealthyThreshold {
@@ -56,7 +60,9 @@ func (c Config) evictionInterval(ready, notReady int) time.Duration {
 }
 
 // monitoredConditions are the conditions that become Unknown on a silent node.
-var monitoredConditions = []corev1.NodeConditionType{corev1.NodeReady, corev1.NodeMemoryPressure, corev1.NodeDiskPressure, corev1.NodePIDPressure}
+var monitoredConditions = []corev1.NodeConditionType{
+	corev1.NodeReady, corev1.NodeMemoryPressure, corev1.NodeDiskPressure, corev1.NodePIDPressure,
+}
 
 // Taints that follow from a condition's status.
 var byCondition = []struct {
@@ -75,7 +81,8 @@ var byCondition = []struct {
 // managedTaints are the taints that only this controller manages, by effect.
 var managedTaints = map[corev1.TaintEffect][]string{
 	corev1.TaintEffectNoSchedule: {
-		corev1.TaintNodeNotReady, corev1.TaintNodeUnreachable, corev1.TaintNodeMemoryPressure, corev1.TaintNodeDiskPressure, corev1.TaintNodePIDPressure,
+		corev1.TaintNodeNotReady, corev1.TaintNodeUnreachable, corev1.TaintNodeMemoryPressure,
+		corev1.TaintNodeDiskPressure, corev1.TaintNodePIDPressure,
 		corev1.TaintNodeNetworkUnavailable, corev1.TaintNodeUnschedulable,
 	},
 	corev1.TaintEffectNoExecute: {corev1.TaintNodeNotReady, corev1.TaintNodeUnreachable},
@@ -97,9 +104,11 @@ func readiness(n *corev1.Node) corev1.ConditionStatus {
 	return corev1.ConditionUnknown
 }
 
-// heartbeatExpired decides whether a node last heard of at renewed is given up, and if not yet, when to check again (0: its status is Unknown
-// already).
-func heartbeatExpired(n *corev1.Node, renewed, now time.Time, grace time.Duration) (expired bool, requeueAfter time.Duration) {
+// heartbeatExpired decides whether a node last heard of at renewed is given up, and if not yet, when to check again (0:
+// its status is Unknown already).
+func heartbeatExpired(
+	n *corev1.Node, renewed, now time.Time, grace time.Duration,
+) (expired bool, requeueAfter time.Duration) {
 	if left := renewed.Add(grace).Sub(now); left > 0 {
 		return false, left
 	}
@@ -119,20 +128,27 @@ func unknownConditions(n *corev1.Node, now time.Time) []corev1.NodeCondition {
 		i := slices.IndexFunc(conds, func(c corev1.NodeCondition) bool { return c.Type == t })
 		if i < 0 {
 			conds = append(conds, corev1.NodeCondition{
-				Type: t, Status: corev1.ConditionUnknown, Reason: "NodeStatusNeverUpdated", Message: "Kubelet never posted node status.",
-				LastHeartbeatTime: n.CreationTimestamp, LastTransitionTime: at,
+				Type:               t,
+				Status:             corev1.ConditionUnknown,
+				Reason:             "NodeStatusNeverUpdated",
+				Message:            "Kubelet never posted node status.",
+				LastHeartbeatTime:  n.CreationTimestamp,
+				LastTransitionTime: at,
 			})
 			continue
 		}
 		if conds[i].Status != corev1.ConditionUnknown {
-			conds[i].Status, conds[i].Reason, conds[i].Message = corev1.ConditionUnknown, "NodeStatusUnknown", "Kubelet stopped posting node status."
+			conds[i].Status = corev1.ConditionUnknown
+			conds[i].Reason = "NodeStatusUnknown"
+			conds[i].Message = "Kubelet stopped posting node status."
 			conds[i].LastTransitionTime = at
 		}
 	}
 	return conds
 }
 
-// taints returns the wanted taints of n. With evict false no NoExecute taint is added; existing ones stay while they apply.
+// taints returns the wanted taints of n. With evict false no NoExecute taint is added; existing ones stay while they
+// apply.
 func taints(n *corev1.Node, evict bool, now time.Time) []corev1.Taint {
 	want := map[corev1.TaintEffect]map[string]bool{corev1.TaintEffectNoSchedule: {}, corev1.TaintEffectNoExecute: {}}
 	for _, r := range byCondition {
@@ -174,7 +190,10 @@ func taints(n *corev1.Node, evict bool, now time.Time) []corev1.Taint {
 func zone(n *corev1.Node) string { return topology.GetZoneKey(n) }
 
 // oldLabels are the deprecated labels of a node's operating system and architecture, which selectors may still use.
-var oldLabels = map[string]string{corev1.LabelOSStable: "beta.kubernetes.io/os", corev1.LabelArchStable: "beta.kubernetes.io/arch"}
+var oldLabels = map[string]string{
+	corev1.LabelOSStable:   "beta.kubernetes.io/os",
+	corev1.LabelArchStable: "beta.kubernetes.io/arch",
+}
 
 // missingLabels are those of oldLabels that n lacks or has with another value.
 func missingLabels(n *corev1.Node) map[string]string {

@@ -12,7 +12,8 @@ import (
 // excluded is the label of nodes that do not count for a zone's health.
 const excluded = "node.kubernetes.io/exclude-disruption"
 
-// zones counts the ready and not ready nodes of each zone, so that a decision about a node does not need to read all nodes.
+// zones counts the ready and not ready nodes of each zone, so that a decision about a node does not need to read all
+// nodes.
 type zones struct {
 	cfg Config
 
@@ -119,7 +120,8 @@ func (z *zones) noneReady() bool {
 	return z.ready == 0
 }
 
-// allowEviction reports whether a node of a zone may get its NoExecute taint now; if not, how long to wait, 0: until update reports a change.
+// allowEviction reports whether a node of a zone may get its NoExecute taint now; if not, how long to wait, 0: until
+// update reports a change.
 func (z *zones) allowEviction(name string, now time.Time) (wait time.Duration, ok bool) {
 	z.mu.Lock()
 	defer z.mu.Unlock()

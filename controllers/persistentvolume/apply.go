@@ -94,7 +94,10 @@ func (c *Controller) bind(ctx context.Context, v *corev1.PersistentVolume, claim
 		return err
 	}
 	c.env.Reconciled(mark.Subject{
-		Resource: "persistentvolumeclaims", Namespace: claim.Namespace, Name: claim.Name, UID: string(claim.UID),
+		Resource:  "persistentvolumeclaims",
+		Namespace: claim.Namespace,
+		Name:      claim.Name,
+		UID:       string(claim.UID),
 	}, begin, &mark.Reconcile{EventSeen: c.loop.QueuedAt(claimKey(claim))}, nil)
 	return nil
 }
@@ -115,12 +118,17 @@ func boundTo(claim *corev1.PersistentVolumeClaim, v *corev1.PersistentVolume) *c
 	return next
 }
 
-// setPhase writes the claim's phase and the fields from its volume; nil: none. The capacity of a bound claim is set by the resizer.
-func (c *Controller) setPhase(ctx context.Context, claim *corev1.PersistentVolumeClaim, phase corev1.PersistentVolumeClaimPhase, v *corev1.PersistentVolume) error {
+// setPhase writes the claim's phase and the fields from its volume; nil: none. The capacity of a bound claim is set by
+// the resizer.
+func (c *Controller) setPhase(
+	ctx context.Context, claim *corev1.PersistentVolumeClaim, phase corev1.PersistentVolumeClaimPhase,
+	v *corev1.PersistentVolume,
+) error {
 	next := claim.DeepCopy()
 	next.Status.Phase = phase
 	if v == nil {
-		next.Status.AccessModes, next.Status.Capacity = nil, nil
+		next.Status.AccessModes = nil
+		next.Status.Capacity = nil
 	} else {
 		next.Status.AccessModes = v.Spec.AccessModes
 		if claim.Status.Phase != corev1.ClaimBound {
@@ -131,7 +139,8 @@ func (c *Controller) setPhase(ctx context.Context, claim *corev1.PersistentVolum
 	if reflect.DeepEqual(next.Status, claim.Status) {
 		return nil
 	}
-	got, err := c.env.Client.CoreV1().PersistentVolumeClaims(claim.Namespace).UpdateStatus(ctx, next, metav1.UpdateOptions{})
+	got, err := c.env.Client.CoreV1().PersistentVolumeClaims(claim.Namespace).UpdateStatus(ctx, next,
+		metav1.UpdateOptions{})
 	if err != nil {
 		return ignoreNotFound(err, fmt.Sprintf("write phase %s of claim %s/%s", phase, claim.Namespace, claim.Name))
 	}
@@ -139,7 +148,9 @@ func (c *Controller) setPhase(ctx context.Context, claim *corev1.PersistentVolum
 	return nil
 }
 
-func (c *Controller) writeClaim(ctx context.Context, next *corev1.PersistentVolumeClaim) (*corev1.PersistentVolumeClaim, error) {
+func (c *Controller) writeClaim(
+	ctx context.Context, next *corev1.PersistentVolumeClaim,
+) (*corev1.PersistentVolumeClaim, error) {
 	got, err := c.env.Client.CoreV1().PersistentVolumeClaims(next.Namespace).Update(ctx, next, metav1.UpdateOptions{})
 	if err != nil {
 		return nil, err
@@ -157,9 +168,12 @@ func (c *Controller) writeVolume(ctx context.Context, next *corev1.PersistentVol
 	return got, nil
 }
 
-func (c *Controller) setVolumePhase(ctx context.Context, v *corev1.PersistentVolume, phase corev1.PersistentVolumePhase, message string) (*corev1.PersistentVolume, error) {
+func (c *Controller) setVolumePhase(
+	ctx context.Context, v *corev1.PersistentVolume, phase corev1.PersistentVolumePhase, message string,
+) (*corev1.PersistentVolume, error) {
 	next := v.DeepCopy()
-	next.Status.Phase, next.Status.Message = phase, message
+	next.Status.Phase = phase
+	next.Status.Message = message
 	got, err := c.env.Client.CoreV1().PersistentVolumes().UpdateStatus(ctx, next, metav1.UpdateOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("write phase %s of volume %s: %w", phase, v.Name, err)
@@ -183,7 +197,8 @@ func (c *Controller) applyVolume(ctx context.Context, v *corev1.PersistentVolume
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
-	c.env.Reconciled(mark.Subject{Resource: "persistentvolumes", Name: v.Name, UID: string(v.UID)}, begin, &mark.Reconcile{}, err)
+	c.env.Reconciled(mark.Subject{Resource: "persistentvolumes", Name: v.Name, UID: string(v.UID)}, begin,
+		&mark.Reconcile{}, err)
 	if err == nil && p.event != nil {
 		c.env.Events.Event(v, p.event.kind, p.event.reason, p.event.message)
 	}

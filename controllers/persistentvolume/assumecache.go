@@ -12,8 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 )
 
-// assumeCache keeps written objects until the informer shows them. Otherwise a pass right after a write would see the old state, and its writes
-// would conflict.
+// assumeCache keeps written objects until the informer shows them. Otherwise a pass right after a write would see the
+// old state, and its writes would conflict.
 type assumeCache[T metav1.Object] struct {
 	cached func(key string) (o any, known bool, err error)
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package persistentvolume binds PersistentVolumeClaims and PersistentVolumes, requests volumes from external provisioners, and releases
-// volumes of deleted claims. The table of controllers starts it. plan.go decides from the caches. A binding is four writes (the volume's
-// claimRef, its phase, the claim's volumeName, its phase); after a crash between them the next pass continues. It never creates volumes
-// itself.
+// Package persistentvolume binds PersistentVolumeClaims and PersistentVolumes, requests volumes from external
+// provisioners, and releases volumes of deleted claims. The table of controllers starts it. plan.go decides from the
+// caches. A binding is four writes (the volume's claimRef, its phase, the claim's volumeName, its phase); after a crash
+// between them the next pass continues. It never creates volumes itself.
 package persistentvolume
 
 import (
@@ -59,33 +59,51 @@ type Controller struct {
 // New builds the controller.
 func New(env *framework.Env) (framework.Controller, error) {
 	core := coreinformers.New(env.Shared.Scoped())
-	volumes, claimInf := core.PersistentVolumes(), core.PersistentVolumeClaims()
-	classes, pods := storageinformers.New(env.Shared.Scoped()).StorageClasses(), core.Pods().Informer()
+	volumes := core.PersistentVolumes()
+	claimInf := core.PersistentVolumeClaims()
+	classes := storageinformers.New(env.Shared.Scoped()).StorageClasses()
+	pods := core.Pods().Informer()
 	c := &Controller{
-		env: env, byName: claimInf.Lister(), volumes: volumes.Lister(), byOwner: volumes.Informer().GetIndexer(), classes: classes.Lister(), pods: pods.GetIndexer(), nodes: core.Nodes().Lister(),
+		env:            env,
+		byName:         claimInf.Lister(),
+		volumes:        volumes.Lister(),
+		byOwner:        volumes.Informer().GetIndexer(),
+		classes:        classes.Lister(),
+		pods:           pods.GetIndexer(),
+		nodes:          core.Nodes().Lister(),
 		assumedClaims:  newAssumeCache[*corev1.PersistentVolumeClaim](claimInf.Informer().GetIndexer().GetByKey),
 		assumedVolumes: newAssumeCache[*corev1.PersistentVolume](volumes.Informer().GetIndexer().GetByKey),
-		reserved:       map[string]types.UID{}, lastEvent: map[types.UID]claimEvent{},
+		reserved:       map[string]types.UID{},
+		lastEvent:      map[types.UID]claimEvent{},
 	}
 	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
 	err := errors.Join(
 		framework.EnsureIndex(volumes.Informer(), byOwner, indexByOwner),
 		framework.EnsureIndex(pods, claims.ByClaim, claims.IndexByClaim),
 		framework.On(c.loop, claimInf.Informer(), framework.Handlers[*corev1.PersistentVolumeClaim]{
-			Add: c.claimChanged, Update: func(_, cur *corev1.PersistentVolumeClaim) { c.claimChanged(cur) }, Delete: c.claimDeleted,
+			Add:    c.claimChanged,
+			Update: func(_, cur *corev1.PersistentVolumeClaim) { c.claimChanged(cur) },
+			Delete: c.claimDeleted,
 		}),
 		framework.On(c.loop, volumes.Informer(), framework.Handlers[*corev1.PersistentVolume]{
-			Add: func(v *corev1.PersistentVolume) { c.volumeChanged(nil, v) }, Update: c.volumeChanged, Delete: c.volumeDeleted,
+			Add:    func(v *corev1.PersistentVolume) { c.volumeChanged(nil, v) },
+			Update: c.volumeChanged,
+			Delete: c.volumeDeleted,
 		}),
 		framework.On(c.loop, classes.Informer(), framework.Handlers[*storagev1.StorageClass]{
-			Add: c.classChanged, Update: func(_, cur *storagev1.StorageClass) { c.classChanged(cur) },
+			Add:    c.classChanged,
+			Update: func(_, cur *storagev1.StorageClass) { c.classChanged(cur) },
 		}),
-		framework.On(c.loop, pods, framework.Handlers[*corev1.Pod]{Add: c.podScheduled, Update: func(old, cur *corev1.Pod) {
-			if old.Spec.NodeName != cur.Spec.NodeName {
-				c.podScheduled(cur)
-			}
-		}}),
-		framework.On(c.loop, core.Nodes().Informer(), framework.Handlers[*corev1.Node]{}), // synced before the first pass
+		framework.On(c.loop, pods, framework.Handlers[*corev1.Pod]{
+			Add: c.podScheduled,
+			Update: func(old, cur *corev1.Pod) {
+				if old.Spec.NodeName != cur.Spec.NodeName {
+					c.podScheduled(cur)
+				}
+			},
+		}),
+		// synced before the first pass
+		framework.On(c.loop, core.Nodes().Informer(), framework.Handlers[*corev1.Node]{}),
 	)
 	if err != nil {
 		return nil, fmt.Errorf("persistent volumes: %w", err)
@@ -131,12 +149,14 @@ func (c *Controller) volumeChanged(old, v *corev1.PersistentVolume) {
 		c.loop.Add(refKey(r))
 		return
 	}
-	if old == nil || old.Status.Phase != v.Status.Phase || old.Generation != v.Generation || old.ResourceVersion != v.ResourceVersion && v.Status.Phase == corev1.VolumeAvailable {
+	if old == nil || old.Status.Phase != v.Status.Phase || old.Generation != v.Generation ||
+		old.ResourceVersion != v.ResourceVersion && v.Status.Phase == corev1.VolumeAvailable {
 		name := volume.GetPersistentVolumeClass(v)
 		class, err := c.classes.Get(name)
 		late := err == nil && isDelayedBinding(class) // the scheduler chooses volumes for its claims
 		c.requeueUnbound(func(claim *corev1.PersistentVolumeClaim) bool {
-			return claim.Spec.VolumeName == v.Name || !late && claim.Spec.VolumeName == "" && volume.GetPersistentVolumeClaimClass(claim) == name
+			return claim.Spec.VolumeName == v.Name ||
+				!late && claim.Spec.VolumeName == "" && volume.GetPersistentVolumeClaimClass(claim) == name
 		})
 	}
 }
@@ -147,7 +167,8 @@ func (c *Controller) podScheduled(p *corev1.Pod) {
 		return
 	}
 	for _, name := range podkind.Claims(p) {
-		if claim, err := c.byName.PersistentVolumeClaims(p.Namespace).Get(name); err == nil && claim.Spec.VolumeName == "" {
+		if claim, err := c.byName.PersistentVolumeClaims(p.Namespace).Get(name); err == nil &&
+			claim.Spec.VolumeName == "" {
 			c.loop.Add(claimKey(claim))
 		}
 	}
@@ -231,7 +252,12 @@ func (c *Controller) syncClaim(ctx context.Context, k key) error {
 	if err != nil || claim == nil {
 		return err
 	}
-	view := claimView{claim: claim, match: func(late bool) (*corev1.PersistentVolume, error) { return c.match(claim, late) }}
+	view := claimView{
+		claim: claim,
+		match: func(late bool) (*corev1.PersistentVolume, error) {
+			return c.match(claim, late)
+		},
+	}
 	if name := claim.Spec.VolumeName; name != "" {
 		if view.namedVolume, err = c.volume(name); err != nil {
 			return err
@@ -282,7 +308,8 @@ func (c *Controller) readPods(v *claimView) error {
 		case p.Spec.NodeName == "":
 			v.unscheduledPods = append(v.unscheduledPods, p.Name)
 		default:
-			if _, err := c.nodes.Get(p.Spec.NodeName); err == nil && (v.scheduledNode == "" || p.Spec.NodeName < v.scheduledNode) {
+			if _, err := c.nodes.Get(p.Spec.NodeName); err == nil &&
+				(v.scheduledNode == "" || p.Spec.NodeName < v.scheduledNode) {
 				v.scheduledNode = p.Spec.NodeName
 			}
 		}
@@ -303,7 +330,8 @@ func (c *Controller) match(claim *corev1.PersistentVolumeClaim, delayedBinding b
 		by, taken := c.reserved[v.Name]
 		return taken && by != claim.UID || !volume.CheckAccessModes(claim, v)
 	})
-	slices.SortFunc(list, func(a, b *corev1.PersistentVolume) int { return cmp.Compare(a.Name, b.Name) }) // deterministic in every pass
+	// deterministic in every pass
+	slices.SortFunc(list, func(a, b *corev1.PersistentVolume) int { return cmp.Compare(a.Name, b.Name) })
 	found, err := volume.FindMatchingVolume(claim, list, nil, nil, delayedBinding, true)
 	if err != nil || found == nil {
 		return nil, err
@@ -313,7 +341,9 @@ func (c *Controller) match(claim *corev1.PersistentVolumeClaim, delayedBinding b
 }
 
 // candidates are the volumes with a claimRef to the claim and, unless delayedBinding, the unclaimed ones of its class.
-func (c *Controller) candidates(claim *corev1.PersistentVolumeClaim, delayedBinding bool) ([]*corev1.PersistentVolume, error) {
+func (c *Controller) candidates(
+	claim *corev1.PersistentVolumeClaim, delayedBinding bool,
+) ([]*corev1.PersistentVolume, error) {
 	may := []string{claim.Namespace + "/" + claim.Name}
 	if !delayedBinding {
 		may = append(may, unboundPrefix+volume.GetPersistentVolumeClaimClass(claim))
@@ -336,7 +366,9 @@ func (c *Controller) candidates(claim *corev1.PersistentVolumeClaim, delayedBind
 		}
 		for _, o := range objs {
 			v, ok := o.(*corev1.PersistentVolume)
-			if ok && !slices.ContainsFunc(out[:known], func(n *corev1.PersistentVolume) bool { return n.Name == v.Name }) {
+			if ok && !slices.ContainsFunc(out[:known], func(n *corev1.PersistentVolume) bool {
+				return n.Name == v.Name
+			}) {
 				out = append(out, c.assumedVolumes.latest(v.Name, v))
 			}
 		}

@@ -46,10 +46,13 @@ func settle() {
 // bound fails the test unless claim and volume belong to each other in all four places.
 func bound(t *testing.T, c *controllertest.Cluster, claim, vol string) {
 	t.Helper()
-	p, v := claimOf(t, c, claim), volumeOf(t, c, vol)
+	p := claimOf(t, c, claim)
+	v := volumeOf(t, c, vol)
 	ref := v.Spec.ClaimRef
-	if p.Spec.VolumeName != vol || p.Status.Phase != corev1.ClaimBound || v.Status.Phase != corev1.VolumeBound || ref == nil || ref.Name != claim || ref.UID != p.UID {
-		t.Errorf("claim %s: volume %q, %s; volume %s: %s, claim %+v", claim, p.Spec.VolumeName, p.Status.Phase, vol, v.Status.Phase, ref)
+	if p.Spec.VolumeName != vol || p.Status.Phase != corev1.ClaimBound || v.Status.Phase != corev1.VolumeBound ||
+		ref == nil || ref.Name != claim || ref.UID != p.UID {
+		t.Errorf("claim %s: volume %q, %s; volume %s: %s, claim %+v", claim, p.Spec.VolumeName, p.Status.Phase, vol,
+			v.Status.Phase, ref)
 	}
 	if p.Annotations[volume.AnnBindCompleted] == "" {
 		t.Errorf("claim %s: annotations %v", claim, p.Annotations)
@@ -93,7 +96,8 @@ func TestSmallestVolume(t *testing.T) {
 			t.Fatal(err)
 		}
 		settle()
-		if v := claimOf(t, c, "labelled").Spec.VolumeName + claimOf(t, c, "a").Spec.VolumeName + claimOf(t, c, "b").Spec.VolumeName + claimOf(t, c, "c").Spec.VolumeName; !strings.Contains(v, "ssd") {
+		if v := claimOf(t, c, "labelled").Spec.VolumeName + claimOf(t, c, "a").Spec.VolumeName + claimOf(t, c,
+			"b").Spec.VolumeName + claimOf(t, c, "c").Spec.VolumeName; !strings.Contains(v, "ssd") {
 			t.Errorf("nobody took the new volume: %s", v)
 		}
 	})
@@ -134,7 +138,8 @@ func TestLifeOfAClaim(t *testing.T) {
 		c.Start(t, "persistent-volume-binder", New)
 		settle()
 		bound(t, c, "c", "v")
-		if err := c.CoreV1().PersistentVolumeClaims("dev").Delete(t.Context(), "c", metav1.DeleteOptions{}); err != nil {
+		if err := c.CoreV1().PersistentVolumeClaims("dev").Delete(t.Context(), "c",
+			metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		settle()
@@ -143,7 +148,8 @@ func TestLifeOfAClaim(t *testing.T) {
 		}
 		// A new claim of that name does not get the data of the old one.
 		again := testClaim("c", func(c *corev1.PersistentVolumeClaim) { c.UID = "second" })
-		if _, err := c.CoreV1().PersistentVolumeClaims("dev").Create(t.Context(), again, metav1.CreateOptions{}); err != nil {
+		if _, err := c.CoreV1().PersistentVolumeClaims("dev").Create(t.Context(), again,
+			metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		settle()
@@ -181,14 +187,16 @@ func TestDefaultClassComesLate(t *testing.T) {
 		}
 		settle()
 		got := claimOf(t, c, "c")
-		if got.Spec.StorageClassName == nil || *got.Spec.StorageClassName != "standard" || got.Annotations[volume.AnnStorageProvisioner] != "x.io/y" {
+		if got.Spec.StorageClassName == nil || *got.Spec.StorageClassName != "standard" ||
+			got.Annotations[volume.AnnStorageProvisioner] != "x.io/y" {
 			t.Errorf("class %v, annotations %v", got.Spec.StorageClassName, got.Annotations)
 		}
 		if got := claimOf(t, c, "none"); *got.Spec.StorageClassName != "" {
 			t.Errorf("a claim that wanted no class has %q", *got.Spec.StorageClassName)
 		}
 		events := strings.Join(c.EventsSeen(), "\n")
-		if !strings.Contains(events, "Normal ExternalProvisioning Waiting for a volume") || strings.Count(events, "FailedBinding") != 2 {
+		if !strings.Contains(events, "Normal ExternalProvisioning Waiting for a volume") ||
+			strings.Count(events, "FailedBinding") != 2 {
 			t.Errorf("events:\n%s", events)
 		}
 	})
@@ -197,10 +205,17 @@ func TestDefaultClassComesLate(t *testing.T) {
 // A claim that was made anew under a pod which has its node by then: nobody schedules that pod again.
 func TestPlacedPod(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "dev", Name: "p"}, Spec: corev1.PodSpec{Volumes: []corev1.Volume{{
-			Name: "v", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "c"}},
-		}}}}
-		c := controllertest.New(testClaim("c", ofClass("l")), testClass("l", "x.io/y", storagev1.VolumeBindingWaitForFirstConsumer), pod)
+		pod := &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "dev", Name: "p"},
+			Spec: corev1.PodSpec{Volumes: []corev1.Volume{{
+				Name: "v",
+				VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{
+					ClaimName: "c",
+				}},
+			}}},
+		}
+		c := controllertest.New(testClaim("c", ofClass("l")),
+			testClass("l", "x.io/y", storagev1.VolumeBindingWaitForFirstConsumer), pod)
 		c.Start(t, "persistent-volume-binder", New)
 		settle()
 		place := func(node string) string {
@@ -218,7 +233,8 @@ func TestPlacedPod(t *testing.T) {
 		if got := place("gone"); got != "" {
 			t.Errorf("a pod on a node that is gone: node %q was selected", got)
 		}
-		if _, err := c.CoreV1().Nodes().Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}, metav1.CreateOptions{}); err != nil {
+		if _, err := c.CoreV1().Nodes().Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}},
+			metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		settle()

@@ -28,7 +28,8 @@ type claimView struct {
 	claim *corev1.PersistentVolumeClaim
 	// namedVolume is the volume in spec.volumeName; nil: it does not exist.
 	namedVolume *corev1.PersistentVolume
-	// match finds the volume for a claim without volumeName; nil: none fits. With delayedBinding only volumes with a claimRef to the claim count.
+	// match finds the volume for a claim without volumeName; nil: none fits. With delayedBinding only volumes with a
+	// claimRef to the claim count.
 	match func(late bool) (*corev1.PersistentVolume, error)
 	// class is the claim's class; nil: it does not exist, or the claim has none.
 	class *storagev1.StorageClass
@@ -119,15 +120,18 @@ func planUnbound(v claimView) (claimPlan, error) {
 		return claimPlan{bind: found}, nil
 	case !volume.PersistentVolumeClaimHasClass(v.claim) && v.defaultClass != nil:
 		return claimPlan{class: v.defaultClass.Name}, nil
-	case late && !volume.IsDelayBindingProvisioning(v.claim) && v.scheduledNode != "" && v.claim.DeletionTimestamp == nil && !strings.HasPrefix(v.class.Provisioner, "kubernetes.io/"):
-		// The scheduler does not handle that pod any more: its claim was replaced after it was bound, or it has another binder.
+	case late && !volume.IsDelayBindingProvisioning(v.claim) && v.scheduledNode != "" &&
+		v.claim.DeletionTimestamp == nil && !strings.HasPrefix(v.class.Provisioner, "kubernetes.io/"):
+		// The scheduler does not handle that pod any more: its claim was replaced after it was bound, or it has another
+		// binder.
 		return claimPlan{node: v.scheduledNode}, nil
 	case late && !volume.IsDelayBindingProvisioning(v.claim):
 		return claimPlan{phase: corev1.ClaimPending, event: waitForFirstConsumer(v.unscheduledPods)}, nil
 	case volume.GetPersistentVolumeClaimClass(v.claim) == "":
 		return claimPlan{
 			phase: corev1.ClaimPending,
-			event: normal("FailedBinding", "no persistent volumes available for this claim and no storage class is set"),
+			event: normal("FailedBinding",
+				"no persistent volumes available for this claim and no storage class is set"),
 		}, nil
 	}
 	return planProvisioning(v), nil
@@ -135,7 +139,8 @@ func planUnbound(v claimView) (claimPlan, error) {
 
 // isDelayedBinding reports whether the class has the binding mode WaitForFirstConsumer.
 func isDelayedBinding(class *storagev1.StorageClass) bool {
-	return class != nil && class.VolumeBindingMode != nil && *class.VolumeBindingMode == storagev1.VolumeBindingWaitForFirstConsumer
+	return class != nil && class.VolumeBindingMode != nil &&
+		*class.VolumeBindingMode == storagev1.VolumeBindingWaitForFirstConsumer
 }
 
 func waitForFirstConsumer(pods []string) *claimEvent {
@@ -158,15 +163,19 @@ func planProvisioning(v claimView) claimPlan {
 		p.event = warning("ProvisioningFailed", "no volume plugin matched name: %s", v.class.Provisioner)
 	default:
 		p.provisioner = v.class.Provisioner
-		p.event = normal("ExternalProvisioning", "Waiting for a volume to be created either by the external provisioner '%s' or manually by the "+
-			"system administrator. If volume creation is delayed, please verify that the provisioner is running and correctly registered.", p.provisioner)
+		p.event = normal("ExternalProvisioning",
+			"Waiting for a volume to be created either by the external provisioner '%s' or manually by the "+
+				"system administrator. If volume creation is delayed, please verify that the provisioner is running "+
+				"and "+
+				"correctly registered.", p.provisioner)
 	}
 	return p
 }
 
 // satisfies is why a volume in spec.volumeName does not fit the claim.
 func satisfies(v *corev1.PersistentVolume, c *corev1.PersistentVolumeClaim) error {
-	want, have := c.Spec.Resources.Requests[corev1.ResourceStorage], v.Spec.Capacity[corev1.ResourceStorage]
+	want := c.Spec.Resources.Requests[corev1.ResourceStorage]
+	have := v.Spec.Capacity[corev1.ResourceStorage]
 	switch {
 	case v.DeletionTimestamp != nil:
 		return fmt.Errorf("the volume is marked for deletion %q", v.Name)
@@ -240,11 +249,13 @@ func planReleased(v *corev1.PersistentVolume) volumePlan {
 	case corev1.PersistentVolumeReclaimRetain:
 		return released
 	case corev1.PersistentVolumeReclaimDelete:
-		if by, provisioned := v.Annotations[volume.AnnDynamicallyProvisioned]; provisioned && !strings.HasPrefix(by, "kubernetes.io/") ||
+		if by, provisioned := v.Annotations[volume.AnnDynamicallyProvisioned]; provisioned && !strings.HasPrefix(by,
+			"kubernetes.io/") ||
 			v.Annotations[volume.AnnMigratedTo] != "" {
 			return released // the external provisioner deletes it
 		}
-		return failed("VolumeFailedDelete", fmt.Sprintf("error getting deleter volume plugin for volume %q: no volume plugin matched", v.Name))
+		return failed("VolumeFailedDelete",
+			fmt.Sprintf("error getting deleter volume plugin for volume %q: no volume plugin matched", v.Name))
 	case corev1.PersistentVolumeReclaimRecycle:
 		return failed("VolumeFailedRecycle", "No recycler plugin found for the volume!")
 	}

@@ -51,11 +51,14 @@ func (c *Config) windows(h *scalingv2.HorizontalPodAutoscaler) (up, down time.Du
 	return up, down
 }
 
-// stabilize limits desired by recent recommendations: scaling up to the lowest one in its window, scaling down to the highest one in its
-// window. Without behavior the highest in that window is used.
-func (h *history) stabilize(hpa *scalingv2.HorizontalPodAutoscaler, current, desired int32, now time.Time) limitedReplicas {
+// stabilize limits desired by recent recommendations: scaling up to the lowest one in its window, scaling down to the
+// highest one in its window. Without behavior the highest in that window is used.
+func (h *history) stabilize(
+	hpa *scalingv2.HorizontalPodAutoscaler, current, desired int32, now time.Time,
+) limitedReplicas {
 	up, down := h.cfg.windows(hpa)
-	low, high := desired, desired
+	low := desired
+	high := desired
 	for _, r := range h.recommendations {
 		if r.at.After(now.Add(-up)) {
 			low = min(low, r.n)
@@ -81,14 +84,17 @@ func (h *history) stabilize(hpa *scalingv2.HorizontalPodAutoscaler, current, des
 func (h *history) recordRecommendation(hpa *scalingv2.HorizontalPodAutoscaler, n int32, now time.Time) {
 	up, down := h.cfg.windows(hpa)
 	cut := now.Add(-max(up, down))
-	h.recommendations = append(slices.DeleteFunc(h.recommendations, func(m timestampedReplicas) bool { return m.at.Before(cut) }), timestampedReplicas{n, now})
+	h.recommendations = append(slices.DeleteFunc(h.recommendations, func(m timestampedReplicas) bool {
+		return m.at.Before(cut)
+	}), timestampedReplicas{n, now})
 }
 
 // recordScaling stores a change and drops those older than all policies' periods.
 func (h *history) recordScaling(hpa *scalingv2.HorizontalPodAutoscaler, from, to int32, now time.Time) {
 	b := hpa.Spec.Behavior
 	if b == nil {
-		h.scaleUpEvents, h.scaleDownEvents = nil, nil
+		h.scaleUpEvents = nil
+		h.scaleDownEvents = nil
 		return
 	}
 	var longest int32
@@ -101,7 +107,8 @@ func (h *history) recordScaling(hpa *scalingv2.HorizontalPodAutoscaler, from, to
 	}
 	cut := now.Add(-time.Duration(longest) * time.Second)
 	old := func(m timestampedReplicas) bool { return m.at.Before(cut) }
-	h.scaleUpEvents, h.scaleDownEvents = slices.DeleteFunc(h.scaleUpEvents, old), slices.DeleteFunc(h.scaleDownEvents, old)
+	h.scaleUpEvents = slices.DeleteFunc(h.scaleUpEvents, old)
+	h.scaleDownEvents = slices.DeleteFunc(h.scaleDownEvents, old)
 	if to > from {
 		h.scaleUpEvents = append(h.scaleUpEvents, timestampedReplicas{to - from, now})
 	} else {
@@ -110,14 +117,17 @@ func (h *history) recordScaling(hpa *scalingv2.HorizontalPodAutoscaler, from, to
 }
 
 // limit limits desired to [minReplicas, maxReplicas], and changes to what the policies allow.
-func (h *history) limit(hpa *scalingv2.HorizontalPodAutoscaler, current, desired, minReplicas, maxReplicas int32, now time.Time) limitedReplicas {
+func (h *history) limit(
+	hpa *scalingv2.HorizontalPodAutoscaler, current, desired, minReplicas, maxReplicas int32, now time.Time,
+) limitedReplicas {
 	const (
 		tooFast = "the desired replica count is increasing faster than the maximum scale rate"
 		tooSlow = "the desired replica count is decreasing faster than the maximum scale rate"
 		tooMany = "the desired replica count is more than the maximum replica count"
 		tooFew  = "the desired replica count is less than the minimum replica count"
 	)
-	up, down := limitedReplicas{maxReplicas, "TooManyReplicas", tooMany}, limitedReplicas{minReplicas, "TooFewReplicas", tooFew}
+	up := limitedReplicas{maxReplicas, "TooManyReplicas", tooMany}
+	down := limitedReplicas{minReplicas, "TooFewReplicas", tooFew}
 	if b := hpa.Spec.Behavior; b == nil {
 		if n := max(current, current*2, 4); current < math.MaxInt32/2 && n < maxReplicas {
 			up = limitedReplicas{n, "ScaleUpLimit", tooFast}
@@ -139,7 +149,8 @@ func (h *history) limit(hpa *scalingv2.HorizontalPodAutoscaler, current, desired
 	return limitedReplicas{desired, "DesiredWithinRange", "the desired count is within the acceptable range"}
 }
 
-// policyLimit is the limit of the rules of one direction (1 up, -1 down), from the replicas at the start of each policy's period.
+// policyLimit is the limit of the rules of one direction (1 up, -1 down), from the replicas at the start of each
+// policy's period.
 func (h *history) policyLimit(rules *scalingv2.HPAScalingRules, current int32, now time.Time, direction int32) int32 {
 	if rules == nil {
 		if direction > 0 {
@@ -166,7 +177,7 @@ func (h *history) policyLimit(rules *scalingv2.HPAScalingRules, current int32, n
 			}
 			n = int64(f)
 		}
-		all = append(all, int32(max(min(n, math.MaxInt32), math.MinInt32))) //nolint:gosec // bounded
+		all = append(all, int32(max(min(n, math.MaxInt32), math.MinInt32))) // bounded
 	}
 	switch {
 	case len(all) == 0:

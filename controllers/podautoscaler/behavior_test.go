@@ -10,7 +10,9 @@ import (
 	scalingv2 "k8s.io/api/autoscaling/v2"
 )
 
-func rules(window int32, sel scalingv2.ScalingPolicySelect, policies ...scalingv2.HPAScalingPolicy) *scalingv2.HPAScalingRules {
+func rules(
+	window int32, sel scalingv2.ScalingPolicySelect, policies ...scalingv2.HPAScalingPolicy,
+) *scalingv2.HPAScalingRules {
 	return &scalingv2.HPAScalingRules{StabilizationWindowSeconds: &window, SelectPolicy: &sel, Policies: policies}
 }
 
@@ -19,7 +21,8 @@ func policy(kind scalingv2.HPAScalingPolicyType, value, seconds int32) scalingv2
 }
 
 func TestLimit(t *testing.T) {
-	four, percent := policy(scalingv2.PodsScalingPolicy, 4, 60), policy(scalingv2.PercentScalingPolicy, 50, 60)
+	four := policy(scalingv2.PodsScalingPolicy, 4, 60)
+	percent := policy(scalingv2.PercentScalingPolicy, 50, 60)
 	ago := func(n int32, d time.Duration) []timestampedReplicas { return []timestampedReplicas{{n, start.Add(-d)}} }
 	type by = *scalingv2.HPAScalingRules
 	for _, c := range []struct {
@@ -34,20 +37,74 @@ func TestLimit(t *testing.T) {
 		{"plain: the most", nil, nil, history{}, 60, 200, "100 TooManyReplicas"},
 		{"plain: the least", nil, nil, history{}, 60, 0, "2 TooFewReplicas"},
 		{"plain: as wanted", nil, nil, history{}, 60, 30, "30 DesiredWithinRange"},
-		{"up: the furthest", rules(0, "Max", four, percent), rules(0, "Max", four), history{}, 20, 90, "30 ScaleUpLimit"},
-		{"up: the nearest", rules(0, "Min", four, percent), rules(0, "Max", four), history{}, 20, 90, "24 ScaleUpLimit"},
+		{
+			"up: the furthest", rules(0, "Max", four, percent), rules(0, "Max", four),
+			history{},
+			20, 90,
+			"30 ScaleUpLimit",
+		},
+		{
+			"up: the nearest", rules(0, "Min", four, percent), rules(0, "Max", four),
+			history{},
+			20, 90,
+			"24 ScaleUpLimit",
+		},
 		{"up: not at all", rules(0, "Disabled", four), rules(0, "Max", four), history{}, 20, 90, "20 ScaleUpLimit"},
-		{"up: some of it is used up", rules(0, "Max", four), rules(0, "Max", four), history{scaleUpEvents: ago(3, 30*time.Second)}, 20, 90, "21 ScaleUpLimit"},
-		{"up: and free again", rules(0, "Max", four), rules(0, "Max", four), history{scaleUpEvents: ago(3, 61*time.Second)}, 20, 90, "24 ScaleUpLimit"},
-		{"up: what went down may come back", rules(0, "Max", four), rules(0, "Max", four), history{scaleDownEvents: ago(3, 30*time.Second)}, 20, 90, "27 ScaleUpLimit"},
-		{"up: a part is rounded up", rules(0, "Max", policy(scalingv2.PercentScalingPolicy, 1, 60)), rules(0, "Max", four), history{}, 20, 90, "21 ScaleUpLimit"},
-		{"up: the most", rules(0, "Max", policy(scalingv2.PodsScalingPolicy, 500, 60)), rules(0, "Max", four), history{}, 20, 900, "100 TooManyReplicas"},
-		{"down: the furthest", rules(0, "Max", four), rules(0, "Max", four, percent), history{}, 20, 2, "10 ScaleDownLimit"},
-		{"down: the nearest", rules(0, "Max", four), rules(0, "Min", four, percent), history{}, 20, 2, "16 ScaleDownLimit"},
+		{
+			"up: some of it is used up", rules(0, "Max", four), rules(0, "Max", four),
+			history{scaleUpEvents: ago(3, 30*time.Second)},
+			20, 90, "21 ScaleUpLimit",
+		},
+		{
+			"up: and free again", rules(0, "Max", four), rules(0, "Max", four),
+			history{scaleUpEvents: ago(3, 61*time.Second)},
+			20, 90, "24 ScaleUpLimit",
+		},
+		{
+			"up: what went down may come back", rules(0, "Max", four), rules(0, "Max", four),
+			history{scaleDownEvents: ago(3, 30*time.Second)},
+			20, 90, "27 ScaleUpLimit",
+		},
+		{
+			"up: a part is rounded up", rules(0, "Max", policy(scalingv2.PercentScalingPolicy, 1, 60)),
+			rules(0, "Max", four),
+			history{},
+			20, 90, "21 ScaleUpLimit",
+		},
+		{
+			"up: the most", rules(0, "Max", policy(scalingv2.PodsScalingPolicy, 500, 60)), rules(0, "Max", four),
+			history{},
+			20, 900, "100 TooManyReplicas",
+		},
+		{
+			"down: the furthest", rules(0, "Max", four), rules(0, "Max", four, percent),
+			history{},
+			20, 2,
+			"10 ScaleDownLimit",
+		},
+		{
+			"down: the nearest", rules(0, "Max", four), rules(0, "Min", four, percent),
+			history{},
+			20, 2,
+			"16 ScaleDownLimit",
+		},
 		{"down: not at all", rules(0, "Max", four), rules(0, "Disabled", four), history{}, 20, 2, "20 ScaleDownLimit"},
-		{"down: used up", rules(0, "Max", four), rules(0, "Max", four), history{scaleDownEvents: ago(4, 30*time.Second)}, 20, 2, "20 ScaleDownLimit"},
-		{"down: the least", rules(0, "Max", four), rules(0, "Max", policy(scalingv2.PercentScalingPolicy, 100, 60)), history{}, 20, 0, "2 TooFewReplicas"},
-		{"no change", rules(0, "Disabled", four), rules(0, "Disabled", four), history{}, 20, 20, "20 DesiredWithinRange"},
+		{
+			"down: used up", rules(0, "Max", four), rules(0, "Max", four),
+			history{scaleDownEvents: ago(4, 30*time.Second)},
+			20, 2, "20 ScaleDownLimit",
+		},
+		{
+			"down: the least", rules(0, "Max", four), rules(0, "Max", policy(scalingv2.PercentScalingPolicy, 100, 60)),
+			history{},
+			20, 0, "2 TooFewReplicas",
+		},
+		{
+			"no change", rules(0, "Disabled", four), rules(0, "Disabled", four),
+			history{},
+			20, 20,
+			"20 DesiredWithinRange",
+		},
 	} {
 		h := &scalingv2.HorizontalPodAutoscaler{}
 		if c.up != nil {
@@ -62,11 +119,18 @@ func TestLimit(t *testing.T) {
 
 func TestStabilize(t *testing.T) {
 	past := func() *history {
-		return &history{recommendations: []timestampedReplicas{{9, start.Add(-400 * time.Second)}, {7, start.Add(-200 * time.Second)}, {3, start.Add(-30 * time.Second)}}}
+		return &history{recommendations: []timestampedReplicas{
+			{9, start.Add(-400 * time.Second)},
+			{7, start.Add(-200 * time.Second)},
+			{3, start.Add(-30 * time.Second)},
+		}}
 	}
 	all := policy(scalingv2.PercentScalingPolicy, 100, 15)
 	behavior := func(up, down int32) *scalingv2.HorizontalPodAutoscalerBehavior {
-		return &scalingv2.HorizontalPodAutoscalerBehavior{ScaleUp: rules(up, "Max", all), ScaleDown: rules(down, "Max", all)}
+		return &scalingv2.HorizontalPodAutoscalerBehavior{
+			ScaleUp:   rules(up, "Max", all),
+			ScaleDown: rules(down, "Max", all),
+		}
 	}
 	for _, c := range []struct {
 		what             string
@@ -94,7 +158,10 @@ func TestStabilize(t *testing.T) {
 func TestHistoryStaysShort(t *testing.T) {
 	h := &scalingv2.HorizontalPodAutoscaler{}
 	four := policy(scalingv2.PodsScalingPolicy, 4, 60)
-	h.Spec.Behavior = &scalingv2.HorizontalPodAutoscalerBehavior{ScaleUp: rules(0, "Max", four), ScaleDown: rules(300, "Max", four)}
+	h.Spec.Behavior = &scalingv2.HorizontalPodAutoscalerBehavior{
+		ScaleUp:   rules(0, "Max", four),
+		ScaleDown: rules(300, "Max", four),
+	}
 	var past history
 	for i := range 10_000 {
 		at := start.Add(time.Duration(i) * period)

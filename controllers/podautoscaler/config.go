@@ -16,16 +16,20 @@ type Config struct {
 	Tolerance float64
 	// DownscaleStabilization is the stabilization window for scaling down. An autoscaler's behavior overrides it.
 	DownscaleStabilization time.Duration
-	// InitialReadinessDelay: a pod that became unready within this time after its start was never ready. CPUInitialization: within this
-	// time after its start, a pod's CPU usage counts only if the pod has been ready for a whole window.
+	// InitialReadinessDelay: a pod that became unready within this time after its start was never ready.
+	// CPUInitialization: within this time after its start, a pod's CPU usage counts only if the pod has been ready for
+	// a whole window.
 	InitialReadinessDelay, CPUInitialization time.Duration
 }
 
 // Defaults are kube-controller-manager's.
 func Defaults() Config {
 	return Config{
-		SyncPeriod: 15 * time.Second, Tolerance: 0.1, DownscaleStabilization: defaultWindow,
-		InitialReadinessDelay: 30 * time.Second, CPUInitialization: 5 * time.Minute,
+		SyncPeriod:             15 * time.Second,
+		Tolerance:              0.1,
+		DownscaleStabilization: defaultWindow,
+		InitialReadinessDelay:  30 * time.Second,
+		CPUInitialization:      5 * time.Minute,
 	}
 }
 
@@ -36,19 +40,23 @@ func (c *Config) Validate() error {
 	}
 	var errs []error
 	if c.SyncPeriod < time.Second {
-		errs = append(errs, fmt.Errorf("--horizontal-pod-autoscaler-sync-period %s must be a second at least", c.SyncPeriod))
+		errs = append(errs, fmt.Errorf("--horizontal-pod-autoscaler-sync-period %s must be a second at least",
+			c.SyncPeriod))
 	}
 	if !(c.Tolerance >= 0) || c.Tolerance > 1e6 {
 		errs = append(errs, fmt.Errorf("--horizontal-pod-autoscaler-tolerance %v must be 0 or more", c.Tolerance))
 	}
 	if c.DownscaleStabilization < 0 {
-		errs = append(errs, fmt.Errorf("--horizontal-pod-autoscaler-downscale-stabilization %s is negative", c.DownscaleStabilization))
+		errs = append(errs, fmt.Errorf("--horizontal-pod-autoscaler-downscale-stabilization %s is negative",
+			c.DownscaleStabilization))
 	}
 	if c.InitialReadinessDelay < 0 {
-		errs = append(errs, fmt.Errorf("--horizontal-pod-autoscaler-initial-readiness-delay %s is negative", c.InitialReadinessDelay))
+		errs = append(errs, fmt.Errorf("--horizontal-pod-autoscaler-initial-readiness-delay %s is negative",
+			c.InitialReadinessDelay))
 	}
 	if c.CPUInitialization < 0 {
-		errs = append(errs, fmt.Errorf("--horizontal-pod-autoscaler-cpu-initialization-period %s is negative", c.CPUInitialization))
+		errs = append(errs, fmt.Errorf("--horizontal-pod-autoscaler-cpu-initialization-period %s is negative",
+			c.CPUInitialization))
 	}
 	return errors.Join(errs...)
 }

@@ -32,7 +32,8 @@ func TestConfig(t *testing.T) {
 	} {
 		cfg := Defaults()
 		c.change(&cfg)
-		if err := cfg.Validate(); (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+		if err := cfg.Validate(); (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(),
+			c.want) {
 			t.Errorf("%+v: %v, want %q", cfg, err, c.want)
 		}
 	}
@@ -41,7 +42,10 @@ func TestConfig(t *testing.T) {
 // TestConfigDecides: each figure changes what is decided.
 func TestConfigDecides(t *testing.T) {
 	cfg := Defaults()
-	cfg.Tolerance, cfg.DownscaleStabilization, cfg.CPUInitialization, cfg.InitialReadinessDelay = 0, time.Minute, 0, time.Hour
+	cfg.Tolerance = 0
+	cfg.DownscaleStabilization = time.Minute
+	cfg.CPUInitialization = 0
+	cfg.InitialReadinessDelay = time.Hour
 	h := &scalingv2.HorizontalPodAutoscaler{}
 	if cfg.toleranceOf(h).isWithin(1.01) || !(*Config)(nil).toleranceOf(h).isWithin(1.01) {
 		t.Error("tolerance 0 tolerates")
@@ -65,7 +69,8 @@ func TestConfigDecides(t *testing.T) {
 	}
 }
 
-// TestPeriodAndMetrics: the target is looked at as often as asked for, and what comes of it is counted by Kubernetes' names.
+// TestPeriodAndMetrics: the target is looked at as often as asked for, and what comes of it is counted by Kubernetes'
+// names.
 func TestPeriodAndMetrics(t *testing.T) {
 	before := gathered(t)
 	synctest.Test(t, func(t *testing.T) {

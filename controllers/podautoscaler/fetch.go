@@ -34,13 +34,17 @@ type metricsAPI interface {
 }
 
 // fetch reads one metric of an autoscaler; selector selects the target's pods.
-func fetch(ctx context.Context, api metricsAPI, h *scalingv2.HorizontalPodAutoscaler, m *scalingv2.MetricSpec, selector labels.Selector) fetched {
+func fetch(
+	ctx context.Context, api metricsAPI, h *scalingv2.HorizontalPodAutoscaler, m *scalingv2.MetricSpec,
+	selector labels.Selector,
+) fetched {
 	var f fetched
 	switch {
 	case m.Type == scalingv2.ResourceMetricSourceType && m.Resource != nil:
 		f.pods, f.err = resourceMetrics(ctx, api, h.Namespace, selector, m.Resource.Name, "")
 	case m.Type == scalingv2.ContainerResourceMetricSourceType && m.ContainerResource != nil:
-		f.pods, f.err = resourceMetrics(ctx, api, h.Namespace, selector, m.ContainerResource.Name, m.ContainerResource.Container)
+		f.pods, f.err = resourceMetrics(ctx, api, h.Namespace, selector, m.ContainerResource.Name,
+			m.ContainerResource.Container)
 	case m.Type == scalingv2.PodsMetricSourceType && m.Pods != nil:
 		var list *custom.MetricValueList
 		if list, f.err = customMetrics(ctx, api, h.Namespace, "pods", "*", &m.Pods.Metric, selector); f.err == nil {
@@ -55,11 +59,13 @@ func fetch(ctx context.Context, api metricsAPI, h *scalingv2.HorizontalPodAutosc
 }
 
 func resourceMetrics(
-	ctx context.Context, api metricsAPI, namespace string, selector labels.Selector, name corev1.ResourceName, container string,
+	ctx context.Context, api metricsAPI, namespace string, selector labels.Selector, name corev1.ResourceName,
+	container string,
 ) (map[string]podMetric, error) {
 	list := &metricsv1beta1.PodMetricsList{}
 	query := map[string]string{"labelSelector": selector.String()}
-	if err := api.Read(ctx, list, query, "apis", metricsv1beta1.GroupName, "v1beta1", "namespaces", namespace, "pods"); err != nil {
+	if err := api.Read(ctx, list, query, "apis", metricsv1beta1.GroupName, "v1beta1", "namespaces", namespace,
+		"pods"); err != nil {
 		return nil, fmt.Errorf("unable to fetch metrics from resource metrics API: %w", err)
 	}
 	if len(list.Items) == 0 {
@@ -69,12 +75,15 @@ func resourceMetrics(
 }
 
 // usages are the pods' usages of a resource, or those of one container. A pod with a missing value is left out.
-func usages(list *metricsv1beta1.PodMetricsList, name corev1.ResourceName, container string) (map[string]podMetric, error) {
+func usages(
+	list *metricsv1beta1.PodMetricsList, name corev1.ResourceName, container string,
+) (map[string]podMetric, error) {
 	out := map[string]podMetric{}
 	for i := range list.Items {
 		p := &list.Items[i]
 		m := podMetric{at: p.Timestamp.Time, window: p.Window.Duration}
-		whole, found := len(p.Containers) > 0, container == ""
+		whole := len(p.Containers) > 0
+		found := container == ""
 		for j := range p.Containers {
 			if container != "" && p.Containers[j].Name != container {
 				continue
@@ -98,7 +107,8 @@ func usages(list *metricsv1beta1.PodMetricsList, name corev1.ResourceName, conta
 }
 
 func customMetrics(
-	ctx context.Context, api metricsAPI, namespace, resource, name string, m *scalingv2.MetricIdentifier, objects labels.Selector,
+	ctx context.Context, api metricsAPI, namespace, resource, name string, m *scalingv2.MetricIdentifier,
+	objects labels.Selector,
 ) (*custom.MetricValueList, error) {
 	query := map[string]string{}
 	if objects != nil {
@@ -146,7 +156,9 @@ func byPod(list *custom.MetricValueList) map[string]podMetric {
 	return out
 }
 
-func objectMetric(ctx context.Context, api metricsAPI, namespace string, m *scalingv2.ObjectMetricSource) (int64, error) {
+func objectMetric(
+	ctx context.Context, api metricsAPI, namespace string, m *scalingv2.ObjectMetricSource,
+) (int64, error) {
 	o := m.DescribedObject
 	var list *custom.MetricValueList
 	var err error
@@ -169,7 +181,9 @@ func objectMetric(ctx context.Context, api metricsAPI, namespace string, m *scal
 }
 
 // externalMetric is the sum of all values of an external metric.
-func externalMetric(ctx context.Context, api metricsAPI, namespace string, m *scalingv2.MetricIdentifier) (int64, error) {
+func externalMetric(
+	ctx context.Context, api metricsAPI, namespace string, m *scalingv2.MetricIdentifier,
+) (int64, error) {
 	query := map[string]string{}
 	if m.Selector != nil {
 		selector, err := metav1.LabelSelectorAsSelector(m.Selector)
@@ -179,7 +193,8 @@ func externalMetric(ctx context.Context, api metricsAPI, namespace string, m *sc
 		query["labelSelector"] = selector.String()
 	}
 	list := &external.ExternalMetricValueList{}
-	if err := api.Read(ctx, list, query, "apis", external.GroupName, "v1beta1", "namespaces", namespace, m.Name); err != nil {
+	if err := api.Read(ctx, list, query, "apis", external.GroupName, "v1beta1", "namespaces", namespace,
+		m.Name); err != nil {
 		return 0, fmt.Errorf("unable to fetch metrics from external metrics API: %w", err)
 	}
 	if len(list.Items) == 0 {

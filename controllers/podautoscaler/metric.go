@@ -52,15 +52,21 @@ func (s *snapshot) metric(m *scalingv2.MetricSpec, f *fetched, st *scalingv2.Met
 			st.Resource = &scalingv2.ResourceMetricStatus{Name: m.Resource.Name, Current: now}
 		})
 		if w.cause != nil {
-			w = failedProposal("FailedGetResourceMetric", w.cause, "failed to get %s resource metric value", m.Resource.Name)
+			w = failedProposal("FailedGetResourceMetric", w.cause, "failed to get %s resource metric value",
+				m.Resource.Name)
 		}
 	case m.Type == scalingv2.ContainerResourceMetricSourceType && m.ContainerResource != nil:
 		c := m.ContainerResource
 		w = s.resource(&c.Target, c.Name, c.Container, f, func(now scalingv2.MetricValueStatus) {
-			st.ContainerResource = &scalingv2.ContainerResourceMetricStatus{Name: c.Name, Container: c.Container, Current: now}
+			st.ContainerResource = &scalingv2.ContainerResourceMetricStatus{
+				Name:      c.Name,
+				Container: c.Container,
+				Current:   now,
+			}
 		})
 		if w.cause != nil {
-			w = failedProposal("FailedGetContainerResourceMetric", w.cause, "failed to get %s container metric value", c.Container)
+			w = failedProposal("FailedGetContainerResourceMetric", w.cause, "failed to get %s container metric value",
+				c.Container)
 		}
 	case m.Type == scalingv2.PodsMetricSourceType && m.Pods != nil:
 		w = s.podsMetric(m.Pods, f, st)
@@ -80,7 +86,8 @@ func (s *snapshot) metric(m *scalingv2.MetricSpec, f *fetched, st *scalingv2.Met
 
 // resource handles both kinds of resource metrics. put receives the status.
 func (s *snapshot) resource(
-	t *scalingv2.MetricTarget, name corev1.ResourceName, container string, f *fetched, put func(scalingv2.MetricValueStatus),
+	t *scalingv2.MetricTarget, name corev1.ResourceName, container string, f *fetched,
+	put func(scalingv2.MetricValueStatus),
 ) proposal {
 	fail := func(err error) proposal {
 		return proposal{cause: fmt.Errorf("failed to get %s utilization: %w", name, err)}
@@ -106,7 +113,10 @@ func (s *snapshot) resource(
 		}
 		return proposal{n: n, name: fmt.Sprintf("%s resource utilization (percentage of request)", name)}
 	}
-	return proposal{cause: errors.New("invalid resource metric source: neither an average utilization target nor an average value target was set")}
+	return proposal{
+		cause: errors.New("invalid resource metric source: neither an average utilization target nor an average " +
+			"value target was set"),
+	}
 }
 
 func (s *snapshot) podsMetric(m *scalingv2.PodsMetricSource, f *fetched, st *scalingv2.MetricStatus) proposal {
@@ -121,7 +131,10 @@ func (s *snapshot) podsMetric(m *scalingv2.PodsMetricSource, f *fetched, st *sca
 	if err != nil {
 		return failedProposal(reason, err, act)
 	}
-	st.Pods = &scalingv2.PodsMetricStatus{Metric: m.Metric, Current: scalingv2.MetricValueStatus{AverageValue: milliQuantity(average)}}
+	st.Pods = &scalingv2.PodsMetricStatus{
+		Metric:  m.Metric,
+		Current: scalingv2.MetricValueStatus{AverageValue: milliQuantity(average)},
+	}
 	return proposal{n: n, name: "pods metric " + m.Metric.Name}
 }
 
@@ -129,7 +142,8 @@ func (s *snapshot) object(m *scalingv2.ObjectMetricSource, f *fetched, st *scali
 	const reason, act = "FailedGetObjectMetric", "failed to get object metric value"
 	if f.err != nil {
 		o := m.DescribedObject
-		return failedProposal(reason, fmt.Errorf("unable to get metric %s: %s on %s %s: %w", m.Metric.Name, o.Kind, s.hpa.Namespace, o.Name, f.err), act)
+		return failedProposal(reason, fmt.Errorf("unable to get metric %s: %s on %s %s: %w", m.Metric.Name, o.Kind,
+			s.hpa.Namespace, o.Name, f.err), act)
 	}
 	now := &scalingv2.ObjectMetricStatus{Metric: m.Metric, DescribedObject: m.DescribedObject}
 	switch {
@@ -138,20 +152,24 @@ func (s *snapshot) object(m *scalingv2.ObjectMetricSource, f *fetched, st *scali
 		if err != nil {
 			return failedProposal(reason, err, act)
 		}
-		now.Current.Value, st.Object = milliQuantity(f.value), now
+		now.Current.Value = milliQuantity(f.value)
+		st.Object = now
 		return proposal{n: n, name: fmt.Sprintf("%s metric %s", m.DescribedObject.Kind, m.Metric.Name)}
 	case m.Target.Type == scalingv2.AverageValueMetricType && m.Target.AverageValue != nil:
 		n, average := s.perPod(f.value, m.Target.AverageValue.MilliValue())
-		now.Current.AverageValue, st.Object = milliQuantity(average), now
+		now.Current.AverageValue = milliQuantity(average)
+		st.Object = now
 		return proposal{n: n, name: fmt.Sprintf("external metric %s(%+v)", m.Metric.Name, m.Metric.Selector)}
 	}
-	return failedProposal(reason, errors.New("invalid object metric source: neither a value target nor an average value target was set"), act)
+	return failedProposal(reason,
+		errors.New("invalid object metric source: neither a value target nor an average value target was set"), act)
 }
 
 func (s *snapshot) external(m *scalingv2.ExternalMetricSource, f *fetched, st *scalingv2.MetricStatus) proposal {
 	const reason, act = "FailedGetExternalMetric", "failed to get %s external metric value"
 	if f.err != nil {
-		err := fmt.Errorf("unable to get external metric %s/%s/%+v: %w", s.hpa.Namespace, m.Metric.Name, m.Metric.Selector, f.err)
+		err := fmt.Errorf("unable to get external metric %s/%s/%+v: %w", s.hpa.Namespace, m.Metric.Name,
+			m.Metric.Selector, f.err)
 		return failedProposal(reason, err, act, m.Metric.Name)
 	}
 	now := &scalingv2.ExternalMetricStatus{Metric: m.Metric}
@@ -159,15 +177,19 @@ func (s *snapshot) external(m *scalingv2.ExternalMetricSource, f *fetched, st *s
 	switch {
 	case m.Target.AverageValue != nil:
 		n, average := s.perPod(f.value, m.Target.AverageValue.MilliValue())
-		now.Current.AverageValue, st.External = milliQuantity(average), now
+		now.Current.AverageValue = milliQuantity(average)
+		st.External = now
 		return proposal{n: n, name: name}
 	case m.Target.Value != nil:
 		n, err := s.value(f.value, m.Target.Value.MilliValue())
 		if err != nil {
 			return failedProposal(reason, err, act, m.Metric.Name)
 		}
-		now.Current.Value, st.External = milliQuantity(f.value), now
+		now.Current.Value = milliQuantity(f.value)
+		st.External = now
 		return proposal{n: n, name: name}
 	}
-	return failedProposal(reason, errors.New("invalid external metric source: neither a value target nor an average value target was set"), act, m.Metric.Name)
+	return failedProposal(reason,
+		errors.New("invalid external metric source: neither a value target nor an average value target was set"), act,
+		m.Metric.Name)
 }

@@ -28,24 +28,41 @@ const (
 
 // metrics is one set for the process, as in Kubernetes.
 var metrics = sync.OnceValue(func() *hpaMetrics {
-	const sub, labels = "horizontal_pod_autoscaler_controller", "The label 'action' is 'scale_down', 'scale_up' or 'none', the label 'error' 'spec', 'internal' or 'none'."
+	const sub, labels = "horizontal_pod_autoscaler_controller",
+		"The label 'action' is 'scale_down', 'scale_up' or 'none', the label 'error' 'spec', 'internal' or 'none'."
 	buckets := prometheus.ExponentialBuckets(0.001, 2, 15)
 	return &hpaMetrics{
 		reconciliations: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Subsystem: sub, Name: "reconciliations_total", Help: "Number of reconciliations of HPA controller. " + labels,
+			Subsystem: sub,
+			Name:      "reconciliations_total",
+			Help:      "Number of reconciliations of HPA controller. " + labels,
 		}, []string{"action", "error"}),
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Subsystem: sub, Name: "reconciliation_duration_seconds", Help: "The time(seconds) that the HPA controller takes to reconcile once. " + labels, Buckets: buckets,
+			Subsystem: sub,
+			Name:      "reconciliation_duration_seconds",
+			Help:      "The time(seconds) that the HPA controller takes to reconcile once. " + labels,
+			Buckets:   buckets,
 		}, []string{"action", "error"}),
 		metrics: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Subsystem: sub, Name: "metric_computation_total", Help: "Number of metric computations. " + labels,
+			Subsystem: sub,
+			Name:      "metric_computation_total",
+			Help:      "Number of metric computations. " + labels,
 		}, []string{"action", "error", "metric_type"}),
 		measured: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Subsystem: sub, Name: "metric_computation_duration_seconds", Help: "The time(seconds) that the HPA controller takes to calculate one metric. " + labels, Buckets: buckets,
+			Subsystem: sub,
+			Name:      "metric_computation_duration_seconds",
+			Help:      "The time(seconds) that the HPA controller takes to calculate one metric. " + labels,
+			Buckets:   buckets,
 		}, []string{"action", "error", "metric_type"}),
-		autoscalers: prometheus.NewGauge(prometheus.GaugeOpts{Subsystem: sub, Name: "num_horizontal_pod_autoscalers", Help: "Current number of controlled HPA objects."}),
+		autoscalers: prometheus.NewGauge(prometheus.GaugeOpts{
+			Subsystem: sub,
+			Name:      "num_horizontal_pod_autoscalers",
+			Help:      "Current number of controlled HPA objects.",
+		}),
 		desired: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Subsystem: sub, Name: "desired_replicas", Help: "Current desired replica count for HPA objects.",
+			Subsystem: sub,
+			Name:      "desired_replicas",
+			Help:      "Current desired replica count for HPA objects.",
 		}, []string{"namespace", "hpa_name"}),
 	}
 })

@@ -96,10 +96,17 @@ func needsMetrics(h *scalingv2.HorizontalPodAutoscaler, current int32) bool {
 
 // decide makes the decision. It returns no error: problems are in conditions and events.
 func decide(s *snapshot) plan {
-	h, current := s.hpa, s.scale.spec
-	p := plan{replicas: current, status: h.Status.DeepCopy(), recommended: -1, errorLabel: none}
+	h := s.hpa
+	current := s.scale.spec
+	p := plan{
+		replicas:    current,
+		status:      h.Status.DeepCopy(),
+		recommended: -1,
+		errorLabel:  none,
+	}
 	p.status.CurrentReplicas = current
-	p.set(s, scalingv2.AbleToScale, true, "SucceededGetScale", "the HPA controller was able to get the target's current scale")
+	p.set(s, scalingv2.AbleToScale, true, "SucceededGetScale",
+		"the HPA controller was able to get the target's current scale")
 	switch lowest := minReplicasOf(h); {
 	case needsMetrics(h, current):
 		if !p.fromMetrics(s) {
@@ -107,11 +114,16 @@ func decide(s *snapshot) plan {
 		}
 	case current == 0:
 		p.status.CurrentMetrics = nil
-		p.set(s, scalingv2.ScalingActive, false, "ScalingDisabled", "scaling is disabled since the replica count of the target is zero")
+		p.set(s, scalingv2.ScalingActive, false, "ScalingDisabled",
+			"scaling is disabled since the replica count of the target is zero")
 	case current > h.Spec.MaxReplicas:
-		p.replicas, p.reason, p.status.CurrentMetrics = h.Spec.MaxReplicas, "Current number of replicas above Spec.MaxReplicas", nil
+		p.replicas = h.Spec.MaxReplicas
+		p.reason = "Current number of replicas above Spec.MaxReplicas"
+		p.status.CurrentMetrics = nil
 	default:
-		p.replicas, p.reason, p.status.CurrentMetrics = lowest, "Current number of replicas below Spec.MinReplicas", nil
+		p.replicas = lowest
+		p.reason = "Current number of replicas below Spec.MinReplicas"
+		p.status.CurrentMetrics = nil
 	}
 	p.rescale = p.replicas != current
 	p.status.DesiredReplicas = p.replicas
@@ -120,7 +132,8 @@ func decide(s *snapshot) plan {
 
 // fromMetrics decides from the metrics; false: no decision is possible.
 func (p *plan) fromMetrics(s *snapshot) bool {
-	h, current := s.hpa, s.scale.spec
+	h := s.hpa
+	current := s.scale.spec
 	n, name, err := p.compute(s)
 	if err != nil {
 		p.warn("FailedComputeMetricsReplicas", err.Error())
@@ -149,7 +162,8 @@ func (p *plan) fromMetrics(s *snapshot) bool {
 	return true
 }
 
-// compute is the highest result of all metrics, and its name. With an error and n >= 0 some metrics failed but the others suffice.
+// compute is the highest result of all metrics, and its name. With an error and n >= 0 some metrics failed but the
+// others suffice.
 func (p *plan) compute(s *snapshot) (n int32, name string, err error) {
 	if err := p.checkPods(s); err != nil {
 		p.errorLabel = inSpec
@@ -161,7 +175,9 @@ func (p *plan) compute(s *snapshot) (n int32, name string, err error) {
 	for i := range s.hpa.Spec.Metrics {
 		m := &s.hpa.Spec.Metrics[i]
 		want := s.metric(m, &s.fetched[i], &statuses[i])
-		p.computations = append(p.computations, metricComputation{m.Type, want.direction(s.scale.spec), want.errorLabel(), s.fetched[i].took})
+		p.computations = append(p.computations, metricComputation{
+			m.Type, want.direction(s.scale.spec), want.errorLabel(), s.fetched[i].took,
+		})
 		if want.err != nil {
 			if bad++; bad == 1 {
 				first = want
@@ -171,7 +187,8 @@ func (p *plan) compute(s *snapshot) (n int32, name string, err error) {
 			continue
 		}
 		if n == 0 || want.n > n {
-			n, name = want.n, want.name
+			n = want.n
+			name = want.name
 		}
 	}
 	switch {
@@ -180,14 +197,17 @@ func (p *plan) compute(s *snapshot) (n int32, name string, err error) {
 		p.errorLabel = inSpec
 		first = proposal{reason: "InvalidMetricSourceType", cause: err}
 	case bad > 0:
-		err = fmt.Errorf("invalid metrics (%d invalid out of %d), first error is: %w", bad, len(s.hpa.Spec.Metrics), first.err)
+		err = fmt.Errorf("invalid metrics (%d invalid out of %d), first error is: %w", bad, len(s.hpa.Spec.Metrics),
+			first.err)
 	}
 	if bad >= len(s.hpa.Spec.Metrics) || bad > 0 && n < s.scale.spec {
-		p.set(s, scalingv2.ScalingActive, false, first.reason, "the HPA was unable to compute the replica count: "+first.cause.Error())
+		p.set(s, scalingv2.ScalingActive, false, first.reason, "the HPA was unable to compute the replica count: "+
+			first.cause.Error())
 		return -1, "", err
 	}
 	p.status.CurrentMetrics = statuses // else the old ones stay
-	p.set(s, scalingv2.ScalingActive, true, "ValidMetricFound", "the HPA was able to successfully calculate a replica count from "+name)
+	p.set(s, scalingv2.ScalingActive, true, "ValidMetricFound",
+		"the HPA was able to successfully calculate a replica count from "+name)
 	return n, name, err
 }
 
@@ -204,7 +224,8 @@ func (p *plan) checkPods(s *snapshot) error {
 		p.set(s, scalingv2.ScalingActive, false, "InvalidSelector", text)
 		return errors.New(text)
 	case len(s.selectedBy) > 1:
-		text := fmt.Sprintf("pods by selector %s are controlled by multiple HPAs: [%s]", s.scale.selector, strings.Join(s.selectedBy, " "))
+		text := fmt.Sprintf("pods by selector %s are controlled by multiple HPAs: [%s]", s.scale.selector,
+			strings.Join(s.selectedBy, " "))
 		p.warn("AmbiguousSelector", text)
 		p.set(s, scalingv2.ScalingActive, false, "AmbiguousSelector", text)
 		return errors.New(text)
@@ -221,23 +242,31 @@ func (p *plan) set(s *snapshot, kind scalingv2.HorizontalPodAutoscalerConditionT
 func (p *plan) rescaled(s *snapshot) {
 	at := metav1.NewTime(s.now)
 	p.status.LastScaleTime = &at
-	p.set(s, scalingv2.AbleToScale, true, "SucceededRescale", fmt.Sprintf("the HPA controller was able to update the target scale to %d", p.replicas))
+	p.set(s, scalingv2.AbleToScale, true, "SucceededRescale",
+		fmt.Sprintf("the HPA controller was able to update the target scale to %d", p.replicas))
 	if s.scale.spec > 0 && p.replicas == 0 && minReplicasOf(s.hpa) == 0 && hasNonPodMetric(s.hpa) {
 		p.set(s, scalingv2.ScaledToZero, true, "ScaledToZero", "the HPA controller scaled the workload to zero")
 	} else {
-		p.set(s, scalingv2.ScaledToZero, false, "NotScaledToZero", "the HPA controller did not scale the workload to zero")
+		p.set(s, scalingv2.ScaledToZero, false, "NotScaledToZero",
+			"the HPA controller did not scale the workload to zero")
 	}
-	p.events = append(p.events, event{corev1.EventTypeNormal, "SuccessfulRescale", fmt.Sprintf("New size: %d; reason: %s", p.replicas, p.reason)})
+	p.events = append(p.events, event{
+		corev1.EventTypeNormal, "SuccessfulRescale", fmt.Sprintf("New size: %d; reason: %s", p.replicas, p.reason),
+	})
 }
 
 // failed records that the target could not be scaled.
 func (p *plan) failed(s *snapshot, err error) {
-	p.status.DesiredReplicas, p.status.CurrentMetrics = s.hpa.Status.DesiredReplicas, s.hpa.Status.CurrentMetrics
+	p.status.DesiredReplicas = s.hpa.Status.DesiredReplicas
+	p.status.CurrentMetrics = s.hpa.Status.CurrentMetrics
 	p.warn("FailedRescale", fmt.Sprintf("New size: %d; reason: %s; error: %v", p.replicas, p.reason, err))
-	p.set(s, scalingv2.AbleToScale, false, "FailedUpdateScale", fmt.Sprintf("the HPA controller was unable to update the target scale: %v", err))
+	p.set(s, scalingv2.AbleToScale, false, "FailedUpdateScale",
+		fmt.Sprintf("the HPA controller was unable to update the target scale: %v", err))
 }
 
-func condition(st *scalingv2.HorizontalPodAutoscalerStatus, kind scalingv2.HorizontalPodAutoscalerConditionType) *scalingv2.HorizontalPodAutoscalerCondition {
+func condition(
+	st *scalingv2.HorizontalPodAutoscalerStatus, kind scalingv2.HorizontalPodAutoscalerConditionType,
+) *scalingv2.HorizontalPodAutoscalerCondition {
 	for i := range st.Conditions {
 		if st.Conditions[i].Type == kind {
 			return &st.Conditions[i]
@@ -247,7 +276,8 @@ func condition(st *scalingv2.HorizontalPodAutoscalerStatus, kind scalingv2.Horiz
 }
 
 func setCondition(
-	st *scalingv2.HorizontalPodAutoscalerStatus, kind scalingv2.HorizontalPodAutoscalerConditionType, is bool, reason, message string, now time.Time,
+	st *scalingv2.HorizontalPodAutoscalerStatus, kind scalingv2.HorizontalPodAutoscalerConditionType, is bool,
+	reason, message string, now time.Time,
 ) {
 	c := condition(st, kind)
 	if c == nil {
@@ -261,7 +291,9 @@ func setCondition(
 	if c.Status != status {
 		c.LastTransitionTime = metav1.NewTime(now)
 	}
-	c.Status, c.Reason, c.Message = status, reason, message
+	c.Status = status
+	c.Reason = reason
+	c.Message = message
 }
 
 func milliQuantity(n int64) *resource.Quantity {

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package podautoscaler scales the targets of HorizontalPodAutoscalers, any kind with a scale subresource, so that metrics approach their
-// target values. The table of controllers starts it. Every 15 seconds by default it reads an autoscaler's target and metrics (fetch.go:
-// from metrics.k8s.io, custom.metrics.k8s.io and external.metrics.k8s.io), decides with pure functions (plan.go, replicas.go, behavior.go),
-// and writes the scale and the autoscaler's status. Without autoscalers it does nothing. It never touches pods.
+// Package podautoscaler scales the targets of HorizontalPodAutoscalers, any kind with a scale subresource, so that
+// metrics approach their target values. The table of controllers starts it. Every 15 seconds by default it reads an
+// autoscaler's target and metrics (fetch.go: from metrics.k8s.io, custom.metrics.k8s.io and external.metrics.k8s.io),
+// decides with pure functions (plan.go, replicas.go, behavior.go), and writes the scale and the autoscaler's status.
+// Without autoscalers it does nothing. It never touches pods.
 package podautoscaler
 
 import (
@@ -65,8 +66,17 @@ func New(env *framework.Env, cfg *Config) (framework.Controller, error) {
 }
 
 func build(env *framework.Env, cfg Config, api metricsAPI, s scaler) (*Controller, error) {
-	hpas, pods := autoscalinginformers.New(env.Shared.Scoped()).HorizontalPodAutoscalers(), coreinformers.New(env.Shared.Scoped()).Pods()
-	c := &Controller{env: env, hpas: hpas.Lister(), pods: pods.Lister(), scaler: s, api: api, cfg: cfg, states: map[framework.Key]*hpaState{}}
+	hpas := autoscalinginformers.New(env.Shared.Scoped()).HorizontalPodAutoscalers()
+	pods := coreinformers.New(env.Shared.Scoped()).Pods()
+	c := &Controller{
+		env:    env,
+		hpas:   hpas.Lister(),
+		pods:   pods.Lister(),
+		scaler: s,
+		api:    api,
+		cfg:    cfg,
+		states: map[framework.Key]*hpaState{},
+	}
 	c.loop = framework.NewLoop(env.Queue, max(env.Workers, 1), env.Log, c.sync)
 	err := framework.On(c.loop, hpas.Informer(), framework.Handlers[*scalingv2.HorizontalPodAutoscaler]{
 		Add: func(h *scalingv2.HorizontalPodAutoscaler) {
@@ -74,7 +84,8 @@ func build(env *framework.Env, cfg Config, api metricsAPI, s scaler) (*Controlle
 			c.loop.Add(framework.KeyOf(h))
 		},
 		Update: func(old, cur *scalingv2.HorizontalPodAutoscaler) {
-			if old.UID != cur.UID || !apiequality.Semantic.DeepEqual(old.Spec, cur.Spec) { // not when its own status is written
+			// not when its own status is written
+			if old.UID != cur.UID || !apiequality.Semantic.DeepEqual(old.Spec, cur.Spec) {
 				c.loop.Add(framework.KeyOf(cur))
 			}
 		},
@@ -137,7 +148,9 @@ func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 }
 
 // reconcile reads, decides and acts.
-func (c *Controller) reconcile(ctx context.Context, key framework.Key, h *scalingv2.HorizontalPodAutoscaler) (o outcome, all []metricComputation, err error) {
+func (c *Controller) reconcile(
+	ctx context.Context, key framework.Key, h *scalingv2.HorizontalPodAutoscaler,
+) (o outcome, all []metricComputation, err error) {
 	now := time.Now()
 	o = outcome{none, internal}
 	t, err := c.scaler.Get(ctx, h.Namespace, &h.Spec.ScaleTargetRef)
@@ -147,11 +160,18 @@ func (c *Controller) reconcile(ctx context.Context, key framework.Key, h *scalin
 		}
 		c.env.Events.Event(h, corev1.EventTypeWarning, "FailedGetScale", err.Error())
 		st := h.Status.DeepCopy()
-		setCondition(st, scalingv2.AbleToScale, false, "FailedGetScale", fmt.Sprintf("the HPA controller was unable to get the target's current scale: %v", err), now)
+		setCondition(st, scalingv2.AbleToScale, false, "FailedGetScale",
+			fmt.Sprintf("the HPA controller was unable to get the target's current scale: %v", err), now)
 		return o, nil, c.write(ctx, h, st)
 	}
 	m := c.stateOf(key, h, t.spec, now)
-	s := &snapshot{hpa: h, scale: t.scale, history: &m.history, now: now, cfg: &c.cfg}
+	s := &snapshot{
+		hpa:     h,
+		scale:   t.scale,
+		history: &m.history,
+		now:     now,
+		cfg:     &c.cfg,
+	}
 	if needsMetrics(h, t.spec) {
 		c.fetchInputs(ctx, key, s)
 		if ctx.Err() != nil {
@@ -187,7 +207,9 @@ func (c *Controller) reconcile(ctx context.Context, key framework.Key, h *scalin
 }
 
 // stateOf returns the state of an autoscaler. A new history begins with the current replicas.
-func (c *Controller) stateOf(key framework.Key, h *scalingv2.HorizontalPodAutoscaler, current int32, now time.Time) *hpaState {
+func (c *Controller) stateOf(
+	key framework.Key, h *scalingv2.HorizontalPodAutoscaler, current int32, now time.Time,
+) *hpaState {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	m := c.states[key]
@@ -238,7 +260,9 @@ func (c *Controller) autoscalersOf(key framework.Key, pods []*corev1.Pod) []stri
 		if other.Namespace != key.Namespace || m.selector == nil {
 			continue
 		}
-		if other == key || slices.ContainsFunc(pods, func(p *corev1.Pod) bool { return m.selector.Matches(labels.Set(p.Labels)) }) {
+		if other == key || slices.ContainsFunc(pods, func(p *corev1.Pod) bool {
+			return m.selector.Matches(labels.Set(p.Labels))
+		}) {
 			out = append(out, other.String())
 		}
 	}
@@ -247,7 +271,9 @@ func (c *Controller) autoscalersOf(key framework.Key, pods []*corev1.Pod) []stri
 }
 
 // write writes the status if it differs.
-func (c *Controller) write(ctx context.Context, h *scalingv2.HorizontalPodAutoscaler, st *scalingv2.HorizontalPodAutoscalerStatus) error {
+func (c *Controller) write(
+	ctx context.Context, h *scalingv2.HorizontalPodAutoscaler, st *scalingv2.HorizontalPodAutoscalerStatus,
+) error {
 	for i := range st.Conditions { // a pass may have set a condition and reset it
 		c := &st.Conditions[i]
 		if was := condition(&h.Status, c.Type); was != nil && was.Status == c.Status {
@@ -259,7 +285,8 @@ func (c *Controller) write(ctx context.Context, h *scalingv2.HorizontalPodAutosc
 	}
 	n := *h // a shallow copy: the rest is only encoded
 	n.Status = *st
-	_, err := c.env.Client.AutoscalingV2().HorizontalPodAutoscalers(h.Namespace).UpdateStatus(ctx, &n, metav1.UpdateOptions{})
+	_, err := c.env.Client.AutoscalingV2().HorizontalPodAutoscalers(h.Namespace).UpdateStatus(ctx, &n,
+		metav1.UpdateOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
 		if !apierrors.IsConflict(err) {
 			c.env.Events.Event(h, corev1.EventTypeWarning, "FailedUpdateStatus", err.Error())

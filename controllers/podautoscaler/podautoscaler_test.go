@@ -55,12 +55,15 @@ func (w *world) Set(_ context.Context, _ *targetScale, n int32) error {
 	if w.broken != nil {
 		return w.broken
 	}
-	w.replicas, w.sets = n, w.sets+1
+	w.replicas = n
+	w.sets = w.sets + 1
 	return nil
 }
 
 func (w *world) Resource(_ context.Context, _, kind string) (target, error) {
-	return target{schema.GroupVersionResource{Group: "networking.k8s.io", Resource: strings.ToLower(kind) + "es"}, true}, nil
+	return target{
+		schema.GroupVersionResource{Group: "networking.k8s.io", Resource: strings.ToLower(kind) + "es"}, true,
+	}, nil
 }
 
 func (w *world) Read(_ context.Context, into any, query map[string]string, path ...string) error {
@@ -73,8 +76,10 @@ func (w *world) Read(_ context.Context, into any, query map[string]string, path 
 		ok = w.cpu >= 0
 		var items []string
 		for i := range w.replicas {
-			items = append(items, fmt.Sprintf(`{"metadata":{"name":"p%d"},"timestamp":%q,"window":"15s","containers":[{"name":"app","usage":{"cpu":"%dm"}}]}`,
-				i, time.Now().UTC().Format(time.RFC3339), w.cpu))
+			items = append(items,
+				fmt.Sprintf(
+					`{"metadata":{"name":"p%d"},"timestamp":%q,"window":"15s","containers":[{"name":"app","usage":{"cpu":"%dm"}}]}`,
+					i, time.Now().UTC().Format(time.RFC3339), w.cpu))
 		}
 		doc = `{"items":[` + strings.Join(items, ",") + `]}`
 	}
@@ -97,15 +102,25 @@ func (w *world) now() int32 {
 }
 
 func autoscaler(name string, change ...func(*scalingv2.HorizontalPodAutoscaler)) *scalingv2.HorizontalPodAutoscaler {
-	lowest, percent := int32(2), int32(50)
+	lowest := int32(2)
+	percent := int32(50)
 	h := &scalingv2.HorizontalPodAutoscaler{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default"},
 		Spec: scalingv2.HorizontalPodAutoscalerSpec{
-			ScaleTargetRef: scalingv2.CrossVersionObjectReference{APIVersion: "apps/v1", Kind: "Deployment", Name: "web"},
-			MinReplicas:    &lowest, MaxReplicas: 20,
-			Metrics: []scalingv2.MetricSpec{{Type: scalingv2.ResourceMetricSourceType, Resource: &scalingv2.ResourceMetricSource{
-				Name: corev1.ResourceCPU, Target: scalingv2.MetricTarget{Type: scalingv2.UtilizationMetricType, AverageUtilization: &percent},
-			}}},
+			ScaleTargetRef: scalingv2.CrossVersionObjectReference{
+				APIVersion: "apps/v1",
+				Kind:       "Deployment",
+				Name:       "web",
+			},
+			MinReplicas: &lowest,
+			MaxReplicas: 20,
+			Metrics: []scalingv2.MetricSpec{{
+				Type: scalingv2.ResourceMetricSourceType,
+				Resource: &scalingv2.ResourceMetricSource{
+					Name:   corev1.ResourceCPU,
+					Target: scalingv2.MetricTarget{Type: scalingv2.UtilizationMetricType, AverageUtilization: &percent},
+				},
+			}},
 		},
 	}
 	for _, f := range change {
@@ -114,14 +129,16 @@ func autoscaler(name string, change ...func(*scalingv2.HorizontalPodAutoscaler))
 	return h
 }
 
-// run starts the controller over a cluster of 20 ready pods and the autoscalers; the first replicas of the pods are the target's.
+// run starts the controller over a cluster of 20 ready pods and the autoscalers; the first replicas of the pods are the
+// target's.
 func run(t *testing.T, w *world, hpas ...*scalingv2.HorizontalPodAutoscaler) *controllertest.Cluster {
 	t.Helper()
 	c := controllertest.New()
 	for i := range 20 {
 		p := aPod(fmt.Sprint("p", i))
 		began := metav1.NewTime(time.Now().Add(-time.Hour))
-		p.Status.StartTime, p.Status.Conditions[0].LastTransitionTime = &began, began
+		p.Status.StartTime = &began
+		p.Status.Conditions[0].LastTransitionTime = began
 		if i >= int(w.replicas) {
 			p.Status.Phase = corev1.PodFailed // as good as not there
 		}
@@ -130,11 +147,14 @@ func run(t *testing.T, w *world, hpas ...*scalingv2.HorizontalPodAutoscaler) *co
 		}
 	}
 	for _, h := range hpas {
-		if _, err := c.AutoscalingV2().HorizontalPodAutoscalers("default").Create(t.Context(), h, metav1.CreateOptions{}); err != nil {
+		if _, err := c.AutoscalingV2().HorizontalPodAutoscalers("default").Create(t.Context(), h,
+			metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	c.Start(t, "horizontal-pod-autoscaler", func(env *framework.Env) (framework.Controller, error) { return build(env, Defaults(), w, w) })
+	c.Start(t, "horizontal-pod-autoscaler", func(env *framework.Env) (framework.Controller, error) {
+		return build(env, Defaults(), w, w)
+	})
 	time.Sleep(time.Second)
 	return c
 }
@@ -166,13 +186,16 @@ func TestScalesUpAtOnceAndDownAfterFiveMinutes(t *testing.T) {
 			t.Fatalf("at 150%% of the target: got %d replicas, want 6", w.now())
 		}
 		st := status(t, c, "h")
-		if got, want := conditions(st), "AbleToScale True SucceededRescale, ScaledToZero False NotScaledToZero, ScalingActive True ValidMetricFound, ScalingLimited False DesiredWithinRange"; got != want {
+		if got, want := conditions(st), "AbleToScale True SucceededRescale, ScaledToZero False NotScaledToZero, "+
+			"ScalingActive True ValidMetricFound, ScalingLimited False DesiredWithinRange"; got != want {
 			t.Errorf("conditions: got %s, want %s", got, want)
 		}
-		if st.CurrentReplicas != 4 || st.DesiredReplicas != 6 || st.LastScaleTime == nil || *st.CurrentMetrics[0].Resource.Current.AverageUtilization != 75 {
+		if st.CurrentReplicas != 4 || st.DesiredReplicas != 6 || st.LastScaleTime == nil ||
+			*st.CurrentMetrics[0].Resource.Current.AverageUtilization != 75 {
 			t.Errorf("status: got %+v", st)
 		}
-		if said := c.EventsSeen(); len(said) != 1 || said[0] != "Normal SuccessfulRescale New size: 6; reason: cpu resource utilization (percentage of request) above target" {
+		if said := c.EventsSeen(); len(said) != 1 ||
+			said[0] != "Normal SuccessfulRescale New size: 6; reason: cpu resource utilization (percentage of request) above target" {
 			t.Errorf("events: got %q", said)
 		}
 		// less load: no change until nothing higher was recommended for five minutes
@@ -185,13 +208,15 @@ func TestScalesUpAtOnceAndDownAfterFiveMinutes(t *testing.T) {
 		if w.now() != 2 {
 			t.Errorf("after them: got %d, want the minimum", w.now())
 		}
-		if got := conditions(status(t, c, "h")); !strings.Contains(got, "ScalingLimited True TooFewReplicas") && !strings.Contains(got, "ScalingLimited False DesiredWithinRange") {
+		if got := conditions(status(t, c, "h")); !strings.Contains(got, "ScalingLimited True TooFewReplicas") &&
+			!strings.Contains(got, "ScalingLimited False DesiredWithinRange") {
 			t.Errorf("conditions: got %s", got)
 		}
 	})
 }
 
-// TestQuiet: no request is made without autoscalers, and one pass each 15 seconds with one; a status that stays is not written again.
+// TestQuiet: no request is made without autoscalers, and one pass each 15 seconds with one; a status that stays is not
+// written again.
 func TestQuiet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{replicas: 4, selector: "app=web", cpu: 500}
@@ -201,7 +226,8 @@ func TestQuiet(t *testing.T) {
 		if len(w.reads) != 0 {
 			t.Fatalf("without autoscalers: %q", w.reads)
 		}
-		if _, err := c.AutoscalingV2().HorizontalPodAutoscalers("default").Create(t.Context(), autoscaler("h"), metav1.CreateOptions{}); err != nil {
+		if _, err := c.AutoscalingV2().HorizontalPodAutoscalers("default").Create(t.Context(), autoscaler("h"),
+			metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Minute)
@@ -215,7 +241,8 @@ func TestQuiet(t *testing.T) {
 		if n := len(c.Fake.Actions()); n != 0 {
 			t.Errorf("ten minutes: %v, want no writes", c.Fake.Actions())
 		}
-		if err := c.AutoscalingV2().HorizontalPodAutoscalers("default").Delete(t.Context(), "h", metav1.DeleteOptions{}); err != nil {
+		if err := c.AutoscalingV2().HorizontalPodAutoscalers("default").Delete(t.Context(), "h",
+			metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Minute)
@@ -230,9 +257,13 @@ func TestQuiet(t *testing.T) {
 
 func TestWhatIsWrongIsSaid(t *testing.T) {
 	external := func(h *scalingv2.HorizontalPodAutoscaler) {
-		h.Spec.Metrics = append(h.Spec.Metrics, scalingv2.MetricSpec{Type: scalingv2.ExternalMetricSourceType, External: &scalingv2.ExternalMetricSource{
-			Metric: scalingv2.MetricIdentifier{Name: "queue"}, Target: scalingv2.MetricTarget{Type: scalingv2.ValueMetricType, Value: milliQuantity(1000)},
-		}})
+		h.Spec.Metrics = append(h.Spec.Metrics, scalingv2.MetricSpec{
+			Type: scalingv2.ExternalMetricSourceType,
+			External: &scalingv2.ExternalMetricSource{
+				Metric: scalingv2.MetricIdentifier{Name: "queue"},
+				Target: scalingv2.MetricTarget{Type: scalingv2.ValueMetricType, Value: milliQuantity(1000)},
+			},
+		})
 	}
 	for _, c := range []struct {
 		what         string
@@ -242,53 +273,92 @@ func TestWhatIsWrongIsSaid(t *testing.T) {
 		replicas     int32
 	}{
 		{
-			"no target", &world{replicas: 4}, []*scalingv2.HorizontalPodAutoscaler{autoscaler("h", func(h *scalingv2.HorizontalPodAutoscaler) { h.Spec.ScaleTargetRef.Name = "nope" })},
+			"no target", &world{replicas: 4},
+			[]*scalingv2.HorizontalPodAutoscaler{
+				autoscaler("h", func(h *scalingv2.HorizontalPodAutoscaler) { h.Spec.ScaleTargetRef.Name = "nope" }),
+			},
 			"AbleToScale False FailedGetScale", `Warning FailedGetScale deployments.apps "nope" not found`, 4,
 		},
 		{
-			"no metrics", &world{replicas: 4, selector: "app=web", cpu: -1}, []*scalingv2.HorizontalPodAutoscaler{autoscaler("h")},
+			"no metrics", &world{replicas: 4, selector: "app=web", cpu: -1},
+			[]*scalingv2.HorizontalPodAutoscaler{
+				autoscaler("h"),
+			},
 			"AbleToScale True SucceededGetScale, ScalingActive False FailedGetResourceMetric",
-			"Warning FailedComputeMetricsReplicas invalid metrics (1 invalid out of 1), first error is: failed to get cpu resource metric value: failed to get cpu utilization: unable to get metrics for resource cpu: unable to fetch metrics from resource metrics API: the server could not find the requested resource", 4,
+			"Warning FailedComputeMetricsReplicas invalid metrics (1 invalid out of 1), first error is: failed to " +
+				"get cpu resource metric value: failed to get cpu utilization: unable to get metrics for resource " +
+				"cpu: unable to fetch metrics from resource metrics API: the server could not find the requested " +
+				"resource", 4,
 		},
 		{
-			"no selector", &world{replicas: 4}, []*scalingv2.HorizontalPodAutoscaler{autoscaler("h")},
-			"AbleToScale True SucceededGetScale, ScalingActive False InvalidSelector", "Warning SelectorRequired selector is required", 4,
+			"no selector", &world{replicas: 4},
+			[]*scalingv2.HorizontalPodAutoscaler{autoscaler("h")},
+			"AbleToScale True SucceededGetScale, ScalingActive False InvalidSelector",
+			"Warning SelectorRequired selector is required", 4,
 		},
 		{
-			"two of one target", &world{replicas: 4, selector: "app=web", cpu: 500}, []*scalingv2.HorizontalPodAutoscaler{autoscaler("h"), autoscaler("other")},
+			"two of one target", &world{replicas: 4, selector: "app=web", cpu: 500},
+			[]*scalingv2.HorizontalPodAutoscaler{autoscaler("h"), autoscaler("other")},
 			"AbleToScale True SucceededGetScale, ScalingActive False AmbiguousSelector",
-			"Warning AmbiguousSelector pods by selector app=web are controlled by multiple HPAs: [default/h default/other]", 4,
+			"Warning AmbiguousSelector pods by selector app=web are controlled by multiple HPAs: [default/h " +
+				"default/other]", 4,
 		},
 		{
-			"switched off", &world{selector: "app=web", cpu: 500}, []*scalingv2.HorizontalPodAutoscaler{autoscaler("h")},
+			"switched off", &world{selector: "app=web", cpu: 500},
+			[]*scalingv2.HorizontalPodAutoscaler{
+				autoscaler("h"),
+			},
 			"AbleToScale True SucceededGetScale, ScalingActive False ScalingDisabled", "", 0,
 		},
 		{
-			"too many", &world{replicas: 50, selector: "app=web", cpu: -1}, []*scalingv2.HorizontalPodAutoscaler{autoscaler("h")},
+			"too many", &world{replicas: 50, selector: "app=web", cpu: -1},
+			[]*scalingv2.HorizontalPodAutoscaler{
+				autoscaler("h"),
+			},
 			"", "Normal SuccessfulRescale New size: 20; reason: Current number of replicas above Spec.MaxReplicas", 20,
 		},
 		{
-			"too few", &world{replicas: 1, selector: "app=web", cpu: -1}, []*scalingv2.HorizontalPodAutoscaler{autoscaler("h")},
+			"too few", &world{replicas: 1, selector: "app=web", cpu: -1},
+			[]*scalingv2.HorizontalPodAutoscaler{
+				autoscaler("h"),
+			},
 			"", "Normal SuccessfulRescale New size: 2; reason: Current number of replicas below Spec.MinReplicas", 2,
 		},
 		{
-			"one of two metrics, and it would be fewer", &world{replicas: 4, selector: "app=web", cpu: 100}, []*scalingv2.HorizontalPodAutoscaler{autoscaler("h", external)},
+			"one of two metrics, and it would be fewer", &world{replicas: 4, selector: "app=web", cpu: 100},
+			[]*scalingv2.HorizontalPodAutoscaler{autoscaler("h", external)},
 			"AbleToScale True SucceededGetScale, ScalingActive False FailedGetExternalMetric",
-			"Warning FailedGetExternalMetric unable to get external metric default/queue/nil: unable to fetch metrics from external metrics API: the server could not find the requested resource", 4,
+			"Warning FailedGetExternalMetric unable to get external metric default/queue/nil: unable to fetch " +
+				"metrics from external metrics API: the server could not find the requested resource", 4,
 		},
 		{
-			"one of two metrics, and it is more", &world{replicas: 4, selector: "app=web", cpu: 1000}, []*scalingv2.HorizontalPodAutoscaler{autoscaler("h", external)},
-			"AbleToScale True SucceededRescale, ScaledToZero False NotScaledToZero, ScalingActive True ValidMetricFound, ScalingLimited False DesiredWithinRange",
-			"Normal SuccessfulRescale New size: 8; reason: cpu resource utilization (percentage of request) above target", 8,
+			"one of two metrics, and it is more", &world{replicas: 4, selector: "app=web", cpu: 1000},
+			[]*scalingv2.HorizontalPodAutoscaler{autoscaler("h", external)},
+			"AbleToScale True SucceededRescale, ScaledToZero False NotScaledToZero, ScalingActive True " +
+				"ValidMetricFound, ScalingLimited False DesiredWithinRange",
+			"Normal SuccessfulRescale New size: 8; reason: cpu resource utilization (percentage of request) above " +
+				"target", 8,
 		},
 		{
-			"the scale is refused", &world{replicas: 4, selector: "app=web", cpu: 1000, broken: errors.New("no")}, []*scalingv2.HorizontalPodAutoscaler{autoscaler("h")},
-			"AbleToScale False FailedUpdateScale, ScalingActive True ValidMetricFound, ScalingLimited False DesiredWithinRange",
-			"Warning FailedRescale New size: 8; reason: cpu resource utilization (percentage of request) above target; error: no", 4,
+			"the scale is refused", &world{
+				replicas: 4,
+				selector: "app=web",
+				cpu:      1000,
+				broken:   errors.New("no"),
+			},
+			[]*scalingv2.HorizontalPodAutoscaler{autoscaler("h")},
+			"AbleToScale False FailedUpdateScale, ScalingActive True ValidMetricFound, ScalingLimited False " +
+				"DesiredWithinRange",
+			"Warning FailedRescale New size: 8; reason: cpu resource utilization (percentage of request) above " +
+				"target; error: no", 4,
 		},
 		{
-			"no metrics in the spec", &world{replicas: 4, selector: "app=web"}, []*scalingv2.HorizontalPodAutoscaler{autoscaler("h", func(h *scalingv2.HorizontalPodAutoscaler) { h.Spec.Metrics = nil })},
-			"AbleToScale True SucceededGetScale, ScalingActive False InvalidMetricSourceType", "Warning FailedComputeMetricsReplicas no metrics are specified", 4,
+			"no metrics in the spec", &world{replicas: 4, selector: "app=web"},
+			[]*scalingv2.HorizontalPodAutoscaler{
+				autoscaler("h", func(h *scalingv2.HorizontalPodAutoscaler) { h.Spec.Metrics = nil }),
+			},
+			"AbleToScale True SucceededGetScale, ScalingActive False InvalidMetricSourceType",
+			"Warning FailedComputeMetricsReplicas no metrics are specified", 4,
 		},
 	} {
 		synctest.Test(t, func(t *testing.T) {
@@ -323,36 +393,52 @@ func TestWhatIsWrongIsSaid(t *testing.T) {
 	}
 }
 
-// TestToZeroAndBack: an autoscaler with an external metric takes its target to zero and wakes it; one that somebody else put to zero it
-// leaves.
+// TestToZeroAndBack: an autoscaler with an external metric takes its target to zero and wakes it; one that somebody
+// else put to zero it leaves.
 func TestToZeroAndBack(t *testing.T) {
 	const path = "/apis/external.metrics.k8s.io/v1beta1/namespaces/default/queue"
 	queue := func(n int) string { return fmt.Sprintf(`{"items":[{"value":"%d"},{"value":"%d"}]}`, n/2, n-n/2) }
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{replicas: 4, selector: "app=web", answers: map[string]string{path: queue(0)}}
-		none, at := int32(0), int32(0)
+		none := int32(0)
+		at := int32(0)
 		h := autoscaler("h", func(h *scalingv2.HorizontalPodAutoscaler) {
 			h.Spec.MinReplicas = &none
 			h.Spec.Behavior = &scalingv2.HorizontalPodAutoscalerBehavior{
-				ScaleUp:   rules(0, "Max", policy(scalingv2.PodsScalingPolicy, 10, 15)),
-				ScaleDown: &scalingv2.HPAScalingRules{StabilizationWindowSeconds: &at, Policies: []scalingv2.HPAScalingPolicy{policy(scalingv2.PercentScalingPolicy, 100, 15)}},
+				ScaleUp: rules(0, "Max", policy(scalingv2.PodsScalingPolicy, 10, 15)),
+				ScaleDown: &scalingv2.HPAScalingRules{
+					StabilizationWindowSeconds: &at,
+					Policies: []scalingv2.HPAScalingPolicy{
+						policy(scalingv2.PercentScalingPolicy, 100, 15),
+					},
+				},
 			}
-			h.Spec.Metrics = []scalingv2.MetricSpec{{Type: scalingv2.ExternalMetricSourceType, External: &scalingv2.ExternalMetricSource{
-				Metric: scalingv2.MetricIdentifier{Name: "queue"}, Target: scalingv2.MetricTarget{Type: scalingv2.AverageValueMetricType, AverageValue: milliQuantity(10_000)},
-			}}}
+			h.Spec.Metrics = []scalingv2.MetricSpec{{
+				Type: scalingv2.ExternalMetricSourceType,
+				External: &scalingv2.ExternalMetricSource{
+					Metric: scalingv2.MetricIdentifier{Name: "queue"},
+					Target: scalingv2.MetricTarget{
+						Type:         scalingv2.AverageValueMetricType,
+						AverageValue: milliQuantity(10_000),
+					},
+				},
+			}}
 		})
 		c := run(t, w, h)
-		if got := conditions(status(t, c, "h")); w.now() != 0 || !strings.Contains(got, "ScaledToZero True ScaledToZero") {
+		if got := conditions(status(t, c, "h")); w.now() != 0 ||
+			!strings.Contains(got, "ScaledToZero True ScaledToZero") {
 			t.Fatalf("an empty queue: %d replicas, %s", w.now(), got)
 		}
 		w.set(func() { w.answers[path] = queue(25) })
 		time.Sleep(2 * period)
-		if got := conditions(status(t, c, "h")); w.now() != 3 || !strings.Contains(got, "ScaledToZero False NotScaledToZero") {
+		if got := conditions(status(t, c, "h")); w.now() != 3 ||
+			!strings.Contains(got, "ScaledToZero False NotScaledToZero") {
 			t.Fatalf("25 in the queue: %d replicas, %s", w.now(), got)
 		}
 		w.set(func() { w.replicas = 0 }) // by hand
 		time.Sleep(2 * period)
-		if got := conditions(status(t, c, "h")); w.now() != 0 || !strings.Contains(got, "ScalingActive False ScalingDisabled") {
+		if got := conditions(status(t, c, "h")); w.now() != 0 ||
+			!strings.Contains(got, "ScalingActive False ScalingDisabled") {
 			t.Errorf("put to zero by hand: %d replicas, %s", w.now(), got)
 		}
 	})
@@ -361,12 +447,20 @@ func TestToZeroAndBack(t *testing.T) {
 // TestReadsEveryAPI: which paths are read for which metrics, and how.
 func TestReadsEveryAPI(t *testing.T) {
 	value := func(v string) string { return `{"items":[{"describedObject":{"name":"p0"},"value":"` + v + `"}]}` }
-	w := &world{cpu: 100, replicas: 1, answers: map[string]string{
-		"/apis/custom.metrics.k8s.io/v1beta2/namespaces/default/pods/*/hits":                               value("3"),
-		"/apis/custom.metrics.k8s.io/v1beta2/namespaces/default/ingresses.networking.k8s.io/door/requests": value("2k"),
-		"/apis/custom.metrics.k8s.io/v1beta2/namespaces/default/metrics/load":                              value("7"),
-		"/apis/external.metrics.k8s.io/v1beta1/namespaces/default/queue":                                   value("1500m"),
-	}}
+	w := &world{
+		cpu:      100,
+		replicas: 1,
+		answers: map[string]string{
+			"/apis/custom.metrics.k8s.io/v1beta2/namespaces/default/pods/*/hits": value(
+				"3"),
+			"/apis/custom.metrics.k8s.io/v1beta2/namespaces/default/ingresses.networking.k8s.io/door/requests": value(
+				"2k"),
+			"/apis/custom.metrics.k8s.io/v1beta2/namespaces/default/metrics/load": value(
+				"7"),
+			"/apis/external.metrics.k8s.io/v1beta1/namespaces/default/queue": value(
+				"1500m"),
+		},
+	}
 	l, err := metav1.ParseToLabelSelector("app=web")
 	if err != nil {
 		t.Fatal(err)
@@ -379,20 +473,46 @@ func TestReadsEveryAPI(t *testing.T) {
 		return scalingv2.MetricIdentifier{Name: name, Selector: l}
 	}
 	object := func(version, kind, name, metric string) scalingv2.MetricSpec {
-		return scalingv2.MetricSpec{Type: scalingv2.ObjectMetricSourceType, Object: &scalingv2.ObjectMetricSource{
-			Metric: id(metric), DescribedObject: scalingv2.CrossVersionObjectReference{APIVersion: version, Kind: kind, Name: name},
-		}}
+		return scalingv2.MetricSpec{
+			Type: scalingv2.ObjectMetricSourceType,
+			Object: &scalingv2.ObjectMetricSource{
+				Metric:          id(metric),
+				DescribedObject: scalingv2.CrossVersionObjectReference{APIVersion: version, Kind: kind, Name: name},
+			},
+		}
 	}
 	for _, c := range []struct {
 		m    scalingv2.MetricSpec
 		want string
 	}{
-		{scalingv2.MetricSpec{Type: scalingv2.PodsMetricSourceType, Pods: &scalingv2.PodsMetricSource{Metric: id("hits")}}, "3000 of p0"},
+		{
+			scalingv2.MetricSpec{
+				Type: scalingv2.PodsMetricSourceType,
+				Pods: &scalingv2.PodsMetricSource{Metric: id("hits")},
+			}, "3000 of p0",
+		},
 		{object("networking.k8s.io/v1", "Ingress", "door", "requests"), "2000000"},
 		{object("v1", "Namespace", "default", "load"), "7000"},
-		{scalingv2.MetricSpec{Type: scalingv2.ExternalMetricSourceType, External: &scalingv2.ExternalMetricSource{Metric: id("queue")}}, "1500"},
-		{scalingv2.MetricSpec{Type: scalingv2.ContainerResourceMetricSourceType, ContainerResource: &scalingv2.ContainerResourceMetricSource{Name: "cpu", Container: "app"}}, "100 of p0"},
-		{scalingv2.MetricSpec{Type: scalingv2.ContainerResourceMetricSourceType, ContainerResource: &scalingv2.ContainerResourceMetricSource{Name: "cpu", Container: "nope"}}, "container nope not present in metrics for pod /p0"},
+		{
+			scalingv2.MetricSpec{
+				Type: scalingv2.ExternalMetricSourceType,
+				External: &scalingv2.ExternalMetricSource{
+					Metric: id("queue"),
+				},
+			}, "1500",
+		},
+		{
+			scalingv2.MetricSpec{
+				Type:              scalingv2.ContainerResourceMetricSourceType,
+				ContainerResource: &scalingv2.ContainerResourceMetricSource{Name: "cpu", Container: "app"},
+			}, "100 of p0",
+		},
+		{
+			scalingv2.MetricSpec{
+				Type:              scalingv2.ContainerResourceMetricSourceType,
+				ContainerResource: &scalingv2.ContainerResourceMetricSource{Name: "cpu", Container: "nope"},
+			}, "container nope not present in metrics for pod /p0",
+		},
 	} {
 		f := fetch(t.Context(), w, autoscaler("h"), &c.m, selector)
 		got := fmt.Sprint(f.value)
@@ -406,7 +526,8 @@ func TestReadsEveryAPI(t *testing.T) {
 			t.Errorf("%s: got %s, want %s", c.m.Type, got, c.want)
 		}
 	}
-	if !slices.Contains(w.reads, "/apis/custom.metrics.k8s.io/v1beta2/namespaces/default/pods/*/hits map[labelSelector:app=web metricLabelSelector:app=web]") {
+	if !slices.Contains(w.reads, "/apis/custom.metrics.k8s.io/v1beta2/namespaces/default/pods/*/hits "+
+		"map[labelSelector:app=web metricLabelSelector:app=web]") {
 		t.Errorf("read %q", w.reads)
 	}
 }

@@ -48,9 +48,13 @@ type podGroups struct {
 	metrics          map[string]podMetric // of the pods that count
 }
 
-// groupPods groups the pods. Terminating ones are left out; starting ones count as unready, because their CPU usage is not meaningful yet.
-func (c *Config) groupPods(pods []*corev1.Pod, metrics map[string]podMetric, resource corev1.ResourceName, now time.Time) podGroups {
-	g, cfg := podGroups{metrics: map[string]podMetric{}}, c.orDefaults()
+// groupPods groups the pods. Terminating ones are left out; starting ones count as unready, because their CPU usage is
+// not meaningful yet.
+func (c *Config) groupPods(
+	pods []*corev1.Pod, metrics map[string]podMetric, resource corev1.ResourceName, now time.Time,
+) podGroups {
+	g := podGroups{metrics: map[string]podMetric{}}
+	cfg := c.orDefaults()
 	for _, p := range pods {
 		m, found := metrics[p.Name]
 		switch {
@@ -77,7 +81,8 @@ func (c *Config) usageIsMeaningful(p *corev1.Pod, m podMetric, now time.Time) bo
 		return false
 	}
 	since := cond.LastTransitionTime.Time
-	if p.Status.StartTime.Add(c.CPUInitialization).After(now) { // it may still initialize: it must be ready, and for a whole window
+	// it may still initialize: it must be ready, and for a whole window
+	if p.Status.StartTime.Add(c.CPUInitialization).After(now) {
 		return cond.Status != corev1.ConditionFalse && !m.at.Before(since.Add(m.window))
 	}
 	// unready from the start
@@ -88,7 +93,10 @@ func (c *Config) usageIsMeaningful(p *corev1.Pod, m podMetric, now time.Time) bo
 type ratioOf func(metrics map[string]podMetric) (float64, error)
 
 // replicasFor converts a ratio to replicas. missing is the assumed usage of a pod without a metric when scaling down.
-func (g *podGroups) replicasFor(current int32, t tolerance, ratio ratioOf, missing func(pod string) int64) (int32, error) {
+func (g *podGroups) replicasFor(current int32, t tolerance, ratio ratioOf, missing func(
+	pod string,
+) int64,
+) (int32, error) {
 	first, err := ratio(g.metrics)
 	if err != nil {
 		return 0, err
@@ -145,8 +153,11 @@ var (
 	errUnmatched = errors.New("no metrics returned matched known pods")
 )
 
-// utilization computes the replicas for target percent of the pods' requests. It also returns the current utilization and average usage.
-func (s *snapshot) utilization(metrics map[string]podMetric, target int32, resource corev1.ResourceName, container string) (n, percent int32, average int64, err error) {
+// utilization computes the replicas for target percent of the pods' requests. It also returns the current utilization
+// and average usage.
+func (s *snapshot) utilization(
+	metrics map[string]podMetric, target int32, resource corev1.ResourceName, container string,
+) (n, percent int32, average int64, err error) {
 	if len(s.pods) == 0 {
 		return 0, 0, 0, errNoPods
 	}
@@ -163,7 +174,8 @@ func (s *snapshot) utilization(metrics map[string]podMetric, target int32, resou
 	of := func(metrics map[string]podMetric) (int32, int64, error) {
 		var used, requested int64
 		for name, m := range metrics {
-			used, requested = add(used, m.value), add(requested, requests[name])
+			used = add(used, m.value)
+			requested = add(requested, requests[name])
 		}
 		if requested == 0 {
 			return 0, 0, errUnmatched
@@ -178,12 +190,16 @@ func (s *snapshot) utilization(metrics map[string]podMetric, target int32, resou
 		now, _, err := of(metrics)
 		return float64(now) / float64(target), err
 	}
-	n, err = g.replicasFor(s.scale.spec, s.cfg.toleranceOf(s.hpa), ratio, func(pod string) int64 { return requests[pod] * int64(max(100, target)) / 100 })
+	n, err = g.replicasFor(s.scale.spec, s.cfg.toleranceOf(s.hpa), ratio, func(pod string) int64 {
+		return requests[pod] * int64(max(100, target)) / 100
+	})
 	return n, percent, average, err
 }
 
 // averageValue computes the replicas for target per pod, in thousandths.
-func (s *snapshot) averageValue(metrics map[string]podMetric, target int64, resource corev1.ResourceName) (n int32, average int64, err error) {
+func (s *snapshot) averageValue(
+	metrics map[string]podMetric, target int64, resource corev1.ResourceName,
+) (n int32, average int64, err error) {
 	if len(s.pods) == 0 {
 		return 0, 0, errNoPods
 	}
@@ -227,7 +243,8 @@ func (s *snapshot) value(usage, target int64) (int32, error) {
 	return ceil(ratio * float64(ready)), nil
 }
 
-// perPod computes the replicas for a target per pod of a non-pod metric, in thousandths. It also returns the current average.
+// perPod computes the replicas for a target per pod of a non-pod metric, in thousandths. It also returns the current
+// average.
 func (s *snapshot) perPod(usage, target int64) (n int32, average int64) {
 	n = s.scale.status
 	if ratio := float64(usage) / (float64(target) * float64(n)); !s.cfg.toleranceOf(s.hpa).isWithin(ratio) {
@@ -258,7 +275,8 @@ func requestOf(p *corev1.Pod, container string, resource corev1.ResourceName) (i
 		if !ok {
 			return fmt.Errorf("missing request for %s in container %s of Pod %s", resource, c.Name, p.Name)
 		}
-		found, sum = true, sum+q.MilliValue()
+		found = true
+		sum = sum + q.MilliValue()
 		return nil
 	}
 	for i := range p.Spec.Containers {
@@ -267,7 +285,8 @@ func requestOf(p *corev1.Pod, container string, resource corev1.ResourceName) (i
 		}
 	}
 	for i := range p.Spec.InitContainers {
-		if c := &p.Spec.InitContainers[i]; c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
+		if c := &p.Spec.InitContainers[i]; c.RestartPolicy != nil &&
+			*c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
 			if err := each(c); err != nil {
 				return 0, err
 			}

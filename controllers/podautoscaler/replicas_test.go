@@ -20,12 +20,18 @@ func aPod(name string, change ...func(*corev1.Pod)) *corev1.Pod {
 	began := metav1.NewTime(start.Add(-time.Hour))
 	p := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", Labels: map[string]string{"app": "web"}},
-		Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "app", Resources: corev1.ResourceRequirements{
-			Requests: corev1.ResourceList{"cpu": resource.MustParse("1"), "memory": resource.MustParse("1Gi")},
-		}}}},
+		Spec: corev1.PodSpec{Containers: []corev1.Container{{
+			Name: "app",
+			Resources: corev1.ResourceRequirements{
+				Requests: corev1.ResourceList{"cpu": resource.MustParse("1"), "memory": resource.MustParse("1Gi")},
+			},
+		}}},
 		Status: corev1.PodStatus{
-			Phase: corev1.PodRunning, StartTime: &began,
-			Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue, LastTransitionTime: began}},
+			Phase:     corev1.PodRunning,
+			StartTime: &began,
+			Conditions: []corev1.PodCondition{
+				{Type: corev1.PodReady, Status: corev1.ConditionTrue, LastTransitionTime: began},
+			},
 		},
 	}
 	for _, f := range change {
@@ -92,17 +98,52 @@ func TestUtilization(t *testing.T) {
 		{"pending, when too much", []func(*corev1.Pod){nil, nil, pending}, uses(900, 900), 30, "6 90% 900m"},
 		{"pending, when too little", []func(*corev1.Pod){nil, nil, pending}, uses(150, 150), 30, "1 15% 150m"},
 		{"going and failed do not count", []func(*corev1.Pod){nil, going, failed}, uses(600, 10, 10), 30, "2 60% 600m"},
-		{"a change that the unready turn around is none", []func(*corev1.Pod){nil, pending, pending}, uses(400), 30, "3 40% 400m"},
-		{"just ready: no whole window yet", []func(*corev1.Pod){nil, nil, started(time.Minute, 5*time.Second, true)}, uses(600, 600, 6000), 30, "4 60% 600m"},
-		{"ready for a window", []func(*corev1.Pod){nil, nil, started(time.Minute, 20*time.Second, true)}, uses(600, 600, 6000), 30, "24 240% 2400m"},
-		{"never ready since its start", []func(*corev1.Pod){nil, nil, started(time.Hour, time.Hour-10*time.Second, false)}, uses(600, 600, 6000), 30, "4 60% 600m"},
-		{"not ready any more", []func(*corev1.Pod){nil, nil, started(time.Hour, time.Minute, false)}, uses(600, 600, 600), 30, "6 60% 600m"},
+		{
+			"a change that the unready turn around is none",
+			[]func(*corev1.Pod){nil, pending, pending},
+			uses(400), 30,
+			"3 40% 400m",
+		},
+		{
+			"just ready: no whole window yet", []func(*corev1.Pod){
+				nil, nil, started(time.Minute, 5*time.Second, true),
+			}, uses(600, 600, 6000), 30, "4 60% 600m",
+		},
+		{
+			"ready for a window",
+			[]func(*corev1.Pod){nil, nil, started(time.Minute, 20*time.Second, true)},
+			uses(600, 600, 6000), 30, "24 240% 2400m",
+		},
+		{
+			"never ready since its start", []func(*corev1.Pod){
+				nil, nil, started(time.Hour, time.Hour-10*time.Second, false),
+			}, uses(600, 600, 6000), 30, "4 60% 600m",
+		},
+		{
+			"not ready any more",
+			[]func(*corev1.Pod){nil, nil, started(time.Hour, time.Minute, false)},
+			uses(600, 600, 600), 30, "6 60% 600m",
+		},
 		{"no pods", nil, uses(1), 30, "no pods returned by selector while calculating replica count"},
 		{"no metrics", plain, nil, 30, "did not receive metrics for targeted pods (pods might be unready)"},
-		{"only of the unready", []func(*corev1.Pod){pending}, uses(100), 30, "did not receive metrics for targeted pods (pods might be unready)"},
-		{"no request", []func(*corev1.Pod){func(p *corev1.Pod) { p.Spec.Containers[0].Resources.Requests = nil }}, uses(100), 30, "missing request for cpu in container app of Pod p0"},
+		{
+			"only of the unready",
+			[]func(*corev1.Pod){pending},
+			uses(100), 30,
+			"did not receive metrics for targeted pods (pods might be unready)",
+		},
+		{
+			"no request",
+			[]func(*corev1.Pod){func(p *corev1.Pod) { p.Spec.Containers[0].Resources.Requests = nil }},
+			uses(100), 30, "missing request for cpu in container app of Pod p0",
+		},
 	} {
-		s := &snapshot{hpa: &scalingv2.HorizontalPodAutoscaler{}, scale: scale{spec: 3, status: 3}, pods: pods(c.pods...), now: start}
+		s := &snapshot{
+			hpa:   &scalingv2.HorizontalPodAutoscaler{},
+			scale: scale{spec: 3, status: 3},
+			pods:  pods(c.pods...),
+			now:   start,
+		}
 		n, percent, average, err := s.utilization(c.metrics, c.target, corev1.ResourceCPU, "")
 		got := fmt.Sprintf("%d %d%% %s", n, percent, milliQuantity(average))
 		if err != nil {
@@ -116,7 +157,12 @@ func TestUtilization(t *testing.T) {
 
 // TestReadinessMattersForCPUOnly: memory of a pod that is not ready counts.
 func TestReadinessMattersForCPUOnly(t *testing.T) {
-	s := &snapshot{hpa: &scalingv2.HorizontalPodAutoscaler{}, scale: scale{spec: 2}, pods: pods(nil, started(time.Minute, time.Minute, false)), now: start}
+	s := &snapshot{
+		hpa:   &scalingv2.HorizontalPodAutoscaler{},
+		scale: scale{spec: 2},
+		pods:  pods(nil, started(time.Minute, time.Minute, false)),
+		now:   start,
+	}
 	n, average, err := s.averageValue(uses(100, 300), 100, corev1.ResourceMemory)
 	if err != nil || n != 4 || average != 200 {
 		t.Errorf("got %d, %d, %v", n, average, err)
@@ -127,10 +173,16 @@ func TestRequests(t *testing.T) {
 	always := corev1.ContainerRestartPolicyAlways
 	p := aPod("p", func(p *corev1.Pod) {
 		side := *p.Spec.Containers[0].DeepCopy()
-		side.Name, side.RestartPolicy = "side", &always
+		side.Name = "side"
+		side.RestartPolicy = &always
 		p.Spec.InitContainers = []corev1.Container{{Name: "init"}, side}
 	})
-	for container, want := range map[string]string{"": "2000 <nil>", "app": "1000 <nil>", "side": "1000 <nil>", "init": "0 container init not found in Pod p"} {
+	for container, want := range map[string]string{
+		"":     "2000 <nil>",
+		"app":  "1000 <nil>",
+		"side": "1000 <nil>",
+		"init": "0 container init not found in Pod p",
+	} {
 		n, err := requestOf(p, container, corev1.ResourceCPU)
 		if got := fmt.Sprint(n, " ", err); got != want {
 			t.Errorf("container %q: got %s, want %s", container, got, want)
@@ -144,15 +196,25 @@ func TestRequests(t *testing.T) {
 
 // TestMetricsBeyondPods: values of objects and external ones.
 func TestMetricsBeyondPods(t *testing.T) {
-	s := &snapshot{hpa: &scalingv2.HorizontalPodAutoscaler{}, scale: scale{spec: 4, status: 4}, pods: pods(nil, nil, pending, nil), now: start}
+	s := &snapshot{
+		hpa:   &scalingv2.HorizontalPodAutoscaler{},
+		scale: scale{spec: 4, status: 4},
+		pods:  pods(nil, nil, pending, nil),
+		now:   start,
+	}
 	for _, c := range []struct{ usage, target, value, perPod, average int64 }{
-		{2000, 1000, 6, 2, 500}, {1050, 1000, 4, 2, 263}, {500, 1000, 2, 1, 125}, {0, 1000, 0, 0, 0}, {1 << 62, 1, 1<<31 - 1, 1<<31 - 1, 1 << 60},
+		{2000, 1000, 6, 2, 500},
+		{1050, 1000, 4, 2, 263},
+		{500, 1000, 2, 1, 125},
+		{0, 1000, 0, 0, 0},
+		{1 << 62, 1, 1<<31 - 1, 1<<31 - 1, 1 << 60},
 	} {
 		if n, err := s.value(c.usage, c.target); err != nil || int64(n) != c.value {
 			t.Errorf("%d of %d: got %d, %v, want %d", c.usage, c.target, n, err, c.value)
 		}
 		if n, average := s.perPod(c.usage, c.target); int64(n) != c.perPod || average != c.average {
-			t.Errorf("%d of %d for each pod: got %d, %d, want %d, %d", c.usage, c.target, n, average, c.perPod, c.average)
+			t.Errorf("%d of %d for each pod: got %d, %d, want %d, %d", c.usage, c.target, n, average, c.perPod,
+				c.average)
 		}
 	}
 	s.scale = scale{}
@@ -166,17 +228,27 @@ func TestMetricsBeyondPods(t *testing.T) {
 
 // TestTolerance: each direction has its own.
 func TestTolerance(t *testing.T) {
-	q := func(s string) *resource.Quantity { v := resource.MustParse(s); return &v }
+	q := func(s string) *resource.Quantity {
+		v := resource.MustParse(s)
+		return &v
+	}
 	h := &scalingv2.HorizontalPodAutoscaler{}
 	h.Spec.Behavior = &scalingv2.HorizontalPodAutoscalerBehavior{
-		ScaleUp: &scalingv2.HPAScalingRules{Tolerance: q("0.5")}, ScaleDown: &scalingv2.HPAScalingRules{Tolerance: q("0")},
+		ScaleUp:   &scalingv2.HPAScalingRules{Tolerance: q("0.5")},
+		ScaleDown: &scalingv2.HPAScalingRules{Tolerance: q("0")},
 	}
-	for ratio, want := range map[float64]bool{1.4: true, 1.6: false, 0.99: false, 1: true} {
+	for ratio, want := range map[float64]bool{
+		1.4:  true,
+		1.6:  false,
+		0.99: false,
+		1:    true,
+	} {
 		if got := (*Config)(nil).toleranceOf(h).isWithin(ratio); got != want {
 			t.Errorf("%v: got %v", ratio, got)
 		}
 	}
-	if !(*Config)(nil).toleranceOf(&scalingv2.HorizontalPodAutoscaler{}).isWithin(0.9) || (*Config)(nil).toleranceOf(&scalingv2.HorizontalPodAutoscaler{}).isWithin(1.11) {
+	if !(*Config)(nil).toleranceOf(&scalingv2.HorizontalPodAutoscaler{}).isWithin(0.9) ||
+		(*Config)(nil).toleranceOf(&scalingv2.HorizontalPodAutoscaler{}).isWithin(1.11) {
 		t.Error("the default is 0.1")
 	}
 }

@@ -51,7 +51,10 @@ func (r metricsReader) Resource(_ context.Context, apiVersion, kind string) (tar
 			versions = append(versions, other)
 		}
 	}
-	return target{}, &meta.NoKindMatchError{GroupKind: gv.WithKind(kind).GroupKind(), SearchedVersions: searchOrder(versions)}
+	return target{}, &meta.NoKindMatchError{
+		GroupKind:        gv.WithKind(kind).GroupKind(),
+		SearchedVersions: searchOrder(versions),
+	}
 }
 
 func searchOrder(all []schema.GroupVersion) []string {
@@ -98,7 +101,9 @@ type scaleClient struct {
 	dyn dynamic.Interface
 }
 
-func (s scaleClient) Get(ctx context.Context, namespace string, ref *scalingv2.CrossVersionObjectReference) (*targetScale, error) {
+func (s scaleClient) Get(
+	ctx context.Context, namespace string, ref *scalingv2.CrossVersionObjectReference,
+) (*targetScale, error) {
 	t, err := s.api.Resource(ctx, ref.APIVersion, ref.Kind)
 	if err != nil {
 		return nil, err
@@ -135,7 +140,8 @@ func (s scaleClient) Set(ctx context.Context, t *targetScale, replicas int32) er
 // isNoSuchVersion reports that the server does not know the group version.
 func isNoSuchVersion(err error) bool {
 	var s apierrors.APIStatus
-	return errors.As(err, &s) && s.Status().Code == http.StatusNotFound && (s.Status().Details == nil || s.Status().Details.Name == "")
+	return errors.As(err, &s) && s.Status().Code == http.StatusNotFound &&
+		(s.Status().Details == nil || s.Status().Details.Name == "")
 }
 
 // oldCustomMetrics has the fields of v1beta1 of custom.metrics.k8s.io that differ from v1beta2.
@@ -148,14 +154,18 @@ type oldCustomMetrics struct {
 }
 
 // readOldCustom reads v1beta1 instead of v1beta2.
-func readOldCustom(ctx context.Context, api metricsAPI, into *custom.MetricValueList, query map[string]string, path []string) error {
+func readOldCustom(
+	ctx context.Context, api metricsAPI, into *custom.MetricValueList, query map[string]string, path []string,
+) error {
 	var old oldCustomMetrics
-	if err := api.Read(ctx, &old, query, append([]string{"apis", custom.GroupName, "v1beta1"}, path...)...); err != nil {
+	if err := api.Read(ctx, &old, query, append([]string{"apis", custom.GroupName, "v1beta1"},
+		path...)...); err != nil {
 		return err
 	}
 	for i := range old.Items {
 		v := old.Items[i].MetricValue
-		v.Metric.Name, v.WindowSeconds = old.Items[i].MetricName, old.Items[i].WindowSeconds
+		v.Metric.Name = old.Items[i].MetricName
+		v.WindowSeconds = old.Items[i].WindowSeconds
 		into.Items = append(into.Items, v)
 	}
 	return nil

@@ -14,11 +14,14 @@ type gcMetrics struct{ deleted, failed *prometheus.CounterVec }
 // metrics is one set for the process, as in Kubernetes.
 var metrics = sync.OnceValue(func() *gcMetrics {
 	counter := func(name, help string) *prometheus.CounterVec {
-		return prometheus.NewCounterVec(prometheus.CounterOpts{Subsystem: "pod_gc_collector", Name: name, Help: help}, []string{"namespace", "reason"})
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Subsystem: "pod_gc_collector", Name: name, Help: help},
+			[]string{"namespace", "reason"})
 	}
 	return &gcMetrics{
-		deleted: counter("force_delete_pods_total", "Number of pods that are being forcefully deleted since the Pod GC Controller started."),
-		failed:  counter("force_delete_pod_errors_total", "Number of errors encountered when forcefully deleting the pods since the Pod GC Controller started."),
+		deleted: counter("force_delete_pods_total",
+			"Number of pods that are being forcefully deleted since the Pod GC Controller started."),
+		failed: counter("force_delete_pod_errors_total",
+			"Number of errors encountered when forcefully deleting the pods since the Pod GC Controller started."),
 	}
 })
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package podgc deletes pods that no kubelet will: those on deleted nodes, terminating ones on nodes with the out-of-service taint,
-// terminating ones that were never bound, and the oldest finished ones above a limit. The table of controllers starts it. It reacts to
-// events of nodes and pods and never polls.
+// Package podgc deletes pods that no kubelet will: those on deleted nodes, terminating ones on nodes with the
+// out-of-service taint, terminating ones that were never bound, and the oldest finished ones above a limit. The table
+// of controllers starts it. It reacts to events of nodes and pods and never polls.
 package podgc
 
 import (
@@ -33,8 +33,8 @@ const (
 	maxParallel = 20
 )
 
-// workItem is a work item: the pods of a deleted node or, with outOfService, of one that is out of service; one unbound pod; or (the zero job) the
-// number of finished pods.
+// workItem is a work item: the pods of a deleted node or, with outOfService, of one that is out of service; one unbound
+// pod; or (the zero job) the number of finished pods.
 type workItem struct {
 	node         string
 	outOfService bool
@@ -59,8 +59,12 @@ func New(env *framework.Env, keep int) (framework.Controller, error) {
 	core := coreinformers.New(env.Shared.Scoped())
 	pods := core.Pods().Informer()
 	c := &Controller{
-		env: env, threshold: keep, nodes: core.Nodes().Lister(), pods: core.Pods().Lister(), index: pods.GetIndexer(),
-		finished: map[types.UID]struct{}{},
+		env:       env,
+		threshold: keep,
+		nodes:     core.Nodes().Lister(),
+		pods:      core.Pods().Lister(),
+		index:     pods.GetIndexer(),
+		finished:  map[types.UID]struct{}{},
 	}
 	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
 	err := errors.Join(
@@ -153,7 +157,8 @@ func (c *Controller) gcOrphaned(ctx context.Context, node string) error {
 		return err
 	}
 	// The cache may be stale, so the node is read from the API server.
-	if _, err := c.env.Client.CoreV1().Nodes().Get(ctx, node, metav1.GetOptions{}); err == nil || !apierrors.IsNotFound(err) {
+	if _, err := c.env.Client.CoreV1().Nodes().Get(ctx, node, metav1.GetOptions{}); err == nil ||
+		!apierrors.IsNotFound(err) {
 		return err
 	}
 	pods, err := framework.PodsOn(c.index, node)
@@ -225,7 +230,9 @@ func (c *Controller) gcTerminated(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return framework.Parallel(beyondThreshold(all, c.threshold), maxParallel, func(p *corev1.Pod) error { return c.remove(ctx, p, "terminated", nil) })
+	return framework.Parallel(beyondThreshold(all, c.threshold), maxParallel, func(p *corev1.Pod) error {
+		return c.remove(ctx, p, "terminated", nil)
+	})
 }
 
 // beyondThreshold returns the finished pods above keep: evicted ones first, then the oldest.
@@ -242,7 +249,8 @@ func beyondThreshold(all []*corev1.Pod, threshold int) []*corev1.Pod {
 		return 1
 	}
 	slices.SortFunc(finished, func(a, b *corev1.Pod) int {
-		return cmp.Or(cmp.Compare(evicted(a), evicted(b)), a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
+		return cmp.Or(cmp.Compare(evicted(a), evicted(b)), a.CreationTimestamp.Compare(b.CreationTimestamp.Time),
+			cmp.Compare(a.Name, b.Name))
 	})
 	return finished[:n]
 }

@@ -19,8 +19,13 @@ import (
 
 func pod(name, node string, phase corev1.PodPhase, age time.Duration) *corev1.Pod {
 	return &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", CreationTimestamp: metav1.NewTime(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC).Add(-age))},
-		Spec:       corev1.PodSpec{NodeName: node}, Status: corev1.PodStatus{Phase: phase},
+		ObjectMeta: metav1.ObjectMeta{
+			Name:              name,
+			Namespace:         "default",
+			CreationTimestamp: metav1.NewTime(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC).Add(-age)),
+		},
+		Spec:   corev1.PodSpec{NodeName: node},
+		Status: corev1.PodStatus{Phase: phase},
 	}
 }
 
@@ -39,14 +44,18 @@ func names(t *testing.T, c *controllertest.Cluster) []string {
 }
 
 func start(t *testing.T, c *controllertest.Cluster, keep int) {
-	c.Start(t, "pod-garbage-collector", func(env *framework.Env) (framework.Controller, error) { return New(env, keep) })
+	c.Start(t, "pod-garbage-collector", func(env *framework.Env) (framework.Controller, error) {
+		return New(env, keep)
+	})
 	time.Sleep(time.Second)
 }
 
 func TestLostNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := controllertest.New(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "gone"}},
-			pod("a", "n", corev1.PodRunning, 0), pod("b", "gone", corev1.PodRunning, 0), pod("c", "never-was", corev1.PodRunning, 0), pod("d", "", corev1.PodPending, 0))
+		c := controllertest.New(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}},
+			&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "gone"}},
+			pod("a", "n", corev1.PodRunning, 0), pod("b", "gone", corev1.PodRunning, 0), pod("c", "never-was",
+				corev1.PodRunning, 0), pod("d", "", corev1.PodPending, 0))
 		start(t, c, -1)
 		if err := c.CoreV1().Nodes().Delete(t.Context(), "gone", metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
@@ -86,12 +95,14 @@ func TestUnboundAndGoing(t *testing.T) {
 
 func TestTooManyFinished(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := controllertest.New(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}, pod("running", "n", corev1.PodRunning, time.Hour))
+		c := controllertest.New(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}},
+			pod("running", "n", corev1.PodRunning, time.Hour))
 		start(t, c, 3)
 		for i := range 6 {
 			p := pod(fmt.Sprint("p", i), "n", corev1.PodSucceeded, time.Duration(i)*time.Minute)
 			if i == 0 {
-				p.Status.Phase, p.Status.Reason = corev1.PodFailed, "Evicted"
+				p.Status.Phase = corev1.PodFailed
+				p.Status.Reason = "Evicted"
 			}
 			if _, err := c.CoreV1().Pods("default").Create(t.Context(), p, metav1.CreateOptions{}); err != nil {
 				t.Fatal(err)
@@ -104,7 +115,8 @@ func TestTooManyFinished(t *testing.T) {
 	})
 }
 
-// TestOutOfService: what is being deleted on a node that is declared out of service goes at once, unless the node is ready.
+// TestOutOfService: what is being deleted on a node that is declared out of service goes at once, unless the node is
+// ready.
 func TestOutOfService(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		going := func(name, node string) *corev1.Pod {
@@ -118,9 +130,14 @@ func TestOutOfService(t *testing.T) {
 			n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: ready}}
 			return n
 		}
-		out := corev1.Taint{Key: corev1.TaintNodeOutOfService, Value: "nodeshutdown", Effect: corev1.TaintEffectNoExecute}
+		out := corev1.Taint{
+			Key:    corev1.TaintNodeOutOfService,
+			Value:  "nodeshutdown",
+			Effect: corev1.TaintEffectNoExecute,
+		}
 		c := controllertest.New(node("down", "Unknown", out), node("up", "True", out), node("silent", "Unknown"),
-			going("a", "down"), pod("stays", "down", corev1.PodRunning, time.Hour), going("b", "up"), going("c", "silent"))
+			going("a", "down"), pod("stays", "down", corev1.PodRunning, time.Hour), going("b", "up"), going("c",
+				"silent"))
 		start(t, c, -1)
 		time.Sleep(time.Minute)
 		if got, want := names(t, c), []string{"b", "c", "stays"}; !slices.Equal(got, want) {

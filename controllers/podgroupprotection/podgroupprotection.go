@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package podgroupprotection removes the finalizer scheduling.k8s.io/podgroup-protection, which admission adds, from a deleted PodGroup
-// without unfinished pods. The table of controllers starts it if pod groups are served. It never deletes a group.
+// Package podgroupprotection removes the finalizer scheduling.k8s.io/podgroup-protection, which admission adds, from a
+// deleted PodGroup without unfinished pods. The table of controllers starts it if pod groups are served. It never
+// deletes a group.
 package podgroupprotection
 
 import (
@@ -39,7 +40,8 @@ type Controller struct {
 
 // New builds the controller.
 func New(env *framework.Env) (framework.Controller, error) {
-	groups, pods := schedulinginformers.New(env.Shared.Scoped()).PodGroups(), coreinformers.New(env.Shared.Scoped()).Pods().Informer()
+	groups := schedulinginformers.New(env.Shared.Scoped()).PodGroups()
+	pods := coreinformers.New(env.Shared.Scoped()).Pods().Informer()
 	c := &Controller{env: env, groups: groups.Lister(), pods: pods.GetIndexer()}
 	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
 	look := func(g *schedulingv1beta1.PodGroup) {
@@ -55,7 +57,8 @@ func New(env *framework.Env) (framework.Controller, error) {
 	err := errors.Join(
 		framework.EnsureIndex(pods, byGroup, indexByGroup),
 		framework.On(c.loop, groups.Informer(), framework.Handlers[*schedulingv1beta1.PodGroup]{
-			Add: look, Update: func(_, g *schedulingv1beta1.PodGroup) { look(g) },
+			Add:    look,
+			Update: func(_, g *schedulingv1beta1.PodGroup) { look(g) },
 		}),
 		framework.On(c.loop, pods, framework.Handlers[*corev1.Pod]{
 			Update: func(old, p *corev1.Pod) {
@@ -94,12 +97,18 @@ func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 	if members, err := c.pods.IndexKeys(byGroup, key.String()); err != nil || len(members) > 0 {
 		return err
 	}
-	begin, own := time.Now(), g.DeepCopy()
+	begin := time.Now()
+	own := g.DeepCopy()
 	protect.AddOrRemove(own, scheduling.PodGroupProtection)
 	_, err = c.env.Client.SchedulingV1beta1().PodGroups(own.Namespace).Update(ctx, own, metav1.UpdateOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
-	c.env.Reconciled(mark.Subject{Resource: "podgroups", Namespace: own.Namespace, Name: own.Name, UID: string(own.UID)}, begin, &mark.Reconcile{}, err)
+	c.env.Reconciled(mark.Subject{
+		Resource:  "podgroups",
+		Namespace: own.Namespace,
+		Name:      own.Name,
+		UID:       string(own.UID),
+	}, begin, &mark.Reconcile{}, err)
 	return err
 }

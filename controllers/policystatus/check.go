@@ -36,8 +36,8 @@ type Types interface {
 // maxKinds limits the kinds against which expressions are checked.
 const maxKinds = 10
 
-// Check type-checks a policy's expressions against the kinds in its rules. Rules with wildcards and kinds without a schema are not checked.
-// An error means that the types could not be read.
+// Check type-checks a policy's expressions against the kinds in its rules. Rules with wildcards and kinds without a
+// schema are not checked. An error means that the types could not be read.
 func Check(p *registrationv1.ValidatingAdmissionPolicy, types Types) ([]registrationv1.ExpressionWarning, error) {
 	kinds, err := kindsOf(p, types)
 	if err != nil {
@@ -77,7 +77,10 @@ func Check(p *registrationv1.ValidatingAdmissionPolicy, types Types) ([]registra
 			}
 		}
 		if len(said) > 0 {
-			out = append(out, registrationv1.ExpressionWarning{FieldRef: at.String(), Warning: strings.Join(said, "\n")})
+			out = append(out, registrationv1.ExpressionWarning{
+				FieldRef: at.String(),
+				Warning:  strings.Join(said, "\n"),
+			})
 		}
 	}
 	at := field.NewPath("spec", "validations")
@@ -120,7 +123,8 @@ func kindsOf(p *registrationv1.ValidatingAdmissionPolicy, types Types) ([]schema
 	return out, nil
 }
 
-// resourcesOf are the resources that a rule names completely, in a fixed order; none with wildcards in groups or versions.
+// resourcesOf are the resources that a rule names completely, in a fixed order; none with wildcards in groups or
+// versions.
 func resourcesOf(r *registrationv1.Rule) []schema.GroupVersionResource {
 	starred := func(s string) bool { return strings.Contains(s, "*") }
 	if slices.ContainsFunc(r.APIGroups, starred) || slices.ContainsFunc(r.APIVersions, starred) {
@@ -147,7 +151,7 @@ func declTypeOf(types Types, gvk schema.GroupVersionKind, role string) (*apiserv
 	}
 	t := celschema.SchemaDeclType(&openapi.Schema{Schema: s}, true)
 	if t == nil {
-		return nil, nil //nolint:nilnil // a schema without types
+		return nil, nil // a schema without types
 	}
 	return t.MaybeAssignTypeName(role + "." + gvk.Kind), nil
 }
@@ -158,11 +162,15 @@ type checker struct {
 	compiler *cel.CompositedCompiler
 }
 
-func newChecker(gvk schema.GroupVersionKind, object, params *apiservercel.DeclType, p *registrationv1.ValidatingAdmissionPolicy) (*checker, error) {
-	namespace, request := cel.BuildNamespaceType(), cel.BuildRequestType()
+func newChecker(
+	gvk schema.GroupVersionKind, object, params *apiservercel.DeclType, p *registrationv1.ValidatingAdmissionPolicy,
+) (*checker, error) {
+	namespace := cel.BuildNamespaceType()
+	request := cel.BuildRequestType()
 	types := []*apiservercel.DeclType{namespace, request, object}
 	vars := []celgo.EnvOption{
-		celgo.Variable(cel.NamespaceVarName, namespace.CelType()), celgo.Variable(cel.RequestVarName, request.CelType()),
+		celgo.Variable(cel.NamespaceVarName, namespace.CelType()),
+		celgo.Variable(cel.RequestVarName, request.CelType()),
 		celgo.Variable(cel.ObjectVarName, object.CelType()), celgo.Variable(cel.OldObjectVarName, object.CelType()),
 		celgo.Variable(cel.AuthorizerVarName, library.AuthorizerType),
 		celgo.Variable(cel.RequestResourceAuthorizerVarName, library.ResourceCheckType),
@@ -174,9 +182,12 @@ func newChecker(gvk schema.GroupVersionKind, object, params *apiservercel.DeclTy
 	case p.Spec.ParamKind != nil:
 		vars = append(vars, celgo.Variable(cel.ParamsVarName, celgo.DynType))
 	}
-	env, err := environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion()).Extend(environment.VersionedOptions{
-		IntroducedVersion: version.MajorMinor(1, 0), EnvOptions: vars, DeclTypes: types,
-	})
+	env, err := environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion()).Extend(
+		environment.VersionedOptions{
+			IntroducedVersion: version.MajorMinor(1, 0),
+			EnvOptions:        vars,
+			DeclTypes:         types,
+		})
 	if err != nil {
 		return nil, fmt.Errorf("environment of %s: %w", gvk, err)
 	}
@@ -186,14 +197,16 @@ func newChecker(gvk schema.GroupVersionKind, object, params *apiservercel.DeclTy
 	}
 	compiler.Compiler = typeCheckCompiler{compiler}
 	for _, v := range p.Spec.Variables {
-		compiler.CompileAndStoreVariable(&expression{v.Name, v.Expression}, cel.OptionalVariableDeclarations{}, environment.StoredExpressions)
+		compiler.CompileAndStoreVariable(&expression{v.Name, v.Expression}, cel.OptionalVariableDeclarations{},
+			environment.StoredExpressions)
 	}
 	return &checker{gvk, compiler}, nil
 }
 
 // check returns the type error of an expression; "": none.
 func (c *checker) check(text string) string {
-	err := c.compiler.CompileCELExpression(&expression{text: text}, cel.OptionalVariableDeclarations{}, environment.StoredExpressions).Error
+	err := c.compiler.CompileCELExpression(&expression{text: text}, cel.OptionalVariableDeclarations{},
+		environment.StoredExpressions).Error
 	switch {
 	case err == nil:
 		return ""
@@ -214,7 +227,9 @@ func (e *expression) ReturnTypes() []*celgo.Type { return []*celgo.Type{celgo.An
 type typeCheckCompiler struct{ env *cel.CompositedCompiler }
 
 // CompileCELExpression type-checks an expression.
-func (t typeCheckCompiler) CompileCELExpression(e cel.ExpressionAccessor, _ cel.OptionalVariableDeclarations, mode environment.Type) cel.CompilationResult {
+func (t typeCheckCompiler) CompileCELExpression(
+	e cel.ExpressionAccessor, _ cel.OptionalVariableDeclarations, mode environment.Type,
+) cel.CompilationResult {
 	failed := func(kind apiservercel.ErrorType, detail string) cel.CompilationResult {
 		return cel.CompilationResult{Error: &apiservercel.Error{Type: kind, Detail: detail}, ExpressionAccessor: e}
 	}

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package policystatus type-checks the expressions of every ValidatingAdmissionPolicy against the kinds in its rules, and writes the result
-// to the policy's status as warnings. The table of controllers starts it. The warnings have no effect: a policy is enforced regardless. A
-// policy is checked once per generation, and without policies nothing is loaded.
+// Package policystatus type-checks the expressions of every ValidatingAdmissionPolicy against the kinds in its rules,
+// and writes the result to the policy's status as warnings. The table of controllers starts it. The warnings have no
+// effect: a policy is enforced regardless. A policy is checked once per generation, and without policies nothing is
+// loaded.
 package policystatus
 
 import (
@@ -45,7 +46,8 @@ func New(env *framework.Env) (framework.Controller, error) {
 		}
 	}
 	err := framework.On(c.loop, policies.Informer(), framework.Handlers[*registrationv1.ValidatingAdmissionPolicy]{
-		Add: look, Update: func(_, p *registrationv1.ValidatingAdmissionPolicy) { look(p) },
+		Add:    look,
+		Update: func(_, p *registrationv1.ValidatingAdmissionPolicy) { look(p) },
 	})
 	if err != nil {
 		return nil, fmt.Errorf("policy status: %w", err)
@@ -71,12 +73,15 @@ func (c *Controller) sync(ctx context.Context, name string) error {
 	}
 	next := p.DeepCopy()
 	// TypeChecking is set even without warnings: it shows that the check was done.
-	next.Status.ObservedGeneration, next.Status.TypeChecking = p.Generation, &registrationv1.TypeChecking{ExpressionWarnings: warnings}
-	_, err = c.env.Client.AdmissionregistrationV1().ValidatingAdmissionPolicies().UpdateStatus(ctx, next, metav1.UpdateOptions{FieldManager: c.env.Name})
+	next.Status.ObservedGeneration = p.Generation
+	next.Status.TypeChecking = &registrationv1.TypeChecking{ExpressionWarnings: warnings}
+	_, err = c.env.Client.AdmissionregistrationV1().ValidatingAdmissionPolicies().UpdateStatus(ctx, next,
+		metav1.UpdateOptions{FieldManager: c.env.Name})
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
-	c.env.Reconciled(mark.Subject{Resource: "validatingadmissionpolicies", Name: name, UID: string(p.UID)}, begin, &mark.Reconcile{}, err)
+	c.env.Reconciled(mark.Subject{Resource: "validatingadmissionpolicies", Name: name, UID: string(p.UID)}, begin,
+		&mark.Reconcile{}, err)
 	return err
 }
 
@@ -107,7 +112,7 @@ func (s serverTypes) Kinds(gvr schema.GroupVersionResource) ([]schema.GroupVersi
 func (s serverTypes) Schema(gvk schema.GroupVersionKind) (*Schema, error) {
 	out, err := (&resolver.ClientDiscoveryResolver{Discovery: s.DiscoveryInterface}).ResolveSchema(gvk)
 	if errors.Is(err, resolver.ErrSchemaNotFound) {
-		return nil, nil //nolint:nilnil // nil: no schema
+		return nil, nil // nil: no schema
 	}
 	return out, err
 }

@@ -46,11 +46,16 @@ func (f fixed) Schema(gvk schema.GroupVersionKind) (*Schema, error) {
 	return nil, nil
 }
 
-func policy(resources []string, edit func(*registrationv1.ValidatingAdmissionPolicySpec)) *registrationv1.ValidatingAdmissionPolicy {
+func policy(resources []string, edit func(
+	*registrationv1.ValidatingAdmissionPolicySpec,
+),
+) *registrationv1.ValidatingAdmissionPolicy {
 	p := &registrationv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: "p", Generation: 1}}
 	p.Spec.MatchConstraints = &registrationv1.MatchResources{ResourceRules: []registrationv1.NamedRuleWithOperations{{
 		RuleWithOperations: registrationv1.RuleWithOperations{Rule: registrationv1.Rule{
-			APIGroups: []string{"example.com"}, APIVersions: []string{"v1"}, Resources: resources,
+			APIGroups:   []string{"example.com"},
+			APIVersions: []string{"v1"},
+			Resources:   resources,
 		}},
 	}}}
 	edit(&p.Spec)
@@ -77,28 +82,49 @@ func TestCheck(t *testing.T) {
 			s.Validations = rules("object.spec.size > 1", "oldObject == null || request.namespace == 'a'")
 		}, nil},
 		{"authorizer", []string{"things"}, func(s *spec) {
-			s.Validations = rules("authorizer.group('').resource('pods').check('get').allowed()", "authorizer.requestResource.check('get').allowed()", "namespaceObject.metadata.name == 'a'")
+			s.Validations = rules("authorizer.group('').resource('pods').check('get').allowed()",
+				"authorizer.requestResource.check('get').allowed()", "namespaceObject.metadata.name == 'a'")
 		}, nil},
-		{"no such field", []string{"things"}, func(s *spec) { s.Validations = rules("object.spec.size > 1", "object.spec.sise > 1") }, []string{
-			"spec.validations[1].expression: example.com/v1, Kind=Thing: ERROR: <input>:1:12: undefined field 'sise'",
-		}},
+		{
+			"no such field", []string{"things"}, func(s *spec) {
+				s.Validations = rules("object.spec.size > 1", "object.spec.sise > 1")
+			}, []string{
+				"spec.validations[1].expression: example.com/v1, Kind=Thing: ERROR: <input>:1:12: undefined field " +
+					"'sise'",
+			},
+		},
 		{"wrong type", []string{"things"}, func(s *spec) { s.Validations = rules("object.spec.size > 'a'") }, []string{
-			"spec.validations[0].expression: example.com/v1, Kind=Thing: ERROR: <input>:1:18: found no matching overload for '_>_' applied to '(int, string)'",
+			"spec.validations[0].expression: example.com/v1, Kind=Thing: ERROR: <input>:1:18: found no matching " +
+				"overload for '_>_' applied to '(int, string)'",
 		}},
-		{"one of two kinds", []string{"things", "gadgets"}, func(s *spec) { s.Validations = rules("object.spec.size > 1") }, []string{
-			"spec.validations[0].expression: example.com/v1, Kind=Gadget: ERROR: <input>:1:18: found no matching overload for '_>_' applied to '(string, int)'",
-		}},
+		{
+			"one of two kinds", []string{"things", "gadgets"}, func(s *spec) {
+				s.Validations = rules("object.spec.size > 1")
+			}, []string{
+				"spec.validations[0].expression: example.com/v1, Kind=Gadget: ERROR: <input>:1:18: found no matching " +
+					"overload for '_>_' applied to '(string, int)'",
+			},
+		},
 		{"message", []string{"things"}, func(s *spec) {
-			s.Validations = []registrationv1.Validation{{Expression: "true", MessageExpression: "string(object.spec.sise)"}}
-		}, []string{"spec.validations[0].messageExpression: example.com/v1, Kind=Thing: ERROR: <input>:1:19: undefined field 'sise'"}},
+			s.Validations = []registrationv1.Validation{
+				{Expression: "true", MessageExpression: "string(object.spec.sise)"},
+			}
+		}, []string{"spec.validations[0].messageExpression: example.com/v1, Kind=Thing: ERROR: <input>:1:19: " +
+			"undefined field 'sise'"}},
 		{"variables", []string{"things"}, func(s *spec) {
-			s.Variables = []registrationv1.Variable{{Name: "size", Expression: "object.spec.size"}, {Name: "twice", Expression: "variables.size * 2"}}
+			s.Variables = []registrationv1.Variable{
+				{Name: "size", Expression: "object.spec.size"},
+				{Name: "twice", Expression: "variables.size * 2"},
+			}
 			s.Validations = rules("variables.twice > 1", "variables.size == 'a'", "variables.other")
-		}, []string{"spec.validations[1].expression: example.com/v1, Kind=Thing: ERROR: <input>:1:16: found no matching overload for '_==_'", "spec.validations[2].expression: example.com/v1, Kind=Thing: ERROR: <input>:1:10: undefined field 'other'"}},
+		}, []string{"spec.validations[1].expression: example.com/v1, Kind=Thing: ERROR: <input>:1:16: found no " +
+			"matching overload for '_==_'", "spec.validations[2].expression: example.com/v1, Kind=Thing: ERROR: " +
+			"<input>:1:10: undefined field 'other'"}},
 		{"parameters", []string{"things"}, func(s *spec) {
 			s.ParamKind = &registrationv1.ParamKind{APIVersion: "example.com/v1", Kind: "Limits"}
 			s.Validations = rules("object.spec.size < params.most", "object.spec.size < params.least")
-		}, []string{"spec.validations[1].expression: example.com/v1, Kind=Thing: ERROR: <input>:1:26: undefined field 'least'"}},
+		}, []string{"spec.validations[1].expression: example.com/v1, Kind=Thing: ERROR: <input>:1:26: undefined " +
+			"field 'least'"}},
 		{"parameters without a schema", []string{"things"}, func(s *spec) {
 			s.ParamKind = &registrationv1.ParamKind{APIVersion: "example.com/v1", Kind: "Box"}
 			s.Validations = rules("object.spec.size < params.least")
@@ -127,7 +153,8 @@ func TestCheck(t *testing.T) {
 			t.Errorf("%s: got %q, want %q", tt.what, said, tt.want)
 		}
 	}
-	if _, err := Check(policy([]string{"things"}, func(*registrationv1.ValidatingAdmissionPolicySpec) {}), fixed{errors.New("out")}); err == nil {
+	if _, err := Check(policy([]string{"things"}, func(*registrationv1.ValidatingAdmissionPolicySpec) {}),
+		fixed{errors.New("out")}); err == nil {
 		t.Error("types that could not be had: no error")
 	}
 }
@@ -137,12 +164,21 @@ func TestResourcesOf(t *testing.T) {
 		rule registrationv1.Rule
 		want int
 	}{
-		{registrationv1.Rule{APIGroups: []string{"b", "a"}, APIVersions: []string{"v1", "v2"}, Resources: []string{"x", "y/status", "*"}}, 4},
+		{
+			registrationv1.Rule{
+				APIGroups:   []string{"b", "a"},
+				APIVersions: []string{"v1", "v2"},
+				Resources: []string{
+					"x", "y/status", "*",
+				},
+			}, 4,
+		},
 		{registrationv1.Rule{APIGroups: []string{"*"}, APIVersions: []string{"v1"}, Resources: []string{"x"}}, 0},
 		{registrationv1.Rule{APIGroups: []string{""}, APIVersions: []string{"*"}, Resources: []string{"x"}}, 0},
 	} {
 		got := resourcesOf(&tt.rule)
-		if len(got) != tt.want || tt.want > 0 && (got[0].Group != "a" || got[0].Version != "v1" || got[0].Resource != "x") {
+		if len(got) != tt.want || tt.want > 0 && (got[0].Group != "a" || got[0].Version != "v1" ||
+			got[0].Resource != "x") {
 			t.Errorf("%v: got %v, want %d from the first in order", tt.rule, got, tt.want)
 		}
 	}
@@ -151,14 +187,18 @@ func TestResourcesOf(t *testing.T) {
 // TestStatus: a policy's generation is checked once, and the status says so.
 func TestStatus(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := policy([]string{"things"}, func(s *registrationv1.ValidatingAdmissionPolicySpec) { s.Validations = rules("object.nothing") })
+		p := policy([]string{"things"}, func(s *registrationv1.ValidatingAdmissionPolicySpec) {
+			s.Validations = rules("object.nothing")
+		})
 		c := controllertest.New(p)
 		c.Start(t, "validatingadmissionpolicy-status-controller", New)
 		policies := c.AdmissionregistrationV1().ValidatingAdmissionPolicies()
 		time.Sleep(time.Second)
 		got, err := policies.Get(t.Context(), "p", metav1.GetOptions{})
-		if err != nil || got.Status.ObservedGeneration != 1 || got.Status.TypeChecking == nil || len(got.Status.TypeChecking.ExpressionWarnings) != 0 {
-			t.Fatalf("got %+v, %v; want generation 1 checked without warnings: the server serves nothing", got.Status, err)
+		if err != nil || got.Status.ObservedGeneration != 1 || got.Status.TypeChecking == nil ||
+			len(got.Status.TypeChecking.ExpressionWarnings) != 0 {
+			t.Fatalf("got %+v, %v; want generation 1 checked without warnings: the server serves nothing", got.Status,
+				err)
 		}
 		writes := func() (n int) {
 			for _, a := range c.Fake.Actions() {
@@ -176,7 +216,8 @@ func TestStatus(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Second)
-		if got, err = policies.Get(t.Context(), "p", metav1.GetOptions{}); err != nil || got.Status.ObservedGeneration != 2 || writes() != 2 {
+		if got, err = policies.Get(t.Context(), "p", metav1.GetOptions{}); err != nil ||
+			got.Status.ObservedGeneration != 2 || writes() != 2 {
 			t.Errorf("got %+v, %v after %d writes; want generation 2 after 2", got.Status, err, writes())
 		}
 	})

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package pvcprotection removes the finalizer kubernetes.io/pvc-protection, which admission adds, from a deleted PersistentVolumeClaim that
-// no pod uses. The table of controllers starts it. The claims of a namespace are processed together, so that many deletions need one read
-// of the namespace's pods. It never deletes a claim.
+// Package pvcprotection removes the finalizer kubernetes.io/pvc-protection, which admission adds, from a deleted
+// PersistentVolumeClaim that no pod uses. The table of controllers starts it. The claims of a namespace are processed
+// together, so that many deletions need one read of the namespace's pods. It never deletes a claim.
 package pvcprotection
 
 import (
@@ -57,9 +57,11 @@ func New(env *framework.Env) (framework.Controller, error) {
 	}
 	err := errors.Join(
 		framework.EnsureIndex(pods, claims.ByClaim, claims.IndexByClaim),
-		framework.On(c.loop, core.PersistentVolumeClaims().Informer(), framework.Handlers[*corev1.PersistentVolumeClaim]{
-			Add: look, Update: func(_, claim *corev1.PersistentVolumeClaim) { look(claim) },
-		}),
+		framework.On(c.loop,
+			core.PersistentVolumeClaims().Informer(), framework.Handlers[*corev1.PersistentVolumeClaim]{
+				Add:    look,
+				Update: func(_, claim *corev1.PersistentVolumeClaim) { look(claim) },
+			}),
 		framework.On(c.loop, pods, framework.Handlers[*corev1.Pod]{
 			Update: func(old, pod *corev1.Pod) {
 				if old.UID != pod.UID || releasesClaims(pod) && !releasesClaims(old) {
@@ -88,8 +90,9 @@ func (c *Controller) podReleased(pod *corev1.Pod) {
 	}
 }
 
-// uses reports whether a pod blocks the removal of a claim. A pod without a node does not, because kubelets start no pod with a deleted
-// claim. A terminated pod that owns the claim does not either: a StatefulSet's pod deleted in the foreground waits for its claim.
+// uses reports whether a pod blocks the removal of a claim. A pod without a node does not, because kubelets start no
+// pod with a deleted claim. A terminated pod that owns the claim does not either: a StatefulSet's pod deleted in the
+// foreground waits for its claim.
 func uses(pod *corev1.Pod, claim *corev1.PersistentVolumeClaim) bool {
 	if pod.Spec.NodeName == "" || isShutDown(pod) && owns(pod, claim) {
 		return false
@@ -99,7 +102,8 @@ func uses(pod *corev1.Pod, claim *corev1.PersistentVolumeClaim) bool {
 		if v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ClaimName == claim.Name {
 			return true
 		}
-		if v.Ephemeral != nil && ephemeral.VolumeClaimName(pod, v) == claim.Name && ephemeral.VolumeIsForPod(pod, claim) == nil {
+		if v.Ephemeral != nil && ephemeral.VolumeClaimName(pod, v) == claim.Name &&
+			ephemeral.VolumeIsForPod(pod, claim) == nil {
 			return true
 		}
 	}
@@ -149,7 +153,9 @@ func (c *Controller) sync(ctx context.Context, namespace string) error {
 			}
 		}
 	}
-	return framework.Parallel(change, maxParallel, func(claim *corev1.PersistentVolumeClaim) error { return c.writeFinalizer(ctx, claim) })
+	return framework.Parallel(change, maxParallel, func(claim *corev1.PersistentVolumeClaim) error {
+		return c.writeFinalizer(ctx, claim)
+	})
 }
 
 // usedInCache checks the cache.
@@ -165,7 +171,9 @@ func (c *Controller) usedInCache(claim *corev1.PersistentVolumeClaim) (bool, err
 }
 
 // usedOnServer reads from the API server which of a namespace's claims are used by pods.
-func (c *Controller) usedOnServer(ctx context.Context, namespace string, claims []*corev1.PersistentVolumeClaim) (map[string]bool, error) {
+func (c *Controller) usedOnServer(
+	ctx context.Context, namespace string, claims []*corev1.PersistentVolumeClaim,
+) (map[string]bool, error) {
 	out := map[string]bool{}
 	opts := metav1.ListOptions{Limit: listPageSize}
 	for {
@@ -190,13 +198,19 @@ func (c *Controller) usedOnServer(ctx context.Context, namespace string, claims 
 }
 
 func (c *Controller) writeFinalizer(ctx context.Context, claim *corev1.PersistentVolumeClaim) error {
-	begin, own := time.Now(), claim.DeepCopy()
+	begin := time.Now()
+	own := claim.DeepCopy()
 	protect.AddOrRemove(own, protect.Claim)
 	_, err := c.env.Client.CoreV1().PersistentVolumeClaims(own.Namespace).Update(ctx, own, metav1.UpdateOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
-	c.env.Reconciled(mark.Subject{Resource: "persistentvolumeclaims", Namespace: own.Namespace, Name: own.Name, UID: string(own.UID)},
+	c.env.Reconciled(mark.Subject{
+		Resource:  "persistentvolumeclaims",
+		Namespace: own.Namespace,
+		Name:      own.Name,
+		UID:       string(own.UID),
+	},
 		begin, &mark.Reconcile{}, err)
 	return err
 }

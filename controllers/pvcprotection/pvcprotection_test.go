@@ -19,7 +19,11 @@ import (
 )
 
 func claim(name string, deleted bool) *corev1.PersistentVolumeClaim {
-	c := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "dev", Name: name, Finalizers: []string{"example.com/mine", protect.Claim}}}
+	c := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{
+		Namespace:  "dev",
+		Name:       name,
+		Finalizers: []string{"example.com/mine", protect.Claim},
+	}}
 	if deleted {
 		now := metav1.Now()
 		c.DeletionTimestamp = &now
@@ -28,32 +32,51 @@ func claim(name string, deleted bool) *corev1.PersistentVolumeClaim {
 }
 
 func user(name, node, claim string) *corev1.Pod {
-	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "dev", Name: name}, Spec: corev1.PodSpec{
-		NodeName: node, Volumes: []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{
-			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim},
-		}}},
-	}}
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "dev", Name: name},
+		Spec: corev1.PodSpec{
+			NodeName: node,
+			Volumes: []corev1.Volume{{
+				Name: "v",
+				VolumeSource: corev1.VolumeSource{
+					PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim},
+				},
+			}},
+		},
+	}
 }
 
 func TestUses(t *testing.T) {
-	yes, none := true, int64(0)
+	yes := true
+	none := int64(0)
 	own := claim("p-scratch", true)
 	own.OwnerReferences = []metav1.OwnerReference{{UID: "u", Controller: &yes}}
 	scratch := func() *corev1.Pod {
-		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "dev", Name: "p", UID: "u"}, Spec: corev1.PodSpec{
-			NodeName: "n", Volumes: []corev1.Volume{{Name: "scratch", VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}}}},
-		}}
+		return &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "dev", Name: "p", UID: "u"},
+			Spec: corev1.PodSpec{
+				NodeName: "n",
+				Volumes: []corev1.Volume{
+					{Name: "scratch", VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}}},
+				},
+			},
+		}
 	}
 	stranger := scratch()
 	stranger.UID = types.UID("other")
 	down := scratch()
 	now := metav1.Now()
-	down.DeletionTimestamp, down.DeletionGracePeriodSeconds = &now, &none
-	replica, data := user("p", "n", "data"), claim("data", true) // of a StatefulSet with whenScaled: Delete, scaled away
-	replica.UID, data.OwnerReferences = "u", own.OwnerReferences
+	down.DeletionTimestamp = &now
+	down.DeletionGracePeriodSeconds = &none
+	replica := user("p", "n", "data")
+	data := claim("data", true) // of a StatefulSet with whenScaled: Delete, scaled away
+	replica.UID = "u"
+	data.OwnerReferences = own.OwnerReferences
 	replicaDown := replica.DeepCopy()
-	replicaDown.DeletionTimestamp, replicaDown.DeletionGracePeriodSeconds = &now, &none
-	replicaEnds, thirty := replicaDown.DeepCopy(), int64(30)
+	replicaDown.DeletionTimestamp = &now
+	replicaDown.DeletionGracePeriodSeconds = &none
+	replicaEnds := replicaDown.DeepCopy()
+	thirty := int64(30)
 	replicaEnds.DeletionGracePeriodSeconds = &thirty
 	finished := user("p", "n", "data")
 	finished.Status.Phase = corev1.PodSucceeded
@@ -105,7 +128,13 @@ func TestProtection(t *testing.T) {
 			}
 		}
 		time.Sleep(time.Second)
-		for name, want := range map[string]bool{"used": true, "free": false, "kept": true, "bare": true, "waiting": false} {
+		for name, want := range map[string]bool{
+			"used":    true,
+			"free":    false,
+			"kept":    true,
+			"bare":    true,
+			"waiting": false,
+		} {
 			check("at first", name, want)
 		}
 		if err := c.CoreV1().Pods("dev").Delete(t.Context(), "p", metav1.DeleteOptions{}); err != nil {
@@ -120,7 +149,9 @@ func TestProtection(t *testing.T) {
 func TestBoundUnseen(t *testing.T) {
 	c := controllertest.New(claim("data", true), user("p", "n", "data"))
 	ctl := &Controller{env: &framework.Env{Client: c.Client}}
-	used, err := ctl.usedOnServer(t.Context(), "dev", []*corev1.PersistentVolumeClaim{claim("data", true), claim("other", true)})
+	used, err := ctl.usedOnServer(t.Context(), "dev", []*corev1.PersistentVolumeClaim{
+		claim("data", true), claim("other", true),
+	})
 	if err != nil || len(used) != 1 || !used["data"] {
 		t.Errorf("got %v, %v, want data", used, err)
 	}

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package pvprotection removes the finalizer kubernetes.io/pv-protection, which admission adds, from a deleted PersistentVolume that is not
-// bound. The table of controllers starts it. It never deletes a volume.
+// Package pvprotection removes the finalizer kubernetes.io/pv-protection, which admission adds, from a deleted
+// PersistentVolume that is not bound. The table of controllers starts it. It never deletes a volume.
 package pvprotection
 
 import (
@@ -38,7 +38,8 @@ func New(env *framework.Env) (framework.Controller, error) {
 		}
 	}
 	err := framework.On(c.loop, volumes.Informer(), framework.Handlers[*corev1.PersistentVolume]{
-		Add: look, Update: func(_, v *corev1.PersistentVolume) { look(v) },
+		Add:    look,
+		Update: func(_, v *corev1.PersistentVolume) { look(v) },
 	})
 	if err != nil {
 		return nil, fmt.Errorf("volume protection: %w", err)
@@ -57,17 +58,20 @@ func (c *Controller) sync(ctx context.Context, name string) error {
 	if err != nil || !needsSync(v) {
 		return err
 	}
-	begin, own := time.Now(), v.DeepCopy()
+	begin := time.Now()
+	own := v.DeepCopy()
 	protect.AddOrRemove(own, protect.Volume)
 	_, err = c.env.Client.CoreV1().PersistentVolumes().Update(ctx, own, metav1.UpdateOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
-	c.env.Reconciled(mark.Subject{Resource: "persistentvolumes", Name: own.Name, UID: string(own.UID)}, begin, &mark.Reconcile{}, err)
+	c.env.Reconciled(mark.Subject{Resource: "persistentvolumes", Name: own.Name, UID: string(own.UID)}, begin,
+		&mark.Reconcile{}, err)
 	return err
 }
 
 // needsSync reports whether the finalizer must be added or removed.
 func needsSync(v *corev1.PersistentVolume) bool {
-	return protect.NeedsAdd(v, protect.Volume) || protect.NeedsRemoval(v, protect.Volume) && v.Status.Phase != corev1.VolumeBound
+	return protect.NeedsAdd(v, protect.Volume) ||
+		protect.NeedsRemoval(v, protect.Volume) && v.Status.Phase != corev1.VolumeBound
 }

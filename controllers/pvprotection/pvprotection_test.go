@@ -15,8 +15,16 @@ import (
 	"keelson/controllers/internal/protect"
 )
 
-func volume(name string, phase corev1.PersistentVolumePhase, deleted bool, finalizers ...string) *corev1.PersistentVolume {
-	v := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name, Finalizers: finalizers}, Status: corev1.PersistentVolumeStatus{Phase: phase}}
+func volume(
+	name string, phase corev1.PersistentVolumePhase, deleted bool, finalizers ...string,
+) *corev1.PersistentVolume {
+	v := &corev1.PersistentVolume{
+		ObjectMeta: metav1.ObjectMeta{
+			Name:       name,
+			Finalizers: finalizers,
+		},
+		Status: corev1.PersistentVolumeStatus{Phase: phase},
+	}
 	if deleted {
 		now := metav1.Now()
 		v.DeletionTimestamp = &now
@@ -38,12 +46,19 @@ func TestProtection(t *testing.T) {
 		check := func(when, name string, want bool) {
 			t.Helper()
 			got, err := c.CoreV1().PersistentVolumes().Get(t.Context(), name, metav1.GetOptions{})
-			if err != nil || slices.Contains(got.Finalizers, protect.Volume) != want || !slices.Contains(got.Finalizers, mine) {
+			if err != nil || slices.Contains(got.Finalizers, protect.Volume) != want ||
+				!slices.Contains(got.Finalizers, mine) {
 				t.Errorf("%s: %s has finalizers %v, %v; want protection %v", when, name, got.Finalizers, err, want)
 			}
 		}
 		time.Sleep(time.Second)
-		for name, want := range map[string]bool{"bound": true, "free": false, "released": false, "kept": true, "bare": true} {
+		for name, want := range map[string]bool{
+			"bound":    true,
+			"free":     false,
+			"released": false,
+			"kept":     true,
+			"bare":     true,
+		} {
 			check("at first", name, want)
 		}
 		v, err := c.CoreV1().PersistentVolumes().Get(t.Context(), "bound", metav1.GetOptions{})

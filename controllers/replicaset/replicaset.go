@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package replicaset maintains the number of pods of every ReplicaSet. The table of controllers starts it; internal/replica does the work.
-// It never touches pods that another controller owns.
+// Package replicaset maintains the number of pods of every ReplicaSet. The table of controllers starts it;
+// internal/replica does the work. It never touches pods that another controller owns.
 package replicaset
 
 import (

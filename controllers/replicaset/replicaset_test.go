@@ -28,7 +28,8 @@ func newSet(replicas int32) *appsv1.ReplicaSet {
 	return &appsv1.ReplicaSet{
 		ObjectMeta: metav1.ObjectMeta{Name: "my-replicaset", Namespace: "default"},
 		Spec: appsv1.ReplicaSetSpec{
-			Replicas: &replicas, Selector: &metav1.LabelSelector{MatchLabels: l},
+			Replicas: &replicas,
+			Selector: &metav1.LabelSelector{MatchLabels: l},
 			Template: corev1.PodTemplateSpec{
 				ObjectMeta: metav1.ObjectMeta{Labels: l},
 				Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "my-container", Image: "i"}}},
@@ -65,7 +66,8 @@ func TestCreatesReplacesAndScalesDown(t *testing.T) {
 			t.Fatalf("pods: got %d, want 3", len(got))
 		}
 		ref := metav1.GetControllerOf(&got[0])
-		if ref == nil || ref.Kind != "ReplicaSet" || ref.APIVersion != "apps/v1" || ref.BlockOwnerDeletion == nil || !*ref.BlockOwnerDeletion {
+		if ref == nil || ref.Kind != "ReplicaSet" || ref.APIVersion != "apps/v1" || ref.BlockOwnerDeletion == nil ||
+			!*ref.BlockOwnerDeletion {
 			t.Errorf("owner reference: got %+v", ref)
 		}
 		if !strings.HasPrefix(got[0].Name, "my-replicaset-") {
@@ -74,7 +76,8 @@ func TestCreatesReplacesAndScalesDown(t *testing.T) {
 		if st := get(t, c).Status; st.Replicas != 3 || st.FullyLabeledReplicas != 3 || st.ReadyReplicas != 0 {
 			t.Errorf("status: got %+v", st)
 		}
-		if said := c.EventsSeen(); len(said) != 3 || !strings.HasPrefix(said[0], "Normal SuccessfulCreate Created pod: my-replicaset-") {
+		if said := c.EventsSeen(); len(said) != 3 ||
+			!strings.HasPrefix(said[0], "Normal SuccessfulCreate Created pod: my-replicaset-") {
 			t.Errorf("events: got %q", said)
 		}
 		if err := c.CoreV1().Pods("default").Delete(t.Context(), got[0].Name, metav1.DeleteOptions{}); err != nil {
@@ -95,7 +98,8 @@ func TestCreatesReplacesAndScalesDown(t *testing.T) {
 		if n := len(pods(t, c)); n != 1 {
 			t.Errorf("after scaling down: got %d pods, want 1", n)
 		}
-		if said := c.EventsSeen(); len(said) != 2 || !strings.HasPrefix(said[0], "Normal SuccessfulDelete Deleted pod: ") {
+		if said := c.EventsSeen(); len(said) != 2 ||
+			!strings.HasPrefix(said[0], "Normal SuccessfulDelete Deleted pod: ") {
 			t.Errorf("events: got %q", said)
 		}
 		if n := get(t, c).Status.Replicas; n != 1 {
@@ -106,7 +110,11 @@ func TestCreatesReplacesAndScalesDown(t *testing.T) {
 
 func TestAdoptsAndReleases(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		orphan := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "orphan", Namespace: "default", Labels: map[string]string{"app": "my-app"}}}
+		orphan := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+			Name:      "orphan",
+			Namespace: "default",
+			Labels:    map[string]string{"app": "my-app"},
+		}}
 		c := controllertest.New(newSet(1), orphan)
 		c.Start(t, "replicaset-controller", replicaset.New)
 		time.Sleep(time.Second)
@@ -187,7 +195,9 @@ func TestMinReadySeconds(t *testing.T) {
 		c.Start(t, "replicaset-controller", replicaset.New)
 		time.Sleep(time.Second)
 		p := pods(t, c)[0].DeepCopy()
-		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue, LastTransitionTime: metav1.Now()}}
+		p.Status.Conditions = []corev1.PodCondition{
+			{Type: corev1.PodReady, Status: corev1.ConditionTrue, LastTransitionTime: metav1.Now()},
+		}
 		if _, err := c.CoreV1().Pods("default").UpdateStatus(t.Context(), p, metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}

@@ -14,12 +14,16 @@ func toSet(rc *corev1.ReplicationController) *appsv1.ReplicaSet {
 		TypeMeta:   metav1.TypeMeta{APIVersion: gvk.Version, Kind: gvk.Kind},
 		ObjectMeta: rc.ObjectMeta,
 		Spec: appsv1.ReplicaSetSpec{
-			Replicas: rc.Spec.Replicas, MinReadySeconds: rc.Spec.MinReadySeconds,
-			Selector: &metav1.LabelSelector{MatchLabels: rc.Spec.Selector},
+			Replicas:        rc.Spec.Replicas,
+			MinReadySeconds: rc.Spec.MinReadySeconds,
+			Selector:        &metav1.LabelSelector{MatchLabels: rc.Spec.Selector},
 		},
 		Status: appsv1.ReplicaSetStatus{
-			Replicas: rc.Status.Replicas, FullyLabeledReplicas: rc.Status.FullyLabeledReplicas, ReadyReplicas: rc.Status.ReadyReplicas,
-			AvailableReplicas: rc.Status.AvailableReplicas, ObservedGeneration: rc.Status.ObservedGeneration,
+			Replicas:             rc.Status.Replicas,
+			FullyLabeledReplicas: rc.Status.FullyLabeledReplicas,
+			ReadyReplicas:        rc.Status.ReadyReplicas,
+			AvailableReplicas:    rc.Status.AvailableReplicas,
+			ObservedGeneration:   rc.Status.ObservedGeneration,
 		},
 	}
 	if rc.Spec.Template != nil {
@@ -27,8 +31,11 @@ func toSet(rc *corev1.ReplicationController) *appsv1.ReplicaSet {
 	}
 	for _, c := range rc.Status.Conditions {
 		set.Status.Conditions = append(set.Status.Conditions, appsv1.ReplicaSetCondition{
-			Type: appsv1.ReplicaSetConditionType(c.Type), Status: c.Status, LastTransitionTime: c.LastTransitionTime,
-			Reason: c.Reason, Message: c.Message,
+			Type:               appsv1.ReplicaSetConditionType(c.Type),
+			Status:             c.Status,
+			LastTransitionTime: c.LastTransitionTime,
+			Reason:             c.Reason,
+			Message:            c.Message,
 		})
 	}
 	return set
@@ -39,18 +46,26 @@ func fromSet(set *appsv1.ReplicaSet, st appsv1.ReplicaSetStatus) *corev1.Replica
 	rc := &corev1.ReplicationController{
 		ObjectMeta: set.ObjectMeta,
 		Spec: corev1.ReplicationControllerSpec{
-			Replicas: set.Spec.Replicas, MinReadySeconds: set.Spec.MinReadySeconds, Selector: set.Spec.Selector.MatchLabels,
-			Template: &set.Spec.Template,
+			Replicas:        set.Spec.Replicas,
+			MinReadySeconds: set.Spec.MinReadySeconds,
+			Selector:        set.Spec.Selector.MatchLabels,
+			Template:        &set.Spec.Template,
 		},
 		Status: corev1.ReplicationControllerStatus{
-			Replicas: st.Replicas, FullyLabeledReplicas: st.FullyLabeledReplicas, ReadyReplicas: st.ReadyReplicas,
-			AvailableReplicas: st.AvailableReplicas, ObservedGeneration: st.ObservedGeneration,
+			Replicas:             st.Replicas,
+			FullyLabeledReplicas: st.FullyLabeledReplicas,
+			ReadyReplicas:        st.ReadyReplicas,
+			AvailableReplicas:    st.AvailableReplicas,
+			ObservedGeneration:   st.ObservedGeneration,
 		},
 	}
 	for _, c := range st.Conditions {
 		rc.Status.Conditions = append(rc.Status.Conditions, corev1.ReplicationControllerCondition{
-			Type: corev1.ReplicationControllerConditionType(c.Type), Status: c.Status, LastTransitionTime: c.LastTransitionTime,
-			Reason: c.Reason, Message: c.Message,
+			Type:               corev1.ReplicationControllerConditionType(c.Type),
+			Status:             c.Status,
+			LastTransitionTime: c.LastTransitionTime,
+			Reason:             c.Reason,
+			Message:            c.Message,
 		})
 	}
 	return rc

@@ -13,14 +13,33 @@ import (
 func TestConvertThereAndBack(t *testing.T) {
 	two := int32(2)
 	rc := &corev1.ReplicationController{
-		ObjectMeta: metav1.ObjectMeta{Name: "rc", Namespace: "default", UID: "u", ResourceVersion: "7"},
+		ObjectMeta: metav1.ObjectMeta{
+			Name:            "rc",
+			Namespace:       "default",
+			UID:             "u",
+			ResourceVersion: "7",
+		},
 		Spec: corev1.ReplicationControllerSpec{
-			Replicas: &two, MinReadySeconds: 3, Selector: map[string]string{"a": "b"},
-			Template: &corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"a": "b"}}},
+			Replicas:        &two,
+			MinReadySeconds: 3,
+			Selector:        map[string]string{"a": "b"},
+			Template: &corev1.PodTemplateSpec{
+				ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"a": "b"}},
+			},
 		},
 		Status: corev1.ReplicationControllerStatus{
-			Replicas: 2, FullyLabeledReplicas: 2, ReadyReplicas: 1, AvailableReplicas: 1, ObservedGeneration: 4,
-			Conditions: []corev1.ReplicationControllerCondition{{Type: corev1.ReplicationControllerReplicaFailure, Status: corev1.ConditionTrue, Reason: "FailedCreate"}},
+			Replicas:             2,
+			FullyLabeledReplicas: 2,
+			ReadyReplicas:        1,
+			AvailableReplicas:    1,
+			ObservedGeneration:   4,
+			Conditions: []corev1.ReplicationControllerCondition{
+				{
+					Type:   corev1.ReplicationControllerReplicaFailure,
+					Status: corev1.ConditionTrue,
+					Reason: "FailedCreate",
+				},
+			},
 		},
 	}
 	set := toSet(rc)

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package replicationcontroller maintains the number of pods of every ReplicationController. The table of controllers starts it;
-// internal/replica does the work on a converted ReplicaSet (convert.go). It never touches pods that another controller owns.
+// Package replicationcontroller maintains the number of pods of every ReplicationController. The table of controllers
+// starts it; internal/replica does the work on a converted ReplicaSet (convert.go). It never touches pods that another
+// controller owns.
 package replicationcontroller
 
 import (
@@ -22,7 +23,9 @@ import (
 
 // New builds the controller and registers handlers with env's informers.
 func New(env *framework.Env) (framework.Controller, error) {
-	c, err := replica.New(env, controllers{env.Client, coreinformers.New(env.Shared.Scoped()).ReplicationControllers().Informer()})
+	c, err := replica.New(env, controllers{
+		env.Client, coreinformers.New(env.Shared.Scoped()).ReplicationControllers().Informer(),
+	})
 	if err != nil {
 		return nil, fmt.Errorf("replicationcontroller controller: %w", err)
 	}
@@ -65,7 +68,9 @@ func (c converted) Get(ctx context.Context, name string, o metav1.GetOptions) (*
 	return toSet(rc), nil
 }
 
-func (c converted) UpdateStatus(ctx context.Context, set *appsv1.ReplicaSet, o metav1.UpdateOptions) (*appsv1.ReplicaSet, error) {
+func (c converted) UpdateStatus(
+	ctx context.Context, set *appsv1.ReplicaSet, o metav1.UpdateOptions,
+) (*appsv1.ReplicaSet, error) {
 	rc, err := c.client.UpdateStatus(ctx, fromSet(set, set.Status), o)
 	if err != nil {
 		return nil, err

@@ -14,8 +14,8 @@ import (
 	"keelson/controllers/framework"
 )
 
-// syncClaim releases what is no longer needed: reservations of finished pods, the allocation after the last reservation, and a generated
-// claim of a pod that will not run.
+// syncClaim releases what is no longer needed: reservations of finished pods, the allocation after the last
+// reservation, and a generated claim of a pod that will not run.
 func (c *Controller) syncClaim(ctx context.Context, k framework.Key) error {
 	claim, err := c.claims.ResourceClaims(k.Namespace).Get(k.Name)
 	if apierrors.IsNotFound(err) {
@@ -30,21 +30,25 @@ func (c *Controller) syncClaim(ctx context.Context, k framework.Key) error {
 	}
 	next := plan(claim, users)
 	if next.status != nil {
-		if claim, err = c.env.Client.ResourceV1().ResourceClaims(k.Namespace).UpdateStatus(ctx, next.status, metav1.UpdateOptions{}); err != nil {
+		if claim, err = c.env.Client.ResourceV1().ResourceClaims(k.Namespace).UpdateStatus(ctx, next.status,
+			metav1.UpdateOptions{}); err != nil {
 			return ignoreNotFound(err)
 		}
 	}
 	if next.finish {
 		claim = claim.DeepCopy()
 		claim.Finalizers = slices.DeleteFunc(claim.Finalizers, func(f string) bool { return f == resourcev1.Finalizer })
-		if claim, err = c.env.Client.ResourceV1().ResourceClaims(k.Namespace).Update(ctx, claim, metav1.UpdateOptions{}); err != nil {
+		if claim, err = c.env.Client.ResourceV1().ResourceClaims(k.Namespace).Update(ctx, claim,
+			metav1.UpdateOptions{}); err != nil {
 			return ignoreNotFound(err)
 		}
 	}
 	if len(users) > 0 || claim.DeletionTimestamp != nil || !c.canDelete(claim) {
 		return nil
 	}
-	err = c.env.Client.ResourceV1().ResourceClaims(k.Namespace).Delete(ctx, claim.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &claim.UID}})
+	err = c.env.Client.ResourceV1().ResourceClaims(k.Namespace).Delete(ctx, claim.Name, metav1.DeleteOptions{
+		Preconditions: &metav1.Preconditions{UID: &claim.UID},
+	})
 	if err = ignoreNotFound(err); err != nil {
 		return fmt.Errorf("delete unused generated claim %s: %w", k, err)
 	}
@@ -65,8 +69,8 @@ type claimChanges struct {
 	finish bool                      // then remove the finalizer
 }
 
-// plan decides about a claim with these remaining users. An allocation that was never reserved is kept: the scheduler may be about to
-// reserve it.
+// plan decides about a claim with these remaining users. An allocation that was never reserved is kept: the scheduler
+// may be about to reserve it.
 func plan(claim *resourcev1.ResourceClaim, users []resourcev1.ResourceClaimConsumerReference) claimChanges {
 	ours := slices.Contains(claim.Finalizers, resourcev1.Finalizer)
 	fewer := len(users) < len(claim.Status.ReservedFor)
@@ -84,7 +88,9 @@ func plan(claim *resourcev1.ResourceClaim, users []resourcev1.ResourceClaimConsu
 }
 
 // users are the entries of reservedFor that may still use the claim. Entries other than pods are kept.
-func (c *Controller) users(ctx context.Context, claim *resourcev1.ResourceClaim) ([]resourcev1.ResourceClaimConsumerReference, error) {
+func (c *Controller) users(
+	ctx context.Context, claim *resourcev1.ResourceClaim,
+) ([]resourcev1.ResourceClaimConsumerReference, error) {
 	var out []resourcev1.ResourceClaimConsumerReference
 	for _, user := range claim.Status.ReservedFor {
 		if user.APIGroup == "" && user.Resource == "pods" {
@@ -101,11 +107,14 @@ func (c *Controller) users(ctx context.Context, claim *resourcev1.ResourceClaim)
 	return out, nil
 }
 
-func (c *Controller) uses(ctx context.Context, namespace string, user *resourcev1.ResourceClaimConsumerReference) (bool, error) {
+func (c *Controller) uses(
+	ctx context.Context, namespace string, user *resourcev1.ResourceClaimConsumerReference,
+) (bool, error) {
 	p, err := c.pods.Pods(namespace).Get(user.Name)
 	if apierrors.IsNotFound(err) || err == nil && p.UID != user.UID {
 		// The cache may be stale: the scheduler may be about to bind the pod.
-		if p, err = c.env.Client.CoreV1().Pods(namespace).Get(ctx, user.Name, metav1.GetOptions{}); apierrors.IsNotFound(err) {
+		if p, err = c.env.Client.CoreV1().Pods(namespace).Get(ctx, user.Name,
+			metav1.GetOptions{}); apierrors.IsNotFound(err) {
 			return false, nil
 		}
 	}
@@ -115,7 +124,8 @@ func (c *Controller) uses(ctx context.Context, namespace string, user *resourcev
 	return p.UID == user.UID && !podDone(p), nil
 }
 
-// canDelete reports whether a claim was generated for a pod that will not run. The garbage collector handles a deleted pod.
+// canDelete reports whether a claim was generated for a pod that will not run. The garbage collector handles a deleted
+// pod.
 func (c *Controller) canDelete(claim *resourcev1.ResourceClaim) bool {
 	owner := metav1.GetControllerOfNoCopy(claim)
 	if owner == nil || owner.APIVersion != "v1" || owner.Kind != "Pod" {

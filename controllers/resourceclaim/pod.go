@@ -25,8 +25,8 @@ import (
 // fieldManager owns the claim names in pods' status.
 const fieldManager = "ResourceClaimController"
 
-// syncPod creates the missing claims of a pod and writes their names to its status. A pod with a node that the scheduler did not choose
-// also gets its reservations here.
+// syncPod creates the missing claims of a pod and writes their names to its status. A pod with a node that the
+// scheduler did not choose also gets its reservations here.
 func (c *Controller) syncPod(ctx context.Context, k key) error {
 	p, err := c.pods.Pods(k.Namespace).Get(k.Name)
 	if apierrors.IsNotFound(err) || err == nil && (p.DeletionTimestamp != nil || podDone(p)) {
@@ -41,7 +41,8 @@ func (c *Controller) syncPod(ctx context.Context, k key) error {
 		of := &p.Spec.ResourceClaims[i]
 		name, err := c.ensureClaim(ctx, k, p, of)
 		if err != nil {
-			c.env.Events.Eventf(p, corev1.EventTypeWarning, "FailedResourceClaimCreation", "PodResourceClaim %s: %v", of.Name, err)
+			c.env.Events.Eventf(p, corev1.EventTypeWarning, "FailedResourceClaimCreation", "PodResourceClaim %s: %v",
+				of.Name, err)
 			if !errors.Is(err, errNoTemplate) { // else the template's creation triggers a retry
 				failed = errors.Join(failed, fmt.Errorf("pod %s, PodResourceClaim %s: %w", k.Key, of.Name, err))
 			}
@@ -64,7 +65,9 @@ func (c *Controller) syncPod(ctx context.Context, k key) error {
 var errNoTemplate = errors.New("not found")
 
 // ensureClaim returns the name of a claim generated for a pod and not yet in its status; "": none.
-func (c *Controller) ensureClaim(ctx context.Context, k key, p *corev1.Pod, of *corev1.PodResourceClaim) (string, error) {
+func (c *Controller) ensureClaim(
+	ctx context.Context, k key, p *corev1.Pod, of *corev1.PodResourceClaim,
+) (string, error) {
 	name, _, err := resourceclaim.Name(p, of)
 	lost := ""
 	switch {
@@ -91,7 +94,8 @@ func (c *Controller) ensureClaim(ctx context.Context, k key, p *corev1.Pod, of *
 		return "", err
 	}
 	begin := time.Now()
-	claim, err := c.env.Client.ResourceV1().ResourceClaims(p.Namespace).Create(ctx, claimFor(p, of.Name, template), metav1.CreateOptions{})
+	claim, err := c.env.Client.ResourceV1().ResourceClaims(p.Namespace).Create(ctx, claimFor(p, of.Name, template),
+		metav1.CreateOptions{})
 	if err != nil {
 		err = fmt.Errorf("create ResourceClaim: %w", err)
 		claim = &resourcev1.ResourceClaim{}
@@ -99,11 +103,17 @@ func (c *Controller) ensureClaim(ctx context.Context, k key, p *corev1.Pod, of *
 		c.mu.Lock()
 		c.created[claim.UID] = claim
 		c.mu.Unlock()
-		if _, known := c.claims.ResourceClaims(p.Namespace).Get(claim.Name); known == nil { // the cache shows it already
+		// the cache shows it already
+		if _, known := c.claims.ResourceClaims(p.Namespace).Get(claim.Name); known == nil {
 			c.forgetCreated(claim.UID)
 		}
 	}
-	c.env.Reconciled(mark.Subject{Resource: "pods", Namespace: p.Namespace, Name: p.Name, UID: string(p.UID)}, begin,
+	c.env.Reconciled(mark.Subject{
+		Resource:  "pods",
+		Namespace: p.Namespace,
+		Name:      p.Name,
+		UID:       string(p.UID),
+	}, begin,
 		&mark.Reconcile{EventSeen: c.loop.QueuedAt(k), Creates: []string{claim.Name}}, err)
 	return claim.Name, err
 }
@@ -123,10 +133,12 @@ func (c *Controller) exists(ctx context.Context, p *corev1.Pod, name string) (bo
 	return metav1.IsControlledBy(claim, p), nil
 }
 
-// findGenerated is the claim generated for an entry of a pod's spec, or nil. The claim lost was deleted, even if the cache never had it.
+// findGenerated is the claim generated for an entry of a pod's spec, or nil. The claim lost was deleted, even if the
+// cache never had it.
 func (c *Controller) findGenerated(p *corev1.Pod, entry, lost string) *resourcev1.ResourceClaim {
 	mine := func(claim *resourcev1.ResourceClaim) bool {
-		return claim.Namespace == p.Namespace && claim.Name != lost && claim.DeletionTimestamp == nil && metav1.IsControlledBy(claim, p) &&
+		return claim.Namespace == p.Namespace && claim.Name != lost && claim.DeletionTimestamp == nil &&
+			metav1.IsControlledBy(claim, p) &&
 			claim.Annotations[resourcev1.PodResourceClaimAnnotation] == entry
 	}
 	objs, err := c.owned.ByIndex(framework.ByController, string(p.UID))
@@ -159,8 +171,17 @@ func claimFor(p *corev1.Pod, entry string, t *resourcev1.ResourceClaimTemplate) 
 	m.Annotations[resourcev1.PodResourceClaimAnnotation] = entry
 	return &resourcev1.ResourceClaim{
 		ObjectMeta: metav1.ObjectMeta{
-			GenerateName: nameBase(p.Name, entry), Namespace: p.Namespace, Labels: m.Labels, Annotations: m.Annotations,
-			OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: p.Name, UID: p.UID, Controller: new(true)}},
+			GenerateName: nameBase(p.Name, entry),
+			Namespace:    p.Namespace,
+			Labels:       m.Labels,
+			Annotations:  m.Annotations,
+			OwnerReferences: []metav1.OwnerReference{{
+				APIVersion: "v1",
+				Kind:       "Pod",
+				Name:       p.Name,
+				UID:        p.UID,
+				Controller: new(true),
+			}},
 		},
 		Spec: *t.Spec.Spec.DeepCopy(),
 	}
@@ -190,10 +211,14 @@ func (c *Controller) writeClaimNames(ctx context.Context, p *corev1.Pod, made ma
 	maps.Copy(names, made)
 	status := corev1apply.PodStatus()
 	for _, entry := range slices.Sorted(maps.Keys(names)) {
-		status.WithResourceClaimStatuses(corev1apply.PodResourceClaimStatus().WithName(entry).WithResourceClaimName(names[entry]))
+		status.WithResourceClaimStatuses(corev1apply.PodResourceClaimStatus().WithName(entry).WithResourceClaimName(
+			names[entry]))
 	}
 	apply := corev1apply.Pod(p.Name, p.Namespace).WithUID(p.UID).WithStatus(status)
-	_, err := c.env.Client.CoreV1().Pods(p.Namespace).ApplyStatus(ctx, apply, metav1.ApplyOptions{FieldManager: fieldManager, Force: true})
+	_, err := c.env.Client.CoreV1().Pods(p.Namespace).ApplyStatus(ctx, apply, metav1.ApplyOptions{
+		FieldManager: fieldManager,
+		Force:        true,
+	})
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) { // it was deleted; its claims are deleted with it
 		return nil
 	}
@@ -213,13 +238,19 @@ func (c *Controller) reserve(ctx context.Context, p *corev1.Pod) error {
 		if err != nil {
 			return err
 		}
-		if generated && !metav1.IsControlledBy(claim, p) || claim.Status.Allocation == nil || claim.DeletionTimestamp != nil ||
+		if generated && !metav1.IsControlledBy(claim, p) || claim.Status.Allocation == nil ||
+			claim.DeletionTimestamp != nil ||
 			resourceclaim.IsReservedForPod(p, claim, false) {
 			continue
 		}
 		claim = claim.DeepCopy()
-		claim.Status.ReservedFor = append(claim.Status.ReservedFor, resourcev1.ResourceClaimConsumerReference{Resource: "pods", Name: p.Name, UID: p.UID})
-		if _, err := c.env.Client.ResourceV1().ResourceClaims(claim.Namespace).UpdateStatus(ctx, claim, metav1.UpdateOptions{}); err != nil {
+		claim.Status.ReservedFor = append(claim.Status.ReservedFor, resourcev1.ResourceClaimConsumerReference{
+			Resource: "pods",
+			Name:     p.Name,
+			UID:      p.UID,
+		})
+		if _, err := c.env.Client.ResourceV1().ResourceClaims(claim.Namespace).UpdateStatus(ctx, claim,
+			metav1.UpdateOptions{}); err != nil {
 			return fmt.Errorf("reserve claim %s: %w", framework.KeyOf(claim), err)
 		}
 	}

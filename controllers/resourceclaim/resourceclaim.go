@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package resourceclaim creates the ResourceClaims of pods with ResourceClaimTemplates and writes their names to the pods' status. It
-// releases reservations of finished pods, then the devices of unused claims, and deletes claims generated for pods that will not run. The
-// table of controllers starts it. It never allocates devices; the scheduler does.
+// Package resourceclaim creates the ResourceClaims of pods with ResourceClaimTemplates and writes their names to the
+// pods' status. It releases reservations of finished pods, then the devices of unused claims, and deletes claims
+// generated for pods that will not run. The table of controllers starts it. It never allocates devices; the scheduler
+// does.
 package resourceclaim
 
 import (
@@ -61,11 +62,18 @@ type Controller struct {
 
 // New builds the controller.
 func New(env *framework.Env) (framework.Controller, error) {
-	pods, g := coreinformers.New(env.Shared.Scoped()).Pods(), resourceinformers.New(env.Shared.Scoped())
-	claims, templates := g.ResourceClaims(), g.ResourceClaimTemplates()
+	pods := coreinformers.New(env.Shared.Scoped()).Pods()
+	g := resourceinformers.New(env.Shared.Scoped())
+	claims := g.ResourceClaims()
+	templates := g.ResourceClaimTemplates()
 	c := &Controller{
-		env: env, pods: pods.Lister(), podIndex: pods.Informer().GetIndexer(), claims: claims.Lister(), owned: claims.Informer().GetIndexer(),
-		templates: templates.Lister(), created: map[types.UID]*resourcev1.ResourceClaim{},
+		env:       env,
+		pods:      pods.Lister(),
+		podIndex:  pods.Informer().GetIndexer(),
+		claims:    claims.Lister(),
+		owned:     claims.Informer().GetIndexer(),
+		templates: templates.Lister(),
+		created:   map[types.UID]*resourcev1.ResourceClaim{},
 	}
 	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
 	err := errors.Join(
@@ -73,10 +81,14 @@ func New(env *framework.Env) (framework.Controller, error) {
 		framework.EnsureIndex(pods.Informer(), byTemplate, indexByTemplate),
 		framework.EnsureIndex(claims.Informer(), framework.ByController, framework.IndexByController),
 		framework.On(c.loop, pods.Informer(), framework.Handlers[*corev1.Pod]{
-			Add: c.enqueuePod, Update: func(_, p *corev1.Pod) { c.enqueuePod(p) }, Delete: c.enqueueClaims,
+			Add:    c.enqueuePod,
+			Update: func(_, p *corev1.Pod) { c.enqueuePod(p) },
+			Delete: c.enqueueClaims,
 		}),
 		framework.On(c.loop, claims.Informer(), framework.Handlers[*resourcev1.ResourceClaim]{
-			Add: c.claimChanged, Update: func(_, claim *resourcev1.ResourceClaim) { c.claimChanged(claim) }, Delete: c.claimDeleted,
+			Add:    c.claimChanged,
+			Update: func(_, claim *resourcev1.ResourceClaim) { c.claimChanged(claim) },
+			Delete: c.claimDeleted,
 		}),
 		framework.On(c.loop, templates.Informer(), framework.Handlers[*resourcev1.ResourceClaimTemplate]{
 			Add: func(t *resourcev1.ResourceClaimTemplate) { c.enqueuePods(byTemplate, t.Namespace+"/"+t.Name) },

@@ -20,7 +20,14 @@ import (
 )
 
 func pod(name string, entries ...corev1.PodResourceClaim) *corev1.Pod {
-	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "dev", Name: name, UID: types.UID("pod-" + name)}, Spec: corev1.PodSpec{ResourceClaims: entries}}
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "dev",
+			Name:      name,
+			UID:       types.UID("pod-" + name),
+		},
+		Spec: corev1.PodSpec{ResourceClaims: entries},
+	}
 }
 
 func from(entry, template string) corev1.PodResourceClaim {
@@ -32,18 +39,39 @@ func named(entry, claim string) corev1.PodResourceClaim {
 }
 
 func template(name string) *resourcev1.ResourceClaimTemplate {
-	return &resourcev1.ResourceClaimTemplate{ObjectMeta: metav1.ObjectMeta{Namespace: "dev", Name: name}, Spec: resourcev1.ResourceClaimTemplateSpec{
-		ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"team": "vision"}, Annotations: map[string]string{"note": "x"}},
-		Spec:       resourcev1.ResourceClaimSpec{Devices: resourcev1.DeviceClaim{Requests: []resourcev1.DeviceRequest{{Name: "gpu", Exactly: &resourcev1.ExactDeviceRequest{DeviceClassName: "gpu"}}}}},
-	}}
+	return &resourcev1.ResourceClaimTemplate{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "dev", Name: name},
+		Spec: resourcev1.ResourceClaimTemplateSpec{
+			ObjectMeta: metav1.ObjectMeta{
+				Labels: map[string]string{"team": "vision"},
+				Annotations: map[string]string{
+					"note": "x",
+				},
+			},
+			Spec: resourcev1.ResourceClaimSpec{
+				Devices: resourcev1.DeviceClaim{Requests: []resourcev1.DeviceRequest{
+					{Name: "gpu", Exactly: &resourcev1.ExactDeviceRequest{DeviceClassName: "gpu"}},
+				}},
+			},
+		},
+	}
 }
 
 // allocated is a claim with devices, used by these pods.
 func allocated(name string, users ...*corev1.Pod) *resourcev1.ResourceClaim {
-	c := &resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "dev", Name: name, UID: types.UID("claim-" + name), Finalizers: []string{resourcev1.Finalizer}}}
+	c := &resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{
+		Namespace:  "dev",
+		Name:       name,
+		UID:        types.UID("claim-" + name),
+		Finalizers: []string{resourcev1.Finalizer},
+	}}
 	c.Status.Allocation = &resourcev1.AllocationResult{}
 	for _, u := range users {
-		c.Status.ReservedFor = append(c.Status.ReservedFor, resourcev1.ResourceClaimConsumerReference{Resource: "pods", Name: u.Name, UID: u.UID})
+		c.Status.ReservedFor = append(c.Status.ReservedFor, resourcev1.ResourceClaimConsumerReference{
+			Resource: "pods",
+			Name:     u.Name,
+			UID:      u.UID,
+		})
 	}
 	return c
 }
@@ -76,10 +104,12 @@ func get(t *testing.T, c *controllertest.Cluster, name string) *corev1.Pod {
 	return p
 }
 
-// TestGenerated: a claim is made from the template, told in the pod's status, made again when it is deleted, and goes with the pod's end.
+// TestGenerated: a claim is made from the template, told in the pod's status, made again when it is deleted, and goes
+// with the pod's end.
 func TestGenerated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := controllertest.New(pod("a", from("gpu", "gpus"), named("own", "mine"), from("late", "later")), template("gpus"), pod("plain"))
+		c := controllertest.New(pod("a", from("gpu", "gpus"), named("own", "mine"), from("late", "later")),
+			template("gpus"), pod("plain"))
 		c.Start(t, "resource-claim-controller", New)
 		settle()
 		p := get(t, c, "a")
@@ -89,15 +119,20 @@ func TestGenerated(t *testing.T) {
 		}
 		first := *p.Status.ResourceClaimStatuses[0].ResourceClaimName
 		made := have[first]
-		if made == nil || p.Status.ResourceClaimStatuses[0].Name != "gpu" || !metav1.IsControlledBy(made, p) || made.Labels["team"] != "vision" ||
-			made.Annotations["note"] != "x" || made.Annotations["resource.kubernetes.io/pod-claim-name"] != "gpu" || made.GenerateName != "a-gpu-" ||
-			made.Spec.Devices.Requests[0].Exactly.DeviceClassName != "gpu" || made.OwnerReferences[0].BlockOwnerDeletion != nil {
+		if made == nil || p.Status.ResourceClaimStatuses[0].Name != "gpu" || !metav1.IsControlledBy(made, p) ||
+			made.Labels["team"] != "vision" ||
+			made.Annotations["note"] != "x" || made.Annotations["resource.kubernetes.io/pod-claim-name"] != "gpu" ||
+			made.GenerateName != "a-gpu-" ||
+			made.Spec.Devices.Requests[0].Exactly.DeviceClassName != "gpu" ||
+			made.OwnerReferences[0].BlockOwnerDeletion != nil {
 			t.Errorf("made %+v, told %+v", made, p.Status.ResourceClaimStatuses)
 		}
-		if said := strings.Join(c.EventsSeen(), "\n"); !strings.Contains(said, `FailedResourceClaimCreation PodResourceClaim late: resource claim template "later": not found`) {
+		if said := strings.Join(c.EventsSeen(), "\n"); !strings.Contains(said,
+			`FailedResourceClaimCreation PodResourceClaim late: resource claim template "later": not found`) {
 			t.Errorf("said %s", said)
 		}
-		if _, err := c.ResourceV1().ResourceClaimTemplates("dev").Create(t.Context(), template("later"), metav1.CreateOptions{}); err != nil {
+		if _, err := c.ResourceV1().ResourceClaimTemplates("dev").Create(t.Context(), template("later"),
+			metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		if err := c.ResourceV1().ResourceClaims("dev").Delete(t.Context(), first, metav1.DeleteOptions{}); err != nil {
@@ -153,7 +188,8 @@ func TestNeverSeen(t *testing.T) {
 			}
 			first = false
 			made := create.GetObject().DeepCopyObject().(*resourcev1.ResourceClaim)
-			made.Name, made.UID = "gone", "gone"
+			made.Name = "gone"
+			made.UID = "gone"
 			return true, made, nil
 		})
 		c.Start(t, "resource-claim-controller", New)
@@ -171,17 +207,24 @@ func TestNeverSeen(t *testing.T) {
 	})
 }
 
-// TestGivenBack: reservations of pods that are gone, have ended, or were made again go; with the last one the devices; with a deleted claim
-// the finalizer.
+// TestGivenBack: reservations of pods that are gone, have ended, or were made again go; with the last one the devices;
+// with a deleted claim the finalizer.
 func TestGivenBack(t *testing.T) {
-	runs, ended := pod("runs", named("x", "x")), pod("ended", named("x", "x"))
-	runs.Spec.NodeName, ended.Status.Phase = "n", corev1.PodFailed
+	runs := pod("runs", named("x", "x"))
+	ended := pod("ended", named("x", "x"))
+	runs.Spec.NodeName = "n"
+	ended.Status.Phase = corev1.PodFailed
 	again := pod("runs")
 	again.UID = "another"
 	deleted := allocated("deleted")
 	deleted.DeletionTimestamp = &metav1.Time{Time: time.Now()}
 	other := allocated("other", ended)
-	other.Status.ReservedFor = append(other.Status.ReservedFor, resourcev1.ResourceClaimConsumerReference{APIGroup: "example.com", Resource: "jobs", Name: "j", UID: "j"})
+	other.Status.ReservedFor = append(other.Status.ReservedFor, resourcev1.ResourceClaimConsumerReference{
+		APIGroup: "example.com",
+		Resource: "jobs",
+		Name:     "j",
+		UID:      "j",
+	})
 	for _, tt := range []struct {
 		claim     *resourcev1.ResourceClaim
 		users     int
@@ -209,7 +252,8 @@ func TestGivenBack(t *testing.T) {
 					}
 					return
 				}
-				if len(got.Status.ReservedFor) != tt.users || (got.Status.Allocation != nil) != tt.allocated || (len(got.Finalizers) > 0) != tt.finalizer {
+				if len(got.Status.ReservedFor) != tt.users || (got.Status.Allocation != nil) != tt.allocated ||
+					(len(got.Finalizers) > 0) != tt.finalizer {
 					t.Errorf("got %+v %v", got.Status, got.Finalizers)
 				}
 				if again := plan(got, got.Status.ReservedFor); again.status != nil || again.finish {
@@ -235,7 +279,8 @@ func TestReserved(t *testing.T) {
 			t.Fatal(err)
 		}
 		settle()
-		if got := claims(t, c)["x"]; len(got.Status.ReservedFor) != 0 || got.Status.Allocation != nil || len(got.Finalizers) != 0 {
+		if got := claims(t, c)["x"]; len(got.Status.ReservedFor) != 0 || got.Status.Allocation != nil ||
+			len(got.Finalizers) != 0 {
 			t.Errorf("after the pod: %+v", got)
 		}
 	})

@@ -26,13 +26,16 @@ import (
 func intQuantity(n int) resource.Quantity { return *resource.NewQuantity(int64(n), resource.DecimalSI) }
 
 // addUsage adds the usage of objs to used, for those of q's limits that the meter of gr measures.
-func addUsage[T object](l *creditTracker, used corev1.ResourceList, q *corev1.ResourceQuota, gr schema.GroupResource, objs []T) error {
+func addUsage[T object](
+	l *creditTracker, used corev1.ResourceList, q *corev1.ResourceQuota, gr schema.GroupResource, objs []T,
+) error {
 	m := quota.MeterFor(gr)
 	tracked := m.Tracked(q.Spec.Hard)
 	if len(tracked) == 0 {
 		return nil
 	}
-	sum, scopes := corev1.ResourceList{}, quota.Scopes(q)
+	sum := corev1.ResourceList{}
+	scopes := quota.Scopes(q)
 	for _, n := range tracked {
 		sum[n] = resource.Quantity{Format: resource.DecimalSI}
 	}
@@ -70,8 +73,16 @@ type counters struct {
 	all map[schema.GroupResource]*counter
 }
 
-func newCounters(c *client.Client, changed func(string, time.Duration), deleted func(schema.GroupResource, string, string)) *counters {
-	return &counters{client: c, changed: changed, deleted: deleted, all: map[schema.GroupResource]*counter{}}
+func newCounters(c *client.Client, changed func(string, time.Duration), deleted func(
+	schema.GroupResource, string, string,
+),
+) *counters {
+	return &counters{
+		client:  c,
+		changed: changed,
+		deleted: deleted,
+		all:     map[schema.GroupResource]*counter{},
+	}
 }
 
 func (c *counters) wait() { c.wg.Wait() }
@@ -79,7 +90,8 @@ func (c *counters) wait() { c.wg.Wait() }
 // errUnknown: the server does not serve the resource; it may later.
 var errUnknown = errors.New("no such resource")
 
-// firstListTimeout limits the wait for the first list of a resource, so that one that cannot be listed does not delay other quotas.
+// firstListTimeout limits the wait for the first list of a resource, so that one that cannot be listed does not delay
+// other quotas.
 const firstListTimeout = time.Second
 
 // count returns the number of objects of gr in the namespace. It waits at most firstListTimeout for the first list.
@@ -117,7 +129,12 @@ func (c *counters) counter(ctx context.Context, gr schema.GroupResource) (*count
 	if n := c.all[gr]; n != nil {
 		return n, nil
 	}
-	n = &counter{names: map[string]map[string]struct{}{}, synced: make(chan struct{}), changed: c.changed, deleted: func(ns, name string) { c.deleted(gr, ns, name) }}
+	n = &counter{
+		names:   map[string]map[string]struct{}{},
+		synced:  make(chan struct{}),
+		changed: c.changed,
+		deleted: func(ns, name string) { c.deleted(gr, ns, name) },
+	}
 	c.all[gr] = n
 	c.watch(ctx, gvr, n)
 	return n, nil
@@ -161,7 +178,8 @@ func (c *counters) watch(ctx context.Context, gvr schema.GroupVersionResource, n
 		WatchFuncWithContext: objs.WatchWithContext,
 	}, c.client.Metadata)
 	r := cache.NewReflectorWithOptions(lw, nil, n, cache.ReflectorOptions{
-		Name: "quota " + gvr.String(), TypeDescription: gvr.String(),
+		Name:            "quota " + gvr.String(),
+		TypeDescription: gvr.String(),
 	})
 	c.wg.Go(func() {
 		defer cancel()

@@ -17,27 +17,31 @@ import (
 
 // creditTracker has, for each quota, the usage of deleted objects that is not yet subtracted from status.used.
 //
-// Admission charges an object before it is stored. So a recalculation cannot distinguish a charge whose object is about to be stored from
-// one whose object was deleted. Only the usage of observed deletions is subtracted, each once (decisions/0138).
+// Admission charges an object before it is stored. So a recalculation cannot distinguish a charge whose object is about
+// to be stored from one whose object was deleted. Only the usage of observed deletions is subtracted, each once
+// (decisions/0138).
 type creditTracker struct {
 	mu      sync.Mutex
 	credits map[framework.Key]corev1.ResourceList
 	// lastIncrease is the time at which the controller last observed an increase of each quota's usage.
 	lastIncrease map[framework.Key]time.Time
-	// terminating are terminating pods that will stop being charged while they still exist; expired are those that have stopped.
+	// terminating are terminating pods that will stop being charged while they still exist; expired are those that have
+	// stopped.
 	terminating map[types.NamespacedName]*corev1.Pod
 	expired     map[types.UID]bool
 }
 
 func newCreditTracker() *creditTracker {
 	return &creditTracker{
-		credits: map[framework.Key]corev1.ResourceList{}, lastIncrease: map[framework.Key]time.Time{},
-		terminating: map[types.NamespacedName]*corev1.Pod{}, expired: map[types.UID]bool{},
+		credits:      map[framework.Key]corev1.ResourceList{},
+		lastIncrease: map[framework.Key]time.Time{},
+		terminating:  map[types.NamespacedName]*corev1.Pod{},
+		expired:      map[types.UID]bool{},
 	}
 }
 
-// measureTime returns the time as of which an object is measured. It is the zero time, at which no grace period is over, until expirePods has credited
-// the end of the pod's grace period.
+// measureTime returns the time as of which an object is measured. It is the zero time, at which no grace period is
+// over, until expirePods has credited the end of the pod's grace period.
 func (l *creditTracker) measureTime(o metav1.Object) time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -51,7 +55,8 @@ func (l *creditTracker) measureTimeLocked(o metav1.Object) time.Time {
 	return time.Time{}
 }
 
-// creditDecrease credits each of quotas with the decrease of usage from old to cur, which is nil after a deletion. It reports whether any decreased.
+// creditDecrease credits each of quotas with the decrease of usage from old to cur, which is nil after a deletion. It
+// reports whether any decreased.
 func (l *creditTracker) creditDecrease(quotas []*corev1.ResourceQuota, m *quota.Meter, old, cur object) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -65,13 +70,16 @@ func (l *creditTracker) creditDecrease(quotas []*corev1.ResourceQuota, m *quota.
 	})
 }
 
-func (l *creditTracker) creditLocked(quotas []*corev1.ResourceQuota, of func(*corev1.ResourceQuota) corev1.ResourceList) bool {
+func (l *creditTracker) creditLocked(
+	quotas []*corev1.ResourceQuota, of func(*corev1.ResourceQuota) corev1.ResourceList,
+) bool {
 	some := false
 	for _, q := range quotas {
 		gone := quota.NonZero(quota.Floor(quota.Only(of(q), quota.Names(q.Spec.Hard))))
 		if len(gone) > 0 {
 			key := framework.KeyOf(q)
-			l.credits[key], some = quota.Sum(l.credits[key], gone), true
+			l.credits[key] = quota.Sum(l.credits[key], gone)
+			some = true
 		}
 	}
 	return some
@@ -133,8 +141,9 @@ func (l *creditTracker) sinceIncrease(key framework.Key) time.Duration {
 	return time.Since(l.lastIncrease[key])
 }
 
-// setPod records when a terminating pod stops being charged. in is the time until then; ends is false if there is nothing to wait for.
-// found: the pod comes from the initial list. If its time is over by then, an earlier run of the controller has credited it.
+// setPod records when a terminating pod stops being charged. in is the time until then; ends is false if there is
+// nothing to wait for. found: the pod comes from the initial list. If its time is over by then, an earlier run of the
+// controller has credited it.
 func (l *creditTracker) setPod(p *corev1.Pod, found bool) (in time.Duration, ends bool) {
 	end := quota.Expires(p)
 	if end.IsZero() {
@@ -160,9 +169,11 @@ func (l *creditTracker) removePod(p *corev1.Pod) {
 	delete(l.expired, p.UID)
 }
 
-// expirePods credits the namespace's quotas with the usage of pods whose grace period is over. some: at least one quota was
-// credited. next is the time until the next pod's grace period ends; 0: none.
-func (l *creditTracker) expirePods(namespace string, quotas []*corev1.ResourceQuota, m *quota.Meter) (some bool, next time.Duration) {
+// expirePods credits the namespace's quotas with the usage of pods whose grace period is over. some: at least one quota
+// was credited. next is the time until the next pod's grace period ends; 0: none.
+func (l *creditTracker) expirePods(
+	namespace string, quotas []*corev1.ResourceQuota, m *quota.Meter,
+) (some bool, next time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := time.Now()

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package resourcequota maintains the status of every ResourceQuota: its limits from the spec, and the usage of the namespace's objects.
-// The table of controllers starts it. Admission charges what is created; this controller subtracts the usage of deleted and finished
-// objects, and corrects differences. It never subtracts usage of a deletion that it did not observe while a write may be in progress
-// (decisions/0138). It watches a resource only when a quota counts it, and never polls.
+// Package resourcequota maintains the status of every ResourceQuota: its limits from the spec, and the usage of the
+// namespace's objects. The table of controllers starts it. Admission charges what is created; this controller subtracts
+// the usage of deleted and finished objects, and corrects differences. It never subtracts usage of a deletion that it
+// did not observe while a write may be in progress (decisions/0138). It watches a resource only when a quota counts it,
+// and never polls.
 package resourcequota
 
 import (
@@ -36,14 +37,15 @@ import (
 )
 
 const (
-	// maxWriteDelay is the maximum time between the charge for an object and the write of the object: the server's request time-out is a minute.
-	// If usage has not increased for this long, the part of it without objects is wrong.
+	// maxWriteDelay is the maximum time between the charge for an object and the write of the object: the server's
+	// request time-out is a minute. If usage has not increased for this long, the part of it without objects is wrong.
 	maxWriteDelay = 75 * time.Second
-	// recalcDelay is the time during which changes that free usage are collected for one recalculation. addedRecalcDelay is the same for new objects:
-	// admission has charged them already, so they are only verified.
+	// recalcDelay is the time during which changes that free usage are collected for one recalculation.
+	// addedRecalcDelay is the same for new objects: admission has charged them already, so they are only verified.
 	recalcDelay      = 20 * time.Millisecond
 	addedRecalcDelay = time.Second
-	// unknownResourceRetry is the interval at which the controller retries a resource that a quota counts but the server does not serve.
+	// unknownResourceRetry is the interval at which the controller retries a resource that a quota counts but the
+	// server does not serve.
 	unknownResourceRetry = 30 * time.Second
 )
 
@@ -66,25 +68,42 @@ type Controller struct {
 func New(env *framework.Env) (framework.Controller, error) {
 	core := coreinformers.New(env.Shared.Scoped())
 	c := &Controller{
-		env: env, quotas: core.ResourceQuotas().Lister(), pods: core.Pods().Lister(), services: core.Services().Lister(),
-		credits: newCreditTracker(),
+		env:      env,
+		quotas:   core.ResourceQuotas().Lister(),
+		pods:     core.Pods().Lister(),
+		services: core.Services().Lister(),
+		credits:  newCreditTracker(),
 	}
 	c.claims = &lazyInformer[*corev1.PersistentVolumeClaim]{
-		c: c, gr: schema.GroupResource{Resource: "persistentvolumeclaims"}, informer: core.PersistentVolumeClaims().Informer,
+		c:        c,
+		gr:       schema.GroupResource{Resource: "persistentvolumeclaims"},
+		informer: core.PersistentVolumeClaims().Informer,
 	}
-	c.devices = &lazyInformer[*resourcev1.ResourceClaim]{c: c, gr: deviceClaims, informer: func() cache.SharedIndexInformer {
-		return resourceinformers.New(env.Shared.Scoped()).ResourceClaims().Informer()
-	}}
+	c.devices = &lazyInformer[*resourcev1.ResourceClaim]{
+		c:  c,
+		gr: deviceClaims,
+		informer: func() cache.SharedIndexInformer {
+			return resourceinformers.New(env.Shared.Scoped()).ResourceClaims().Informer()
+		},
+	}
 	c.counters = newCounters(env.Client, c.changed, c.objectDeleted)
 	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
 	err := errors.Join(
 		framework.On(c.loop, core.ResourceQuotas().Informer(), framework.Handlers[*corev1.ResourceQuota]{
-			Add: func(q *corev1.ResourceQuota) { c.quotaChanged(nil, q) }, Update: c.quotaChanged, Delete: c.quotaDeleted,
+			Add:    func(q *corev1.ResourceQuota) { c.quotaChanged(nil, q) },
+			Update: c.quotaChanged,
+			Delete: c.quotaDeleted,
 		}),
 		framework.On(c.loop, core.Pods().Informer(), framework.Handlers[*corev1.Pod]{
-			Add: func(p *corev1.Pod) { c.scheduleExpiry(p, true); c.added(p) }, Update: c.podChanged, Delete: c.podDeleted,
+			Add: func(p *corev1.Pod) {
+				c.scheduleExpiry(p, true)
+				c.added(p)
+			},
+			Update: c.podChanged,
+			Delete: c.podDeleted,
 		}),
-		framework.On(c.loop, core.Services().Informer(), usageHandlers[*corev1.Service](c, schema.GroupResource{Resource: "services"})),
+		framework.On(c.loop, core.Services().Informer(),
+			usageHandlers[*corev1.Service](c, schema.GroupResource{Resource: "services"})),
 	)
 	if err != nil {
 		return nil, fmt.Errorf("resource quota: %w", err)
@@ -104,9 +123,11 @@ func usageHandlers[T object](c *Controller, gr schema.GroupResource) framework.H
 	return framework.Handlers[T]{
 		Add: func(o T) { c.added(o) },
 		Update: func(old, cur T) {
-			namespace, at := old.GetNamespace(), c.credits.measureTime(old)
+			namespace := old.GetNamespace()
+			at := c.credits.measureTime(old)
 			// An object may also leave a quota's scope, and use as much as before.
-			if c.credits.creditDecrease(c.quotasOf(namespace), m, old, cur) || !quota.Equal(m.Usage(old, at), m.Usage(cur, at)) {
+			if c.credits.creditDecrease(c.quotasOf(namespace), m, old, cur) ||
+				!quota.Equal(m.Usage(old, at), m.Usage(cur, at)) {
 				c.changed(namespace, recalcDelay)
 			}
 		},
@@ -125,7 +146,8 @@ func (c *Controller) Run(ctx context.Context, ready func()) error {
 
 func (c *Controller) quotaChanged(old, q *corev1.ResourceQuota) {
 	c.credits.setQuota(old, q)
-	if old == nil || !apiequality.Semantic.DeepEqual(q.Spec, old.Spec) || !apiequality.Semantic.DeepEqual(q.Spec.Hard, q.Status.Hard) ||
+	if old == nil || !apiequality.Semantic.DeepEqual(q.Spec, old.Spec) || !apiequality.Semantic.DeepEqual(q.Spec.Hard,
+		q.Status.Hard) ||
 		len(old.Status.Used) > 0 && len(q.Status.Used) < len(old.Status.Used) { // a client has removed counted usage
 		c.loop.Add(framework.KeyOf(q))
 	}
@@ -159,7 +181,10 @@ func (c *Controller) creditDecrease(m *quota.Meter, old, cur object) {
 
 // objectDeleted credits the quotas with a deleted object of a resource that is only counted.
 func (c *Controller) objectDeleted(gr schema.GroupResource, namespace, name string) {
-	c.creditDecrease(quota.MeterFor(gr), &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}, nil)
+	c.creditDecrease(quota.MeterFor(gr), &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
+		Namespace: namespace,
+		Name:      name,
+	}}, nil)
 }
 
 var pods = quota.MeterFor(schema.GroupResource{Resource: "pods"})
@@ -273,7 +298,12 @@ func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 		c.credits.restoreCredit(key, credit)
 	}
 	if err != nil || wrote {
-		subject := mark.Subject{Resource: "resourcequotas", Namespace: q.Namespace, Name: q.Name, UID: string(q.UID)}
+		subject := mark.Subject{
+			Resource:  "resourcequotas",
+			Namespace: q.Namespace,
+			Name:      q.Name,
+			UID:       string(q.UID),
+		}
 		c.env.Reconciled(subject, begin, &mark.Reconcile{}, err)
 	}
 	return errors.Join(failure, err)
@@ -295,15 +325,17 @@ func (c *Controller) live(ctx context.Context, q *corev1.ResourceQuota) (*corev1
 	return nil, nil
 }
 
-// notWritten reports whether the error means that nothing was written. After other errors the credit counts as used, because it must not
-// be used twice; the usage is correct again after maxWriteDelay.
+// notWritten reports whether the error means that nothing was written. After other errors the credit counts as used,
+// because it must not be used twice; the usage is correct again after maxWriteDelay.
 func notWritten(err error) bool {
 	status := apierrors.APIStatus(nil)
 	return errors.As(err, &status) && status.Status().Code < http.StatusInternalServerError
 }
 
 // write updates q's limits and usage: the previous usage minus the credit, but not less than counted.
-func (c *Controller) write(ctx context.Context, q *corev1.ResourceQuota, counted, credit corev1.ResourceList) (bool, error) {
+func (c *Controller) write(
+	ctx context.Context, q *corev1.ResourceQuota, counted, credit corev1.ResourceList,
+) (bool, error) {
 	key := framework.KeyOf(q)
 	used, surplus := newUsage(q.Status.Used, counted, credit)
 	if surplus {
@@ -326,7 +358,8 @@ func (c *Controller) write(ctx context.Context, q *corev1.ResourceQuota, counted
 	return true, err
 }
 
-// newUsage subtracts the credit from the previous usage, down to the counted one. surplus reports that the result exceeds the counted usage.
+// newUsage subtracts the credit from the previous usage, down to the counted one. surplus reports that the result
+// exceeds the counted usage.
 func newUsage(was, counted, credit corev1.ResourceList) (used corev1.ResourceList, surplus bool) {
 	used = make(corev1.ResourceList, len(counted))
 	left := quota.Minus(was, credit)
@@ -336,7 +369,8 @@ func newUsage(was, counted, credit corev1.ResourceList) (used corev1.ResourceLis
 			continue
 		}
 		if l := left[name]; l.Cmp(n) > 0 {
-			used[name], surplus = l, true
+			used[name] = l
+			surplus = true
 		}
 	}
 	return used, surplus
@@ -360,8 +394,8 @@ func (c *Controller) countDevices(ctx context.Context, used corev1.ResourceList,
 	return c.devices.add(ctx, used, q)
 }
 
-// count sums up the usage of the namespace's objects for q. Unmeasured names are left out. What could not be counted keeps its usage, and
-// is part of the error; the others are correct.
+// count sums up the usage of the namespace's objects for q. Unmeasured names are left out. What could not be counted
+// keeps its usage, and is part of the error; the others are correct.
 func (c *Controller) count(ctx context.Context, q *corev1.ResourceQuota) (corev1.ResourceList, error) {
 	used := corev1.ResourceList{}
 	list, err := c.pods.Pods(q.Namespace).List(labels.Everything())

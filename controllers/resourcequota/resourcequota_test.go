@@ -32,7 +32,12 @@ func amounts(kv ...string) corev1.ResourceList {
 }
 
 func pod(name string, cpu string) *corev1.Pod {
-	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "dev"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "main"}}}}
+	p := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "dev"},
+		Spec: corev1.PodSpec{
+			Containers: []corev1.Container{{Name: "main"}},
+		},
+	}
 	if cpu != "" {
 		p.Spec.Containers[0].Resources.Requests = amounts("cpu", cpu)
 	}
@@ -40,7 +45,13 @@ func pod(name string, cpu string) *corev1.Pod {
 }
 
 func newQuota(name string, hard corev1.ResourceList, scopes ...corev1.ResourceQuotaScope) *corev1.ResourceQuota {
-	return &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "dev"}, Spec: corev1.ResourceQuotaSpec{Hard: hard, Scopes: scopes}}
+	return &corev1.ResourceQuota{
+		ObjectMeta: metav1.ObjectMeta{
+			Name:      name,
+			Namespace: "dev",
+		},
+		Spec: corev1.ResourceQuotaSpec{Hard: hard, Scopes: scopes},
+	}
 }
 
 func wantUsed(t *testing.T, c *controllertest.Cluster, name string, want corev1.ResourceList) {
@@ -50,29 +61,44 @@ func wantUsed(t *testing.T, c *controllertest.Cluster, name string, want corev1.
 		t.Fatal(err)
 	}
 	if !quota.Equal(q.Status.Used, want) || !quota.Equal(q.Status.Hard, q.Spec.Hard) {
-		t.Errorf("%s: used %s of %s, want %s of %s", name, quota.Text(q.Status.Used), quota.Text(q.Status.Hard), quota.Text(want), quota.Text(q.Spec.Hard))
+		t.Errorf("%s: used %s of %s, want %s of %s", name, quota.Text(q.Status.Used), quota.Text(q.Status.Hard),
+			quota.Text(want), quota.Text(q.Spec.Hard))
 	}
 }
 
 func TestUsageFollowsObjects(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		node := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "s", Namespace: "dev"}, Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeNodePort, Ports: make([]corev1.ServicePort, 2)}}
+		node := &corev1.Service{
+			ObjectMeta: metav1.ObjectMeta{Name: "s", Namespace: "dev"},
+			Spec: corev1.ServiceSpec{
+				Type:  corev1.ServiceTypeNodePort,
+				Ports: make([]corev1.ServicePort, 2),
+			},
+		}
 		gold := "gold"
-		claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "c", Namespace: "dev"}, Spec: corev1.PersistentVolumeClaimSpec{
-			StorageClassName: &gold, Resources: corev1.VolumeResourceRequirements{Requests: amounts("storage", "5Gi")},
-		}}
+		claim := &corev1.PersistentVolumeClaim{
+			ObjectMeta: metav1.ObjectMeta{Name: "c", Namespace: "dev"},
+			Spec: corev1.PersistentVolumeClaimSpec{
+				StorageClassName: &gold,
+				Resources:        corev1.VolumeResourceRequirements{Requests: amounts("storage", "5Gi")},
+			},
+		}
 		elsewhere := pod("a", "8")
 		elsewhere.Namespace = "other"
 		c := controllertest.New(pod("a", "1"), pod("b", ""), elsewhere, node, claim,
-			newQuota("all", amounts("pods", "5", "cpu", "4", "services", "3", "services.nodeports", "5", "services.loadbalancers", "1",
-				"gold.storageclass.storage.k8s.io/requests.storage", "10Gi", "silver.storageclass.storage.k8s.io/requests.storage", "10Gi")),
+			newQuota("all", amounts("pods", "5", "cpu", "4", "services", "3", "services.nodeports", "5",
+				"services.loadbalancers", "1",
+				"gold.storageclass.storage.k8s.io/requests.storage", "10Gi",
+				"silver.storageclass.storage.k8s.io/requests.storage", "10Gi")),
 			newQuota("best", amounts("pods", "5"), corev1.ResourceQuotaScopeBestEffort),
 			newQuota("rest", amounts("pods", "5"), corev1.ResourceQuotaScopeNotBestEffort))
 		c.Start(t, "resourcequota-controller", New)
 		time.Sleep(time.Second)
 		all := func(pods, cpu string) corev1.ResourceList {
-			return amounts("pods", pods, "cpu", cpu, "services", "1", "services.nodeports", "2", "services.loadbalancers", "0",
-				"gold.storageclass.storage.k8s.io/requests.storage", "5Gi", "silver.storageclass.storage.k8s.io/requests.storage", "0")
+			return amounts("pods", pods, "cpu", cpu, "services", "1", "services.nodeports", "2",
+				"services.loadbalancers", "0",
+				"gold.storageclass.storage.k8s.io/requests.storage", "5Gi",
+				"silver.storageclass.storage.k8s.io/requests.storage", "0")
 		}
 		wantUsed(t, c, "all", all("2", "1"))
 		wantUsed(t, c, "best", amounts("pods", "1"))
@@ -103,33 +129,40 @@ func TestUsageFollowsObjects(t *testing.T) {
 	})
 }
 
-// TestScopeLeft: a claim of volumes is in the scope of the attributes class that it asks for and of the one that its volume has. When it leaves a
-// scope, the quota's usage goes down though the claim is as large as before.
+// TestScopeLeft: a claim of volumes is in the scope of the attributes class that it asks for and of the one that its
+// volume has. When it leaves a scope, the quota's usage goes down though the claim is as large as before.
 func TestScopeLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		gold, silver := "gold", "silver"
+		gold := "gold"
+		silver := "silver"
 		of := func(class string) *corev1.ResourceQuota {
 			q := newQuota(class, amounts("persistentvolumeclaims", "1", "requests.storage", "5Gi"))
 			q.Spec.ScopeSelector = &corev1.ScopeSelector{MatchExpressions: []corev1.ScopedResourceSelectorRequirement{{
-				ScopeName: corev1.ResourceQuotaScopeVolumeAttributesClass, Operator: corev1.ScopeSelectorOpIn, Values: []string{class},
+				ScopeName: corev1.ResourceQuotaScopeVolumeAttributesClass,
+				Operator:  corev1.ScopeSelectorOpIn,
+				Values:    []string{class},
 			}}}
 			return q
 		}
 		claim := &corev1.PersistentVolumeClaim{
-			ObjectMeta: metav1.ObjectMeta{Name: "c", Namespace: "dev"}, Spec: corev1.PersistentVolumeClaimSpec{
-				VolumeAttributesClassName: &silver, Resources: corev1.VolumeResourceRequirements{Requests: amounts("storage", "1Gi")},
+			ObjectMeta: metav1.ObjectMeta{Name: "c", Namespace: "dev"},
+			Spec: corev1.PersistentVolumeClaimSpec{
+				VolumeAttributesClassName: &silver,
+				Resources:                 corev1.VolumeResourceRequirements{Requests: amounts("storage", "1Gi")},
 			},
 			Status: corev1.PersistentVolumeClaimStatus{CurrentVolumeAttributesClassName: &gold},
 		}
 		c := controllertest.New(claim, of(gold), of(silver))
 		c.Start(t, "resourcequota-controller", New)
 		time.Sleep(time.Second)
-		one, none := amounts("persistentvolumeclaims", "1", "requests.storage", "1Gi"), amounts("persistentvolumeclaims", "0", "requests.storage", "0")
+		one := amounts("persistentvolumeclaims", "1", "requests.storage", "1Gi")
+		none := amounts("persistentvolumeclaims", "0", "requests.storage", "0")
 		wantUsed(t, c, gold, one)
 		wantUsed(t, c, silver, one)
 
 		claim.Status.CurrentVolumeAttributesClassName = &silver
-		if _, err := c.CoreV1().PersistentVolumeClaims("dev").UpdateStatus(t.Context(), claim, metav1.UpdateOptions{}); err != nil {
+		if _, err := c.CoreV1().PersistentVolumeClaims("dev").UpdateStatus(t.Context(), claim,
+			metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Second)
@@ -138,8 +171,8 @@ func TestScopeLeft(t *testing.T) {
 	})
 }
 
-// TestChargedButNotThereYet: admission charges before the object is stored, so a recalculation must not lower usage that has just
-// increased.
+// TestChargedButNotThereYet: admission charges before the object is stored, so a recalculation must not lower usage
+// that has just increased.
 func TestChargedButNotThereYet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := controllertest.New(pod("a", ""), newQuota("q", amounts("pods", "5")))
@@ -167,7 +200,8 @@ func TestChargedButNotThereYet(t *testing.T) {
 				t.Fatal(err)
 			}
 			time.Sleep(5 * time.Millisecond)
-			if _, err := c.CoreV1().Pods("dev").Create(t.Context(), pod(fmt.Sprint("p", i), ""), metav1.CreateOptions{}); err != nil {
+			if _, err := c.CoreV1().Pods("dev").Create(t.Context(), pod(fmt.Sprint("p", i), ""),
+				metav1.CreateOptions{}); err != nil {
 				t.Fatal(err)
 			}
 			time.Sleep(5 * time.Millisecond)
@@ -177,8 +211,8 @@ func TestChargedButNotThereYet(t *testing.T) {
 	})
 }
 
-// TestChargesOnTheirWay: a recalculation keeps the charge of an object until the object is in the cache, even if that takes long. A charge
-// without an object is subtracted after maxWriteDelay.
+// TestChargesOnTheirWay: a recalculation keeps the charge of an object until the object is in the cache, even if that
+// takes long. A charge without an object is subtracted after maxWriteDelay.
 func TestChargesOnTheirWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := controllertest.New(pod("a", ""), newQuota("q", amounts("pods", "50")))
@@ -191,7 +225,8 @@ func TestChargesOnTheirWay(t *testing.T) {
 				t.Fatal(err)
 			}
 			q.Status.Used = amounts("pods", n)
-			if _, err := c.CoreV1().ResourceQuotas("dev").UpdateStatus(t.Context(), q, metav1.UpdateOptions{}); err != nil {
+			if _, err := c.CoreV1().ResourceQuotas("dev").UpdateStatus(t.Context(), q,
+				metav1.UpdateOptions{}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -204,7 +239,8 @@ func TestChargesOnTheirWay(t *testing.T) {
 		time.Sleep(20 * time.Second)
 		wantUsed(t, c, "q", amounts("pods", "5"))
 		for i := range 3 {
-			if _, err := c.CoreV1().Pods("dev").Create(t.Context(), pod(fmt.Sprint("p", i), ""), metav1.CreateOptions{}); err != nil {
+			if _, err := c.CoreV1().Pods("dev").Create(t.Context(), pod(fmt.Sprint("p", i), ""),
+				metav1.CreateOptions{}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -230,10 +266,12 @@ func TestShortLives(t *testing.T) {
 			t.Fatal(err)
 		}
 		for i := range 20 {
-			if _, err := c.CoreV1().Pods("dev").Create(t.Context(), pod(fmt.Sprint("p", i), ""), metav1.CreateOptions{}); err != nil {
+			if _, err := c.CoreV1().Pods("dev").Create(t.Context(), pod(fmt.Sprint("p", i), ""),
+				metav1.CreateOptions{}); err != nil {
 				t.Fatal(err)
 			}
-			if err := c.CoreV1().Pods("dev").Delete(t.Context(), fmt.Sprint("p", i), metav1.DeleteOptions{}); err != nil {
+			if err := c.CoreV1().Pods("dev").Delete(t.Context(), fmt.Sprint("p", i),
+				metav1.DeleteOptions{}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -246,8 +284,11 @@ func TestShortLives(t *testing.T) {
 func TestGraceEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ending := pod("ending", "")
-		end, grace := metav1.NewTime(time.Now().Add(10*time.Second)), int64(30)
-		ending.DeletionTimestamp, ending.DeletionGracePeriodSeconds, ending.Finalizers = &end, &grace, []string{"example.com/hold"}
+		end := metav1.NewTime(time.Now().Add(10 * time.Second))
+		grace := int64(30)
+		ending.DeletionTimestamp = &end
+		ending.DeletionGracePeriodSeconds = &grace
+		ending.Finalizers = []string{"example.com/hold"}
 		c := controllertest.New(ending, pod("a", ""), newQuota("q", amounts("pods", "5")))
 		c.Start(t, "resourcequota-controller", New)
 		time.Sleep(30 * time.Second)
@@ -262,23 +303,35 @@ func TestGraceEnds(t *testing.T) {
 	})
 }
 
-// TestUncountable: a resource that cannot be listed keeps its previous usage and does not delay other quotas. After its definition was
-// deleted, it is not listed any more.
+// TestUncountable: a resource that cannot be listed keeps its previous usage and does not delay other quotas. After its
+// definition was deleted, it is not listed any more.
 func TestUncountable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		meta := clienttest.NewMetadata()
-		refusal, lists := errors.New("conversion webhook does not answer"), 0
+		refusal := errors.New("conversion webhook does not answer")
+		lists := 0
 		meta.PrependReactor("list", "widgets", func(clienttesting.Action) (bool, runtime.Object, error) {
 			lists++
 			return true, nil, refusal
 		})
 		broken := newQuota("broken", amounts("pods", "5", "count/widgets.example.com", "3"))
-		broken.Status = corev1.ResourceQuotaStatus{Hard: broken.Spec.Hard, Used: amounts("pods", "0", "count/widgets.example.com", "2")}
+		broken.Status = corev1.ResourceQuotaStatus{
+			Hard: broken.Spec.Hard,
+			Used: amounts("pods", "0", "count/widgets.example.com", "2"),
+		}
 		c := controllertest.New(broken, newQuota("plain", amounts("pods", "5")))
 		c.Metadata = meta
-		c.Fake.Resources = []*metav1.APIResourceList{{GroupVersion: "example.com/v1", APIResources: []metav1.APIResource{
-			{Name: "widgets", Kind: "Widget", Namespaced: true, Verbs: metav1.Verbs{"list", "watch"}},
-		}}}
+		c.Fake.Resources = []*metav1.APIResourceList{{
+			GroupVersion: "example.com/v1",
+			APIResources: []metav1.APIResource{
+				{
+					Name:       "widgets",
+					Kind:       "Widget",
+					Namespaced: true,
+					Verbs:      metav1.Verbs{"list", "watch"},
+				},
+			},
+		}}
 		c.Start(t, "resourcequota-controller", New)
 		time.Sleep(5 * time.Second)
 		if _, err := c.CoreV1().Pods("dev").Create(t.Context(), pod("a", ""), metav1.CreateOptions{}); err != nil {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package rootca publishes the CA bundle by which pods verify the API server as the ConfigMap kube-root-ca.crt in every namespace;
-// service-account volumes project it. The table of controllers starts it. It owns that ConfigMap: changes by others are reverted. It writes
-// no other object.
+// Package rootca publishes the CA bundle by which pods verify the API server as the ConfigMap kube-root-ca.crt in every
+// namespace; service-account volumes project it. The table of controllers starts it. It owns that ConfigMap: changes by
+// others are reverted. It writes no other object.
 package rootca
 
 import (
@@ -26,7 +26,9 @@ const (
 	file = "ca.crt"
 	// descriptionAnnotation is the annotation that describes the bundle.
 	descriptionAnnotation = "kubernetes.io/description"
-	description           = "Contains a CA bundle that can be used to verify the kube-apiserver when using internal endpoints such as the internal service IP or kubernetes.default.svc. No other usage is guaranteed across distributions of Kubernetes clusters."
+	description           = "Contains a CA bundle that can be used to verify the kube-apiserver when using internal " +
+		"endpoints such as the internal service IP or kubernetes.default.svc. No other usage is guaranteed across " +
+		"distributions of Kubernetes clusters."
 )
 
 // Controller publishes the bundle.
@@ -43,12 +45,22 @@ type Controller struct {
 // New builds the controller for the bundle pem.
 func New(env *framework.Env, pem []byte) (framework.Controller, error) {
 	namespaces := coreinformers.New(env.Shared.Scoped()).Namespaces()
-	own := env.Reader().Informers(0, client.Scope{Tweak: func(o *metav1.ListOptions) { o.FieldSelector = "metadata.name=" + name }})
+	own := env.Reader().Informers(0, client.Scope{Tweak: func(o *metav1.ListOptions) {
+		o.FieldSelector = "metadata.name=" + name
+	}})
 	cms := coreinformers.New(own.Scoped()).ConfigMaps()
-	c := &Controller{env: env, namespaces: namespaces.Lister(), maps: cms.Lister(), own: own, pem: string(pem)}
+	c := &Controller{
+		env:        env,
+		namespaces: namespaces.Lister(),
+		maps:       cms.Lister(),
+		own:        own,
+		pem:        string(pem),
+	}
 	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
 	err := errors.Join(
-		framework.On(c.loop, namespaces.Informer(), framework.Each(func(ns *corev1.Namespace) { c.loop.Add(framework.KeyOf(ns)) })),
+		framework.On(c.loop, namespaces.Informer(), framework.Each(func(ns *corev1.Namespace) {
+			c.loop.Add(framework.KeyOf(ns))
+		})),
 		framework.On(c.loop, cms.Informer(), framework.Each(func(cm *corev1.ConfigMap) {
 			if cm.Name == name {
 				c.loop.Add(framework.Key{Name: cm.Namespace})
@@ -84,7 +96,8 @@ func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 	switch {
 	case apierrors.IsNotFound(err):
 		_, err = client.Create(ctx, c.desiredConfigMap(nil, ns.Name), metav1.CreateOptions{})
-		if apierrors.IsAlreadyExists(err) || apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) || apierrors.IsNotFound(err) {
+		if apierrors.IsAlreadyExists(err) || apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) ||
+			apierrors.IsNotFound(err) {
 			return nil
 		}
 	case err == nil:
@@ -113,6 +126,7 @@ func (c *Controller) desiredConfigMap(was *corev1.ConfigMap, namespace string) *
 		cm.Annotations = map[string]string{}
 	}
 	cm.Annotations[descriptionAnnotation] = description
-	cm.Data, cm.BinaryData = map[string]string{file: c.pem}, nil
+	cm.Data = map[string]string{file: c.pem}
+	cm.BinaryData = nil
 	return cm
 }

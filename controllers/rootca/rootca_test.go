@@ -17,13 +17,16 @@ import (
 func TestPublishesAndPutsBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := controllertest.New(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default"}})
-		c.Start(t, "root-ca-cert-publisher", func(env *framework.Env) (framework.Controller, error) { return New(env, []byte("PEM")) })
+		c.Start(t, "root-ca-cert-publisher", func(env *framework.Env) (framework.Controller, error) {
+			return New(env, []byte("PEM"))
+		})
 		client := c.CoreV1().ConfigMaps("default")
 		check := func(when string) {
 			t.Helper()
 			time.Sleep(time.Second)
 			cm, err := client.Get(t.Context(), name, metav1.GetOptions{})
-			if err != nil || len(cm.Data) != 1 || cm.Data[file] != "PEM" || cm.Annotations[descriptionAnnotation] == "" {
+			if err != nil || len(cm.Data) != 1 || cm.Data[file] != "PEM" ||
+				cm.Annotations[descriptionAnnotation] == "" {
 				t.Errorf("%s: got %v, %v", when, cm, err)
 			}
 		}

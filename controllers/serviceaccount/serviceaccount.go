@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package serviceaccount creates the service account "default" in every namespace; pods without a service account use it. The table of
-// controllers starts it. It never changes an existing account.
+// Package serviceaccount creates the service account "default" in every namespace; pods without a service account use
+// it. The table of controllers starts it. It never changes an existing account.
 package serviceaccount
 
 import (
@@ -34,12 +34,16 @@ func New(env *framework.Env) (framework.Controller, error) {
 	c := &Controller{env: env, namespaces: core.Namespaces().Lister(), accounts: core.ServiceAccounts().Lister()}
 	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
 	err := errors.Join(
-		framework.On(c.loop, core.Namespaces().Informer(), framework.Each(func(ns *corev1.Namespace) { c.loop.Add(framework.KeyOf(ns)) })),
-		framework.On(c.loop, core.ServiceAccounts().Informer(), framework.Handlers[*corev1.ServiceAccount]{Delete: func(sa *corev1.ServiceAccount) {
-			if sa.Name == name {
-				c.loop.Add(framework.Key{Name: sa.Namespace})
-			}
-		}}),
+		framework.On(c.loop, core.Namespaces().Informer(), framework.Each(func(ns *corev1.Namespace) {
+			c.loop.Add(framework.KeyOf(ns))
+		})),
+		framework.On(c.loop, core.ServiceAccounts().Informer(), framework.Handlers[*corev1.ServiceAccount]{
+			Delete: func(sa *corev1.ServiceAccount) {
+				if sa.Name == name {
+					c.loop.Add(framework.Key{Name: sa.Namespace})
+				}
+			},
+		}),
 	)
 	if err != nil {
 		return nil, fmt.Errorf("service account controller: %w", err)
@@ -63,7 +67,8 @@ func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 	}
 	sa := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: ns.Name, Name: name}}
 	_, err = c.env.Client.CoreV1().ServiceAccounts(ns.Name).Create(ctx, sa, metav1.CreateOptions{})
-	if err == nil || apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err) || apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
+	if err == nil || apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err) ||
+		apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
 		return nil // a terminating or deleted namespace needs no account
 	}
 	return fmt.Errorf("create service account: %w", err)

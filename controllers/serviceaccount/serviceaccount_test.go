@@ -15,7 +15,11 @@ import (
 
 func TestEveryNamespaceHasOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		going := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "going", DeletionTimestamp: &metav1.Time{Time: time.Now()}, Finalizers: []string{"x/y"}}}
+		going := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+			Name:              "going",
+			DeletionTimestamp: &metav1.Time{Time: time.Now()},
+			Finalizers:        []string{"x/y"},
+		}}
 		c := controllertest.New(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default"}}, going)
 		c.Start(t, "service-account-controller", New)
 		time.Sleep(time.Second)
@@ -29,7 +33,8 @@ func TestEveryNamespaceHasOne(t *testing.T) {
 		if count("default") != 1 || count("going") != 0 {
 			t.Errorf("got %d and %d, want 1 and 0", count("default"), count("going"))
 		}
-		if err := c.CoreV1().ServiceAccounts("default").Delete(t.Context(), "default", metav1.DeleteOptions{}); err != nil {
+		if err := c.CoreV1().ServiceAccounts("default").Delete(t.Context(), "default",
+			metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Second)

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package servicecidr manages ServiceCIDRs (KEP-1880). The table of controllers starts it. It sets the condition Ready, adds a finalizer,
-// and removes that when no Service's IP address would be left without a range. It never allocates addresses.
+// Package servicecidr manages ServiceCIDRs (KEP-1880). The table of controllers starts it. It sets the condition Ready,
+// adds a finalizer, and removes that when no Service's IP address would be left without a range. It never allocates
+// addresses.
 package servicecidr
 
 import (
@@ -27,8 +28,8 @@ const (
 	finalizer = "networking.k8s.io/service-cidr-finalizer"
 	// manager is the label value of IPAddresses that API servers created for Services.
 	manager = "ipallocator.k8s.io"
-	// deleteGrace is how long a deleted range without addresses is kept: every API server must have observed the deletion before the last
-	// addresses are counted.
+	// deleteGrace is how long a deleted range without addresses is kept: every API server must have observed the
+	// deletion before the last addresses are counted.
 	deleteGrace = 10 * time.Second
 )
 
@@ -42,7 +43,8 @@ type Controller struct {
 
 // New builds the controller.
 func New(env *framework.Env) (framework.Controller, error) {
-	ranges, addresses := networkinginformers.New(env.Shared.Scoped()).ServiceCIDRs(), networkinginformers.New(env.Shared.Scoped()).IPAddresses()
+	ranges := networkinginformers.New(env.Shared.Scoped()).ServiceCIDRs()
+	addresses := networkinginformers.New(env.Shared.Scoped()).IPAddresses()
 	c := &Controller{env: env, ranges: ranges.Lister(), addresses: addresses.Lister()}
 	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
 	err := errors.Join(
@@ -51,7 +53,9 @@ func New(env *framework.Env) (framework.Controller, error) {
 			c.loop.Add(framework.KeyOf(r))
 			c.requeueDeleting()
 		})),
-		framework.On(c.loop, addresses.Informer(), framework.Each(func(*networkingv1.IPAddress) { c.requeueDeleting() })),
+		framework.On(c.loop, addresses.Informer(), framework.Each(func(*networkingv1.IPAddress) {
+			c.requeueDeleting()
+		})),
 	)
 	if err != nil {
 		return nil, fmt.Errorf("service ranges: %w", err)
@@ -89,11 +93,15 @@ func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 	if !slices.Contains(r.Finalizers, finalizer) {
 		guarded := r.DeepCopy()
 		guarded.Finalizers = append(guarded.Finalizers, finalizer)
-		if r, err = c.env.Client.NetworkingV1().ServiceCIDRs().Update(ctx, guarded, metav1.UpdateOptions{}); err != nil {
+		if r, err = c.env.Client.NetworkingV1().ServiceCIDRs().Update(ctx, guarded,
+			metav1.UpdateOptions{}); err != nil {
 			return ignoreNotFound(err, "guard")
 		}
 	}
-	return c.setCondition(ctx, r, metav1.Condition{Status: metav1.ConditionTrue, Message: "Kubernetes Service CIDR is ready"})
+	return c.setCondition(ctx, r, metav1.Condition{
+		Status:  metav1.ConditionTrue,
+		Message: "Kubernetes Service CIDR is ready",
+	})
 }
 
 // removeFinalizer removes the finalizer of a deleted range that is no longer needed.
@@ -107,8 +115,10 @@ func (c *Controller) removeFinalizer(ctx context.Context, key framework.Key, r *
 	}
 	if needed {
 		return c.setCondition(ctx, r, metav1.Condition{
-			Status: metav1.ConditionFalse, Reason: networkingv1.ServiceCIDRReasonTerminating,
-			Message: "There are still IPAddresses referencing the ServiceCIDR, please remove them or create a new ServiceCIDR",
+			Status: metav1.ConditionFalse,
+			Reason: networkingv1.ServiceCIDRReasonTerminating,
+			Message: "There are still IPAddresses referencing the ServiceCIDR, please remove them or create a new " +
+				"ServiceCIDR",
 		})
 	}
 	if left := deleteGrace - time.Since(r.DeletionTimestamp.Time); left > 0 {
@@ -134,7 +144,9 @@ func (c *Controller) needed(r *networkingv1.ServiceCIDR) (bool, error) {
 		}
 	}
 	inside := func(p netip.Prefix) bool {
-		return slices.ContainsFunc(others, func(o netip.Prefix) bool { return o.Bits() <= p.Bits() && o.Contains(p.Addr()) })
+		return slices.ContainsFunc(others, func(o netip.Prefix) bool {
+			return o.Bits() <= p.Bits() && o.Contains(p.Addr())
+		})
 	}
 	own := slices.DeleteFunc(prefixes(r), inside)
 	if len(own) == 0 {

@@ -16,9 +16,15 @@ import (
 )
 
 func addressRange(name string, deleted bool, cidrs ...string) *networkingv1.ServiceCIDR {
-	r := &networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: networkingv1.ServiceCIDRSpec{CIDRs: cidrs}}
+	r := &networkingv1.ServiceCIDR{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: networkingv1.ServiceCIDRSpec{
+			CIDRs: cidrs,
+		},
+	}
 	if deleted {
-		r.DeletionTimestamp, r.Finalizers = new(metav1.Now()), []string{finalizer}
+		r.DeletionTimestamp = new(metav1.Now())
+		r.Finalizers = []string{finalizer}
 	}
 	return r
 }
@@ -26,7 +32,11 @@ func addressRange(name string, deleted bool, cidrs ...string) *networkingv1.Serv
 func address(ip string) *networkingv1.IPAddress {
 	return &networkingv1.IPAddress{
 		ObjectMeta: metav1.ObjectMeta{Name: ip, Labels: map[string]string{networkingv1.LabelManagedBy: manager}},
-		Spec:       networkingv1.IPAddressSpec{ParentRef: &networkingv1.ParentReference{Resource: "services", Namespace: "default", Name: "s"}},
+		Spec: networkingv1.IPAddressSpec{ParentRef: &networkingv1.ParentReference{
+			Resource:  "services",
+			Namespace: "default",
+			Name:      "s",
+		}},
 	}
 }
 
@@ -60,7 +70,8 @@ func TestRanges(t *testing.T) {
 				t.Errorf("%s, %s: condition %+v, want %s %q", when, name, cond, ready, message)
 			}
 		}
-		const waits = "There are still IPAddresses referencing the ServiceCIDR, please remove them or create a new ServiceCIDR"
+		const waits = "There are still IPAddresses referencing the ServiceCIDR, please remove them or create a new " +
+			"ServiceCIDR"
 		time.Sleep(time.Second)
 		check("at first", "kubernetes", true, metav1.ConditionTrue, "Kubernetes Service CIDR is ready")
 		check("at first", "used", true, metav1.ConditionFalse, waits)

@@ -33,15 +33,19 @@ type outcome struct {
 
 // managed reports whether the Service is ours: type LoadBalancer without a class.
 func managed(svc *corev1.Service) bool {
-	return svc.Spec.Type == corev1.ServiceTypeLoadBalancer && svc.Spec.LoadBalancerClass == nil && svc.DeletionTimestamp == nil
+	return svc.Spec.Type == corev1.ServiceTypeLoadBalancer && svc.Spec.LoadBalancerClass == nil &&
+		svc.DeletionTimestamp == nil
 }
 
-// plan assigns each Service the addresses of nodes where its ports are free; if two Services need the same port, the older one gets it.
-// hosts returns, for a Service with external traffic policy Local, the nodes with its endpoints.
-func plan(svcs []*corev1.Service, nodes []node, hosts func(*corev1.Service) map[string]bool) map[*corev1.Service]outcome {
+// plan assigns each Service the addresses of nodes where its ports are free; if two Services need the same port, the
+// older one gets it. hosts returns, for a Service with external traffic policy Local, the nodes with its endpoints.
+func plan(
+	svcs []*corev1.Service, nodes []node, hosts func(*corev1.Service) map[string]bool,
+) map[*corev1.Service]outcome {
 	order := slices.Clone(svcs)
 	slices.SortFunc(order, func(a, b *corev1.Service) int {
-		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Namespace, b.Namespace),
+			cmp.Compare(a.Name, b.Name))
 	})
 	held := map[port]*corev1.Service{}
 	out := map[*corev1.Service]outcome{}
@@ -50,7 +54,8 @@ func plan(svcs []*corev1.Service, nodes []node, hosts func(*corev1.Service) map[
 			continue
 		}
 		if p, by := conflictingService(svc, held); by != nil {
-			out[svc] = outcome{reason: fmt.Sprintf("port %d/%s of the nodes belongs to the older Service %s/%s", p.number, p.proto, by.Namespace, by.Name)}
+			out[svc] = outcome{reason: fmt.Sprintf("port %d/%s of the nodes belongs to the older Service %s/%s",
+				p.number, p.proto, by.Namespace, by.Name)}
 			continue
 		}
 		for _, p := range ports(svc) {

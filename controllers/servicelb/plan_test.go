@@ -15,8 +15,13 @@ import (
 func TestPlan(t *testing.T) {
 	addr := netip.MustParseAddr
 	svc := func(name string, age int, ports ...int32) *corev1.Service {
-		s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, CreationTimestamp: metav1.NewTime(time.Unix(int64(-age), 0))}}
-		s.Spec.Type, s.Spec.IPFamilies = corev1.ServiceTypeLoadBalancer, []corev1.IPFamily{corev1.IPv4Protocol}
+		s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{
+			Namespace:         "default",
+			Name:              name,
+			CreationTimestamp: metav1.NewTime(time.Unix(int64(-age), 0)),
+		}}
+		s.Spec.Type = corev1.ServiceTypeLoadBalancer
+		s.Spec.IPFamilies = []corev1.IPFamily{corev1.IPv4Protocol}
 		for _, p := range ports {
 			s.Spec.Ports = append(s.Spec.Ports, corev1.ServicePort{Port: p})
 		}
@@ -36,11 +41,18 @@ func TestPlan(t *testing.T) {
 	dual.Spec.IPFamilies = []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol}
 	udp := svc("udp", 1, 80)
 	udp.Spec.Ports[0].Protocol = corev1.ProtocolUDP
-	in := []*corev1.Service{svc("young", 1, 80), svc("old", 10, 80), local, nowhere, other, svc("host-port", 5, 443), dual, udp}
+	in := []*corev1.Service{
+		svc("young", 1, 80), svc("old", 10, 80), local, nowhere, other, svc("host-port", 5, 443), dual, udp,
+	}
 	got := plan(in, nodes, func(s *corev1.Service) map[string]bool { return map[string]bool{"n1": s.Name == "local"} })
 	want := map[string]string{
-		"old": "192.0.2.1 192.0.2.2", "young": "port 80/TCP of the nodes belongs to the older Service default/old", "local": "192.0.2.1",
-		"nowhere": "no node is ready to serve it", "host-port": "192.0.2.2", "dual": "192.0.2.1 192.0.2.2 2001:db8::2", "udp": "192.0.2.1 192.0.2.2",
+		"old":       "192.0.2.1 192.0.2.2",
+		"young":     "port 80/TCP of the nodes belongs to the older Service default/old",
+		"local":     "192.0.2.1",
+		"nowhere":   "no node is ready to serve it",
+		"host-port": "192.0.2.2",
+		"dual":      "192.0.2.1 192.0.2.2 2001:db8::2",
+		"udp":       "192.0.2.1 192.0.2.2",
 	}
 	for s, o := range got {
 		text := o.reason

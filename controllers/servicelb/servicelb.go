@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package servicelb serves Services of type LoadBalancer with the cluster's own nodes: the status shows the addresses of nodes where the
-// ports are free, and the service proxy forwards connections there to the endpoints. The table of controllers starts it under the name of
-// kube-controller-manager's cloud load balancer controller. Services with a loadBalancerClass belong to others. It never calls a cloud, and
-// writes only status and finalizer of Services.
+// Package servicelb serves Services of type LoadBalancer with the cluster's own nodes: the status shows the addresses
+// of nodes where the ports are free, and the service proxy forwards connections there to the endpoints. The table of
+// controllers starts it under the name of kube-controller-manager's cloud load balancer controller. Services with a
+// loadBalancerClass belong to others. It never calls a cloud, and writes only status and finalizer of Services.
 package servicelb
 
 import (
@@ -45,10 +45,15 @@ type Controller struct {
 
 // New builds the controller.
 func New(env *framework.Env) (framework.Controller, error) {
-	core, disc := coreinformers.New(env.Shared.Scoped()), discoveryinformers.New(env.Shared.Scoped())
+	core := coreinformers.New(env.Shared.Scoped())
+	disc := discoveryinformers.New(env.Shared.Scoped())
 	c := &Controller{
-		env: env, services: core.Services().Lister(), nodes: core.Nodes().Lister(), pods: core.Pods().Lister(),
-		slices: disc.EndpointSlices().Lister(), lastEvents: map[string]string{},
+		env:        env,
+		services:   core.Services().Lister(),
+		nodes:      core.Nodes().Lister(),
+		pods:       core.Pods().Lister(),
+		slices:     disc.EndpointSlices().Lister(),
+		lastEvents: map[string]string{},
 	}
 	c.loop = framework.NewLoop(env.Queue, 1, env.Log, c.sync) // one worker, because all Services share the ports
 	wake := func() { c.loop.Add(all) }
@@ -59,7 +64,8 @@ func New(env *framework.Env) (framework.Controller, error) {
 			}
 		})),
 		framework.On(c.loop, core.Nodes().Informer(), framework.Handlers[*corev1.Node]{
-			Add: func(*corev1.Node) { wake() }, Delete: func(*corev1.Node) { wake() },
+			Add:    func(*corev1.Node) { wake() },
+			Delete: func(*corev1.Node) { wake() },
 			Update: func(old, cur *corev1.Node) {
 				if !slices.Equal(loadBalancerAddresses(old), loadBalancerAddresses(cur)) {
 					wake()
@@ -67,7 +73,8 @@ func New(env *framework.Env) (framework.Controller, error) {
 			},
 		}),
 		framework.On(c.loop, core.Pods().Informer(), framework.Handlers[*corev1.Pod]{
-			Add: func(p *corev1.Pod) { c.podChanged(p) }, Delete: func(p *corev1.Pod) { c.podChanged(p) },
+			Add:    func(p *corev1.Pod) { c.podChanged(p) },
+			Delete: func(p *corev1.Pod) { c.podChanged(p) },
 			Update: func(old, cur *corev1.Pod) {
 				if old.Spec.NodeName != cur.Spec.NodeName || finished(old) != finished(cur) {
 					c.podChanged(cur)
@@ -108,7 +115,9 @@ func (c *Controller) sync(ctx context.Context, _ framework.Key) error {
 	if err != nil {
 		return err
 	}
-	svcs = slices.DeleteFunc(svcs, func(s *corev1.Service) bool { return !managed(s) && !slices.Contains(s.Finalizers, finalizer) })
+	svcs = slices.DeleteFunc(svcs, func(s *corev1.Service) bool {
+		return !managed(s) && !slices.Contains(s.Finalizers, finalizer)
+	})
 	if len(svcs) == 0 {
 		clear(c.lastEvents)
 		return nil
@@ -138,18 +147,21 @@ func (c *Controller) sync(ctx context.Context, _ framework.Key) error {
 }
 
 func (c *Controller) recordEvent(svc *corev1.Service, o outcome) {
-	if why, before := c.lastEvents[string(svc.UID)]; before && why == o.reason || !before && o.reason == "" && slices.Contains(svc.Finalizers, finalizer) {
+	if why, before := c.lastEvents[string(svc.UID)]; before && why == o.reason || !before &&
+		o.reason == "" && slices.Contains(svc.Finalizers, finalizer) {
 		return // reported already, or before this process started
 	}
 	if o.reason != "" {
-		c.env.Events.Event(svc, corev1.EventTypeWarning, "SyncLoadBalancerFailed", "No address for the load balancer: "+o.reason)
+		c.env.Events.Event(svc, corev1.EventTypeWarning, "SyncLoadBalancerFailed",
+			"No address for the load balancer: "+o.reason)
 	} else {
 		c.env.Events.Event(svc, corev1.EventTypeNormal, "EnsuredLoadBalancer", "Ensured load balancer")
 	}
 }
 
 func (c *Controller) hosts(svc *corev1.Service) map[string]bool {
-	in, err := c.slices.EndpointSlices(svc.Namespace).List(labels.SelectorFromSet(labels.Set{discoveryv1.LabelServiceName: svc.Name}))
+	in, err := c.slices.EndpointSlices(svc.Namespace).List(
+		labels.SelectorFromSet(labels.Set{discoveryv1.LabelServiceName: svc.Name}))
 	if err != nil {
 		return nil // a lister over a cache returns no error
 	}
@@ -187,8 +199,11 @@ func (c *Controller) servingNodes() ([]node, error) {
 }
 
 // write writes status and finalizer in one status update, as cloud controllers do.
-func (c *Controller) write(ctx context.Context, svc *corev1.Service, ingress []corev1.LoadBalancerIngress, guard bool) error {
-	if slices.Contains(svc.Finalizers, finalizer) == guard && equality.Semantic.DeepEqual(svc.Status.LoadBalancer.Ingress, ingress) {
+func (c *Controller) write(
+	ctx context.Context, svc *corev1.Service, ingress []corev1.LoadBalancerIngress, guard bool,
+) error {
+	if slices.Contains(svc.Finalizers, finalizer) == guard &&
+		equality.Semantic.DeepEqual(svc.Status.LoadBalancer.Ingress, ingress) {
 		return nil
 	}
 	next := svc.DeepCopy()

@@ -60,7 +60,10 @@ func (c *Controller) act(ctx context.Context, key framework.Key, s snapshot, p p
 	})
 	if len(detail.Creates)+len(uids) > 0 {
 		c.env.Reconciled(mark.Subject{
-			Resource: "statefulsets", Namespace: s.set.Namespace, Name: s.set.Name, UID: string(s.set.UID),
+			Resource:  "statefulsets",
+			Namespace: s.set.Namespace,
+			Name:      s.set.Name,
+			UID:       string(s.set.UID),
 		}, s.now, detail, err)
 	}
 	return err
@@ -73,7 +76,8 @@ type executor struct {
 	templates map[string]*corev1.PodTemplateSpec // by revision name
 }
 
-// run executes the stages in order up to the first failure. It calls undone for every action that was not done or failed.
+// run executes the stages in order up to the first failure. It calls undone for every action that was not done or
+// failed.
 func (a *executor) run(ctx context.Context, stages [][]action, undone func(action)) (err error) {
 	for _, stage := range stages {
 		done := make([]bool, len(stage))
@@ -120,7 +124,8 @@ func (a *executor) create(ctx context.Context, x action) (bool, error) {
 		a.podEvent("create", name, err)
 		return false, err
 	}
-	_, err := a.env.Client.CoreV1().Pods(a.s.set.Namespace).Create(ctx, newPod(a.s.set, a.templates[x.revision], x.revision, x.n), metav1.CreateOptions{})
+	_, err := a.env.Client.CoreV1().Pods(a.s.set.Namespace).Create(ctx,
+		newPod(a.s.set, a.templates[x.revision], x.revision, x.n), metav1.CreateOptions{})
 	switch {
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 		return false, nil // the namespace is terminating
@@ -140,7 +145,9 @@ func (a *executor) ownedByOther(name string) bool {
 
 func (a *executor) remove(ctx context.Context, p *corev1.Pod) (bool, error) {
 	uid := p.UID
-	err := a.env.Client.CoreV1().Pods(p.Namespace).Delete(ctx, p.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
+	err := a.env.Client.CoreV1().Pods(p.Namespace).Delete(ctx, p.Name, metav1.DeleteOptions{
+		Preconditions: &metav1.Preconditions{UID: &uid},
+	})
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		return false, nil // deleted or recreated: its event will come
 	}
@@ -162,8 +169,9 @@ func (a *executor) restoreIdentity(ctx context.Context, x action) error {
 	return err
 }
 
-// claimsAvailable checks on the server that the claims that pod n will reuse are still available. The cache may not show yet that a claim was
-// owned by the previous pod, so that the garbage collector will delete it. If claims are always retained, no check is needed.
+// claimsAvailable checks on the server that the claims that pod n will reuse are still available. The cache may not
+// show yet that a claim was owned by the previous pod, so that the garbage collector will delete it. If claims are
+// always retained, no check is needed.
 func (a *executor) claimsAvailable(ctx context.Context, n int) error {
 	onDeleted, onScaled := retention(a.s.set)
 	for i := range a.s.set.Spec.VolumeClaimTemplates {
@@ -192,7 +200,8 @@ func (a *executor) ensureClaims(ctx context.Context, n int) error {
 		has := a.s.claim(want.Name)
 		switch {
 		case has == nil:
-			_, err := a.env.Client.CoreV1().PersistentVolumeClaims(want.Namespace).Create(ctx, want, metav1.CreateOptions{})
+			_, err := a.env.Client.CoreV1().PersistentVolumeClaims(want.Namespace).Create(ctx, want,
+				metav1.CreateOptions{})
 			if err != nil {
 				errs = append(errs, fmt.Errorf("failed to create PVC %s: %w", want.Name, err))
 			}
@@ -257,7 +266,8 @@ func reason(verb string, err error) (kind, reason string) {
 func (a *executor) podEvent(verb, pod string, err error) {
 	kind, reason := reason(verb, err)
 	if err != nil {
-		a.env.Events.Eventf(a.s.set, kind, reason, "%s Pod %s in StatefulSet %s failed error: %v", verb, pod, a.s.set.Name, err)
+		a.env.Events.Eventf(a.s.set, kind, reason, "%s Pod %s in StatefulSet %s failed error: %v", verb, pod,
+			a.s.set.Name, err)
 		return
 	}
 	a.env.Events.Eventf(a.s.set, kind, reason, "%s Pod %s in StatefulSet %s successful", verb, pod, a.s.set.Name)
@@ -266,15 +276,18 @@ func (a *executor) podEvent(verb, pod string, err error) {
 func (a *executor) claimEvent(verb, claim, pod string, err error) {
 	kind, reason := reason(verb, err)
 	if err != nil {
-		a.env.Events.Eventf(a.s.set, kind, reason, "%s Claim %s for Pod %s in StatefulSet %s failed error: %v", verb, claim, pod, a.s.set.Name, err)
+		a.env.Events.Eventf(a.s.set, kind, reason, "%s Claim %s for Pod %s in StatefulSet %s failed error: %v", verb,
+			claim, pod, a.s.set.Name, err)
 		return
 	}
-	a.env.Events.Eventf(a.s.set, kind, reason, "%s Claim %s Pod %s in StatefulSet %s success", verb, claim, pod, a.s.set.Name)
+	a.env.Events.Eventf(a.s.set, kind, reason, "%s Claim %s Pod %s in StatefulSet %s success", verb, claim, pod,
+		a.s.set.Name)
 }
 
 func (a *executor) foreignOwnerEvent(claim string) {
 	a.env.Events.Eventf(a.s.set, corev1.EventTypeWarning, "ConflictingController",
-		"PersistentVolumeClaim %s has a conflicting OwnerReference that acts as a manging controller, the retention policy is ignored for this claim", claim)
+		"PersistentVolumeClaim %s has a conflicting OwnerReference that acts as a manging controller, the retention "+
+			"policy is ignored for this claim", claim)
 }
 
 // writeStatus writes st if it differs from the set's status. A conflict causes a retry with the newer set.

@@ -21,7 +21,8 @@ func newClaims(set *appsv1.StatefulSet, n int) []*corev1.PersistentVolumeClaim {
 	for i := range set.Spec.VolumeClaimTemplates {
 		t := &set.Spec.VolumeClaimTemplates[i]
 		c := t.DeepCopy()
-		c.Name, c.Namespace = claimName(set, t, n), set.Namespace
+		c.Name = claimName(set, t, n)
+		c.Namespace = set.Namespace
 		if c.Labels == nil {
 			c.Labels = map[string]string{}
 		}
@@ -41,7 +42,8 @@ func retention(set *appsv1.StatefulSet) (onDeleted, onScaled bool) {
 	if p == nil {
 		return false, false
 	}
-	return p.WhenDeleted == appsv1.DeletePersistentVolumeClaimRetentionPolicyType, p.WhenScaled == appsv1.DeletePersistentVolumeClaimRetentionPolicyType
+	return p.WhenDeleted == appsv1.DeletePersistentVolumeClaimRetentionPolicyType,
+		p.WhenScaled == appsv1.DeletePersistentVolumeClaimRetentionPolicyType
 }
 
 // objectIdentity is a possible owner of a claim; the UID is empty if it does not exist.
@@ -82,7 +84,8 @@ type ownership struct {
 //
 // A claim of an earlier set or pod with the same name is not changed: the garbage collector will delete it.
 func claimOwners(claim *corev1.PersistentVolumeClaim, set *appsv1.StatefulSet, n int, pod types.UID) ownership {
-	theSet, thePod := objectIdentity{gvk, set.Name, set.UID}, objectIdentity{podGVK, podName(set, n), pod}
+	theSet := objectIdentity{gvk, set.Name, set.UID}
+	thePod := objectIdentity{podGVK, podName(set, n), pod}
 	has := claim.OwnerReferences
 	if theSet.hasStaleRef(has) || thePod.hasStaleRef(has) {
 		return ownership{}
@@ -125,8 +128,11 @@ func sameOwners(a, b []metav1.OwnerReference) bool {
 	return true
 }
 
-// claimWillBeDeleted reports whether a claim of the missing pod n will be deleted with an earlier set or pod of that name, whatever the current
-// policy: the garbage collector will delete the claim or the reference, and a pod that uses the claim would block its deletion.
+// claimWillBeDeleted reports whether a claim of the missing pod n will be deleted with an earlier set or pod of that
+// name, whatever the current policy: the garbage collector will delete the claim or the reference, and a pod that uses
+// the claim would block its deletion.
 func claimWillBeDeleted(claim *corev1.PersistentVolumeClaim, set *appsv1.StatefulSet, n int) bool {
-	return objectIdentity{gvk, set.Name, set.UID}.hasStaleRef(claim.OwnerReferences) || objectIdentity{podGVK, podName(set, n), ""}.hasStaleRef(claim.OwnerReferences)
+	return objectIdentity{gvk, set.Name, set.UID}.hasStaleRef(claim.OwnerReferences) || objectIdentity{
+		podGVK, podName(set, n), "",
+	}.hasStaleRef(claim.OwnerReferences)
 }

@@ -28,12 +28,26 @@ const (
 
 func ownedBy(apiVersion, kind, name, uid string) metav1.OwnerReference {
 	yes := true
-	return metav1.OwnerReference{APIVersion: apiVersion, Kind: kind, Name: name, UID: types.UID(uid), Controller: &yes, BlockOwnerDeletion: &yes}
+	return metav1.OwnerReference{
+		APIVersion:         apiVersion,
+		Kind:               kind,
+		Name:               name,
+		UID:                types.UID(uid),
+		Controller:         &yes,
+		BlockOwnerDeletion: &yes,
+	}
 }
 
 func TestClaimOwners(t *testing.T) {
-	theSet, pod0, pod1 := ownedBy("apps/v1", "StatefulSet", "web", "web"), ownedBy("v1", "Pod", "web-0", "web-0"), ownedBy("v1", "Pod", "web-1", "web-1")
-	friend := metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: "c", UID: "c"}
+	theSet := ownedBy("apps/v1", "StatefulSet", "web", "web")
+	pod0 := ownedBy("v1", "Pod", "web-0", "web-0")
+	pod1 := ownedBy("v1", "Pod", "web-1", "web-1")
+	friend := metav1.OwnerReference{
+		APIVersion: "v1",
+		Kind:       "ConfigMap",
+		Name:       "c",
+		UID:        "c",
+	}
 	other := ownedBy("v1", "Other", "o", "o")
 	tests := []struct {
 		name                string
@@ -53,12 +67,25 @@ func TestClaimOwners(t *testing.T) {
 		{"condemned, deleted when scaled", keeps, deletes, 1, nil, "web-1", false},
 		{"wanted, deleted with both", deletes, deletes, 0, []metav1.OwnerReference{pod0}, "web", false},
 		{"condemned, deleted with both", deletes, deletes, 1, []metav1.OwnerReference{theSet}, "web-1", false},
-		{"a set before this one", deletes, keeps, 0, []metav1.OwnerReference{ownedBy("apps/v1", "StatefulSet", "web", "gone")}, "-", false},
-		{"a pod before this one", keeps, deletes, 1, []metav1.OwnerReference{ownedBy("v1", "Pod", "web-1", "gone")}, "-", false},
+		{
+			"a set before this one", deletes, keeps, 0, []metav1.OwnerReference{
+				ownedBy("apps/v1", "StatefulSet", "web", "gone"),
+			}, "-", false,
+		},
+		{
+			"a pod before this one", keeps, deletes, 1,
+			[]metav1.OwnerReference{ownedBy("v1", "Pod", "web-1", "gone")},
+			"-", false,
+		},
 		{"another's", deletes, deletes, 0, []metav1.OwnerReference{other}, "-", true},
 		{"another's, we let go", deletes, deletes, 1, []metav1.OwnerReference{other, pod1}, "o", true},
 		{"another's does not matter with Retain", keeps, keeps, 0, []metav1.OwnerReference{other}, "-", false},
-		{"not as a controller", deletes, keeps, 0, []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "StatefulSet", Name: "web", UID: "web"}}, "web", false},
+		{"not as a controller", deletes, keeps, 0, []metav1.OwnerReference{{
+			APIVersion: "apps/v1",
+			Kind:       "StatefulSet",
+			Name:       "web",
+			UID:        "web",
+		}}, "web", false},
 	}
 	for _, tt := range tests {
 		s := newSet(1, withClaims(tt.onDeleted, tt.onScaled))
@@ -83,7 +110,8 @@ func TestDecideClaims(t *testing.T) {
 		return &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{OwnerReferences: refs}}
 	}
 	type claims = map[string]*corev1.PersistentVolumeClaim
-	retain, scaled := newSet(1, withClaims(keeps, keeps)), newSet(1, withClaims(keeps, deletes))
+	retain := newSet(1, withClaims(keeps, keeps))
+	scaled := newSet(1, withClaims(keeps, deletes))
 	tests := []struct {
 		name   string
 		set    *appsv1.StatefulSet
@@ -94,11 +122,32 @@ func TestDecideClaims(t *testing.T) {
 		{"a claim that was kept is used again", retain, claims{"data-web-0": claim()}, nil, "create 0 new"},
 		{"a waiting pod gets the claim it lacks", retain, nil, []*corev1.Pod{podOf(retain, 0, pending)}, "claims 0"},
 		{"a running one has no need", retain, nil, []*corev1.Pod{podOf(retain, 0)}, ""},
-		{"the claim of a pod before must go first", scaled, claims{"data-web-0": claim(ownedBy("v1", "Pod", "web-0", "gone"))}, nil, ""},
-		{"that of a set before too, whatever is kept", retain, claims{"data-web-0": claim(ownedBy("apps/v1", "StatefulSet", "web", "gone"))}, nil, ""},
-		{"a pod before, and its claim is kept from now on", retain, claims{"data-web-0": claim(ownedBy("v1", "Pod", "web-0", "gone"))}, nil, ""},
-		{"a condemned pod takes its claim along", scaled, claims{"data-web-0": claim(), "data-web-1": claim()}, []*corev1.Pod{podOf(scaled, 0), podOf(scaled, 1)}, "own 1 | remove 1"},
-		{"a pod without the set's volume", retain, claims{"data-web-0": claim()}, []*corev1.Pod{podOf(newSet(1), 0)}, "identify 0"},
+		{
+			"the claim of a pod before must go first", scaled,
+			claims{"data-web-0": claim(ownedBy("v1", "Pod", "web-0", "gone"))},
+			nil, "",
+		},
+		{
+			"that of a set before too, whatever is kept", retain,
+			claims{"data-web-0": claim(ownedBy("apps/v1", "StatefulSet", "web", "gone"))},
+			nil, "",
+		},
+		{
+			"a pod before, and its claim is kept from now on", retain,
+			claims{"data-web-0": claim(ownedBy("v1", "Pod", "web-0", "gone"))},
+			nil, "",
+		},
+		{
+			"a condemned pod takes its claim along", scaled,
+			claims{"data-web-0": claim(), "data-web-1": claim()},
+			[]*corev1.Pod{podOf(scaled, 0), podOf(scaled, 1)},
+			"own 1 | remove 1",
+		},
+		{
+			"a pod without the set's volume", retain, claims{"data-web-0": claim()}, []*corev1.Pod{
+				podOf(newSet(1), 0),
+			}, "identify 0",
+		},
 	}
 	for _, tt := range tests {
 		if got := inWords(decide(snap(tt.set, tt.claims, tt.pods...))); got != tt.want {
@@ -125,12 +174,20 @@ func TestClaimsFree(t *testing.T) {
 	}{
 		{"as it is known", []runtime.Object{claim(owner(ownedBy("apps/v1", "StatefulSet", "web", "web")))}, false},
 		{"given to the pod before", []runtime.Object{claim(owner(ownedBy("v1", "Pod", "web-0", "gone")))}, true},
-		{"being deleted", []runtime.Object{claim(func(c *corev1.PersistentVolumeClaim) { c.DeletionTimestamp, c.Finalizers = &now, []string{"x/y"} })}, true},
+		{"being deleted", []runtime.Object{claim(func(c *corev1.PersistentVolumeClaim) {
+			c.DeletionTimestamp = &now
+			c.Finalizers = []string{"x/y"}
+		})}, true},
 		{"gone", nil, true},
 	} {
 		known := claim(owner(ownedBy("apps/v1", "StatefulSet", "web", "web")))
-		s := snap(newSet(1, withClaims(deletes, deletes)), map[string]*corev1.PersistentVolumeClaim{"data-web-0": known})
-		a := &executor{Controller: &Controller{env: &framework.Env{Client: &client.Client{Interface: clienttest.New(tt.live...)}}}, s: s}
+		s := snap(newSet(1, withClaims(deletes, deletes)), map[string]*corev1.PersistentVolumeClaim{
+			"data-web-0": known,
+		})
+		a := &executor{
+			Controller: &Controller{env: &framework.Env{Client: &client.Client{Interface: clienttest.New(tt.live...)}}},
+			s:          s,
+		}
 		err := a.claimsAvailable(t.Context(), 0)
 		if (err != nil) != tt.fails || err != nil && !errors.Is(err, framework.ErrStale) {
 			t.Errorf("%s: got %v", tt.name, err)
@@ -138,11 +195,16 @@ func TestClaimsFree(t *testing.T) {
 	}
 }
 
-// TestLeavingClaimIsWaitedFor: a claim that is being deleted is no failure, which would be a warning, but the pass comes too early; what
-// did fail beside it is one.
+// TestLeavingClaimIsWaitedFor: a claim that is being deleted is no failure, which would be a warning, but the pass
+// comes too early; what did fail beside it is one.
 func TestLeavingClaimIsWaitedFor(t *testing.T) {
 	now := metav1.Now()
-	going := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "data-web-0", DeletionTimestamp: &now, Finalizers: []string{"x/y"}}}
+	going := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{
+		Namespace:         "default",
+		Name:              "data-web-0",
+		DeletionTimestamp: &now,
+		Finalizers:        []string{"x/y"},
+	}}
 	set := newSet(1, withClaims(keeps, keeps))
 	other := *set.Spec.VolumeClaimTemplates[0].DeepCopy()
 	other.Name = "logs"
@@ -150,7 +212,8 @@ func TestLeavingClaimIsWaitedFor(t *testing.T) {
 		c := clienttest.New()
 		if refused != nil {
 			set.Spec.VolumeClaimTemplates = append(set.Spec.VolumeClaimTemplates[:1:1], other)
-			c.PrependReactor("create", "persistentvolumeclaims", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, refused })
+			c.PrependReactor("create", "persistentvolumeclaims",
+				func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, refused })
 		} else {
 			set.Spec.VolumeClaimTemplates = set.Spec.VolumeClaimTemplates[:1:1]
 		}
@@ -168,13 +231,16 @@ func TestNewPodAndClaims(t *testing.T) {
 	s.Spec.Template.Spec.Volumes = []corev1.Volume{{Name: "data"}, {Name: "tmp"}}
 	s.Spec.VolumeClaimTemplates[0].Labels = map[string]string{"app": "overruled", "tier": "db"}
 	p := newPod(s, &s.Spec.Template, "new", 0)
-	got := strings.TrimSpace(fmt.Sprintln(p.Name, p.Spec.Hostname, p.Spec.Subdomain, p.Labels, p.Spec.Volumes[0].PersistentVolumeClaim.ClaimName, len(p.Spec.Volumes), p.OwnerReferences[0].Name))
-	want := "web-0 web-0 svc map[app:web apps.kubernetes.io/pod-index:0 controller-revision-hash:new statefulset.kubernetes.io/pod-name:web-0] data-web-0 2 web"
+	got := strings.TrimSpace(fmt.Sprintln(p.Name, p.Spec.Hostname, p.Spec.Subdomain, p.Labels,
+		p.Spec.Volumes[0].PersistentVolumeClaim.ClaimName, len(p.Spec.Volumes), p.OwnerReferences[0].Name))
+	want := "web-0 web-0 svc map[app:web apps.kubernetes.io/pod-index:0 controller-revision-hash:new " +
+		"statefulset.kubernetes.io/pod-name:web-0] data-web-0 2 web"
 	if got != want {
 		t.Errorf("pod: got %s, want %s", got, want)
 	}
 	c := newClaims(s, 0)[0]
-	if got, want := strings.TrimSpace(fmt.Sprintln(c.Name, c.Labels, c.OwnerReferences[0].UID)), "data-web-0 map[app:web tier:db] web"; got != want {
+	if got, want := strings.TrimSpace(fmt.Sprintln(c.Name, c.Labels, c.OwnerReferences[0].UID)),
+		"data-web-0 map[app:web tier:db] web"; got != want {
 		t.Errorf("claim: got %s, want %s", got, want)
 	}
 	if l := s.Spec.VolumeClaimTemplates[0].Labels["app"]; l != "overruled" {

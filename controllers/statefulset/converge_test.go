@@ -10,8 +10,9 @@ import (
 	"pgregory.net/rapid"
 )
 
-// From any state, passes lead to the pods that the set wants, all of the present revision; none ever creates a pod whose name is
-// taken, and while the set is scaled and updated in order at most one pod at a time is taken from those that serve.
+// From any state, passes lead to the pods that the set wants, all of the present revision; none ever creates a pod
+// whose name is taken, and while the set is scaled and updated in order at most one pod at a time is taken from those
+// that serve.
 func TestConverges(t *testing.T) {
 	states := []func(*corev1.Pod){func(*corev1.Pod) {}, old, unready, going, failed, ended, pending, unlabelled}
 	rapid.Check(t, func(t *rapid.T) {

@@ -61,13 +61,17 @@ func revisionOf(p *corev1.Pod) string { return p.Labels[appsv1.StatefulSetRevisi
 // newPod is pod n of the set from template, which belongs to the revision with this name.
 func newPod(set *appsv1.StatefulSet, template *corev1.PodTemplateSpec, revision string, n int) *corev1.Pod {
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
-		Name: podName(set, n), Namespace: set.Namespace,
-		Labels: withPodLabels(set, n, template.Labels), Annotations: maps.Clone(template.Annotations), Finalizers: slices.Clone(template.Finalizers),
+		Name:            podName(set, n),
+		Namespace:       set.Namespace,
+		Labels:          withPodLabels(set, n, template.Labels),
+		Annotations:     maps.Clone(template.Annotations),
+		Finalizers:      slices.Clone(template.Finalizers),
 		OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(set, gvk)},
 	}}
 	p.Labels[appsv1.StatefulSetRevisionLabel] = revision
 	template.Spec.DeepCopyInto(&p.Spec)
-	p.Spec.Hostname, p.Spec.Subdomain = p.Name, set.Spec.ServiceName
+	p.Spec.Hostname = p.Name
+	p.Spec.Subdomain = set.Spec.ServiceName
 	p.Spec.Volumes = volumes(set, n, p.Spec.Volumes)
 	return p
 }
@@ -91,9 +95,14 @@ func volumes(set *appsv1.StatefulSet, n int, has []corev1.Volume) []corev1.Volum
 	}
 	all := make([]corev1.Volume, 0, len(templates)+len(has))
 	for i := range templates {
-		all = append(all, corev1.Volume{Name: templates[i].Name, VolumeSource: corev1.VolumeSource{
-			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claimName(set, &templates[i], n)},
-		}})
+		all = append(all, corev1.Volume{
+			Name: templates[i].Name,
+			VolumeSource: corev1.VolumeSource{
+				PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{
+					ClaimName: claimName(set, &templates[i], n),
+				},
+			},
+		})
 	}
 	for _, v := range has {
 		if !slices.ContainsFunc(templates, func(t corev1.PersistentVolumeClaim) bool { return t.Name == v.Name }) {
@@ -111,7 +120,8 @@ func hasIdentity(set *appsv1.StatefulSet, p *corev1.Pod, n int) bool {
 	for i := range set.Spec.VolumeClaimTemplates {
 		t := &set.Spec.VolumeClaimTemplates[i]
 		if !slices.ContainsFunc(p.Spec.Volumes, func(v corev1.Volume) bool {
-			return v.Name == t.Name && v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ClaimName == claimName(set, t, n)
+			return v.Name == t.Name && v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ClaimName == claimName(
+				set, t, n)
 		}) {
 			return false
 		}

@@ -20,7 +20,8 @@ var metrics = sync.OnceValue(func() *setMetrics {
 			[]string{"statefulset_namespace", "statefulset_name", "pod_management_policy"})
 	}
 	return &setMetrics{
-		most:    gauge("statefulset_max_unavailable", "Maximum number of unavailable pods allowed during StatefulSet rolling updates"),
+		most: gauge("statefulset_max_unavailable",
+			"Maximum number of unavailable pods allowed during StatefulSet rolling updates"),
 		missing: gauge("statefulset_unavailable_replicas", "Current number of unavailable pods in StatefulSet"),
 	}
 })

@@ -63,8 +63,9 @@ type member struct {
 	pod *corev1.Pod
 }
 
-// decide compares the set with its pods. With OrderedReady the pods are handled one by one, and the first that is not as wanted blocks
-// those after it; with Parallel none waits for another. First come missing pods, then scaling down, then updates.
+// decide compares the set with its pods. With OrderedReady the pods are handled one by one, and the first that is not
+// as wanted blocks those after it; with Parallel none waits for another. First come missing pods, then scaling down,
+// then updates.
 func decide(s snapshot) plan {
 	members, condemned := splitPods(s)
 	p := plan{next: nextAvailable(s)}
@@ -98,8 +99,8 @@ func (p *plan) add(stage []action) {
 	}
 }
 
-// splitPods returns the wanted pods in order, and the others, last first. Of missing wanted pods only the first ones are included, because
-// spec.replicas may be any number.
+// splitPods returns the wanted pods in order, and the others, last first. Of missing wanted pods only the first ones
+// are included, because spec.replicas may be any number.
 func splitPods(s snapshot) (members, condemned []member) {
 	var have []member
 	for _, p := range s.pods {
@@ -115,7 +116,8 @@ func splitPods(s snapshot) (members, condemned []member) {
 	missing := min(burst, replicas(s.set)-len(have))
 	for n := first; missing > 0; n++ {
 		if len(have) > 0 && have[0].n == n {
-			members, have = append(members, have[0]), have[1:]
+			members = append(members, have[0])
+			have = have[1:]
 			continue
 		}
 		members = append(members, member{n: n})
@@ -170,7 +172,8 @@ func manageReplica(s snapshot, m member, ordered bool) (acts []action, done bool
 // waitsForClaim reports whether pod n must wait for the deletion of a claim of its predecessor.
 func (s snapshot) waitsForClaim(n int) bool {
 	for i := range s.set.Spec.VolumeClaimTemplates {
-		if c := s.claim(claimName(s.set, &s.set.Spec.VolumeClaimTemplates[i], n)); c != nil && claimWillBeDeleted(c, s.set, n) {
+		if c := s.claim(claimName(s.set, &s.set.Spec.VolumeClaimTemplates[i], n)); c != nil &&
+			claimWillBeDeleted(c, s.set, n) {
 			return true
 		}
 	}
@@ -221,7 +224,8 @@ func scaleDown(s snapshot, members, condemned []member, ordered bool) (stage []a
 	return []action{{verb: remove, n: last.n, pod: last.pod}}, false
 }
 
-// firstUnavailable is the unavailable pod with the lowest ordinal, nil if all are available or the first one does not exist yet.
+// firstUnavailable is the unavailable pod with the lowest ordinal, nil if all are available or the first one does not
+// exist yet.
 func firstUnavailable(s snapshot, members, condemned []member) *corev1.Pod {
 	for _, m := range members {
 		if m.pod == nil || unavailable(s, m.pod) {
@@ -246,7 +250,8 @@ func rollOut(s snapshot, members []member, ordered bool) []action {
 		if down {
 			budget--
 		}
-		if m.n-start(s.set) < partition || m.pod == nil || m.pod.DeletionTimestamp != nil || pod.Terminal(m.pod) || revisionOf(m.pod) == s.update {
+		if m.n-start(s.set) < partition || m.pod == nil || m.pod.DeletionTimestamp != nil || pod.Terminal(m.pod) ||
+			revisionOf(m.pod) == s.update {
 			continue // a finished pod is deleted elsewhere, whatever its revision
 		}
 		a := action{verb: remove, n: m.n, pod: m.pod}
@@ -268,7 +273,8 @@ func limits(set *appsv1.StatefulSet) (partition, maxUnavailable int) {
 	if r.Partition != nil {
 		partition = int(*r.Partition)
 	}
-	maxUnavailable, err := intstr.GetScaledValueFromIntOrPercent(intstr.ValueOrDefault(r.MaxUnavailable, intstr.FromInt32(1)), replicas(set), false)
+	maxUnavailable, err := intstr.GetScaledValueFromIntOrPercent(
+		intstr.ValueOrDefault(r.MaxUnavailable, intstr.FromInt32(1)), replicas(set), false)
 	if err != nil {
 		maxUnavailable = 1
 	}
@@ -319,8 +325,11 @@ func nextAvailable(s snapshot) (next time.Duration) {
 func status(s snapshot) appsv1.StatefulSetStatus {
 	collisions := s.collisions
 	st := appsv1.StatefulSetStatus{
-		ObservedGeneration: s.set.Generation, CurrentRevision: s.current, UpdateRevision: s.update,
-		CollisionCount: &collisions, Conditions: s.set.Status.Conditions,
+		ObservedGeneration: s.set.Generation,
+		CurrentRevision:    s.current,
+		UpdateRevision:     s.update,
+		CollisionCount:     &collisions,
+		Conditions:         s.set.Status.Conditions,
 	}
 	for _, p := range s.pods {
 		st.Replicas++
@@ -343,7 +352,8 @@ func status(s snapshot) appsv1.StatefulSetStatus {
 	all := int32(replicas(s.set))
 	if s.set.Spec.UpdateStrategy.Type == appsv1.RollingUpdateStatefulSetStrategyType &&
 		st.UpdatedReplicas == all && st.ReadyReplicas == all && st.Replicas == all {
-		st.CurrentReplicas, st.CurrentRevision = st.UpdatedReplicas, st.UpdateRevision // the rollout is complete
+		st.CurrentReplicas = st.UpdatedReplicas
+		st.CurrentRevision = st.UpdateRevision // the rollout is complete
 	}
 	return st
 }

@@ -18,15 +18,24 @@ import (
 var now = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
 func newSet(replicas int32, f ...func(*appsv1.StatefulSet)) *appsv1.StatefulSet {
-	partition, one := int32(0), intstr.FromInt32(1)
+	partition := int32(0)
+	one := intstr.FromInt32(1)
 	l := map[string]string{"app": "web"}
 	s := &appsv1.StatefulSet{
-		ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default", UID: "web", Generation: 1},
+		ObjectMeta: metav1.ObjectMeta{
+			Name:       "web",
+			Namespace:  "default",
+			UID:        "web",
+			Generation: 1,
+		},
 		Spec: appsv1.StatefulSetSpec{
-			Replicas: &replicas, ServiceName: "svc", Selector: &metav1.LabelSelector{MatchLabels: l},
+			Replicas:            &replicas,
+			ServiceName:         "svc",
+			Selector:            &metav1.LabelSelector{MatchLabels: l},
 			PodManagementPolicy: appsv1.OrderedReadyPodManagement,
 			UpdateStrategy: appsv1.StatefulSetUpdateStrategy{
-				Type: appsv1.RollingUpdateStatefulSetStrategyType, RollingUpdate: &appsv1.RollingUpdateStatefulSetStrategy{Partition: &partition, MaxUnavailable: &one},
+				Type:          appsv1.RollingUpdateStatefulSetStrategyType,
+				RollingUpdate: &appsv1.RollingUpdateStatefulSetStrategy{Partition: &partition, MaxUnavailable: &one},
 			},
 			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: l}},
 		},
@@ -61,7 +70,10 @@ func startsAt(n int32) func(*appsv1.StatefulSet) {
 func withClaims(onDeleted, onScaled appsv1.PersistentVolumeClaimRetentionPolicyType) func(*appsv1.StatefulSet) {
 	return func(s *appsv1.StatefulSet) {
 		s.Spec.VolumeClaimTemplates = []corev1.PersistentVolumeClaim{{ObjectMeta: metav1.ObjectMeta{Name: "data"}}}
-		s.Spec.PersistentVolumeClaimRetentionPolicy = &appsv1.StatefulSetPersistentVolumeClaimRetentionPolicy{WhenDeleted: onDeleted, WhenScaled: onScaled}
+		s.Spec.PersistentVolumeClaimRetentionPolicy = &appsv1.StatefulSetPersistentVolumeClaimRetentionPolicy{
+			WhenDeleted: onDeleted,
+			WhenScaled:  onScaled,
+		}
 	}
 }
 
@@ -69,9 +81,16 @@ func withClaims(onDeleted, onScaled appsv1.PersistentVolumeClaimRetentionPolicyT
 func podOf(s *appsv1.StatefulSet, n int, f ...func(*corev1.Pod)) *corev1.Pod {
 	p := newPod(s, &s.Spec.Template, "new", n)
 	p.UID = types.UID(p.Name)
-	p.Status = corev1.PodStatus{Phase: corev1.PodRunning, Conditions: []corev1.PodCondition{
-		{Type: corev1.PodReady, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(now.Add(-time.Hour))},
-	}}
+	p.Status = corev1.PodStatus{
+		Phase: corev1.PodRunning,
+		Conditions: []corev1.PodCondition{
+			{
+				Type:               corev1.PodReady,
+				Status:             corev1.ConditionTrue,
+				LastTransitionTime: metav1.NewTime(now.Add(-time.Hour)),
+			},
+		},
+	}
 	for _, g := range f {
 		g(p)
 	}
@@ -81,10 +100,26 @@ func podOf(s *appsv1.StatefulSet, n int, f ...func(*corev1.Pod)) *corev1.Pod {
 func old(p *corev1.Pod)     { p.Labels[appsv1.StatefulSetRevisionLabel] = "old" }
 func unready(p *corev1.Pod) { p.Status.Conditions = nil }
 func going(p *corev1.Pod)   { p.DeletionTimestamp = &metav1.Time{Time: now} }
-func failed(p *corev1.Pod)  { p.Status.Phase, p.Status.Conditions = corev1.PodFailed, nil }
-func ended(p *corev1.Pod)   { p.Status.Phase, p.Status.Conditions = corev1.PodSucceeded, nil }
-func pending(p *corev1.Pod) { p.Status.Phase, p.Status.Conditions = corev1.PodPending, nil }
-func unknown(p *corev1.Pod) { p.Status.Phase, p.Status.Conditions = corev1.PodUnknown, nil }
+func failed(p *corev1.Pod) {
+	p.Status.Phase = corev1.PodFailed
+	p.Status.Conditions = nil
+}
+
+func ended(p *corev1.Pod) {
+	p.Status.Phase = corev1.PodSucceeded
+	p.Status.Conditions = nil
+}
+
+func pending(p *corev1.Pod) {
+	p.Status.Phase = corev1.PodPending
+	p.Status.Conditions = nil
+}
+
+func unknown(p *corev1.Pod) {
+	p.Status.Phase = corev1.PodUnknown
+	p.Status.Conditions = nil
+}
+
 func unlabelled(p *corev1.Pod) {
 	delete(p.Labels, appsv1.StatefulSetPodNameLabel)
 }
@@ -93,7 +128,13 @@ func readyFor(d time.Duration) func(*corev1.Pod) {
 	return func(p *corev1.Pod) { p.Status.Conditions[0].LastTransitionTime = metav1.NewTime(now.Add(-d)) }
 }
 
-var verbs = map[verb]string{create: "create", remove: "remove", restoreIdentity: "identify", createClaims: "claims", setClaimOwners: "own"}
+var verbs = map[verb]string{
+	create:          "create",
+	remove:          "remove",
+	restoreIdentity: "identify",
+	createClaims:    "claims",
+	setClaimOwners:  "own",
+}
 
 // inWords is a plan in words: stages apart by "|".
 func inWords(p plan) string {
@@ -110,13 +151,19 @@ func inWords(p plan) string {
 
 func snap(s *appsv1.StatefulSet, claims map[string]*corev1.PersistentVolumeClaim, pods ...*corev1.Pod) snapshot {
 	return snapshot{
-		set: s, pods: pods, claim: func(name string) *corev1.PersistentVolumeClaim { return claims[name] },
-		current: "old", update: "new", expectationsSatisfied: true, now: now,
+		set:                   s,
+		pods:                  pods,
+		claim:                 func(name string) *corev1.PersistentVolumeClaim { return claims[name] },
+		current:               "old",
+		update:                "new",
+		expectationsSatisfied: true,
+		now:                   now,
 	}
 }
 
 func TestDecide(t *testing.T) {
-	three, many := newSet(3), newSet(3, parallel)
+	three := newSet(3)
+	many := newSet(3, parallel)
 	tests := []struct {
 		name string
 		set  *appsv1.StatefulSet
@@ -130,41 +177,153 @@ func TestDecide(t *testing.T) {
 		{"nor while its node is lost", three, []*corev1.Pod{podOf(three, 0, unknown)}, ""},
 		{"a gap is filled", three, []*corev1.Pod{podOf(three, 0), podOf(three, 2)}, "create 1 new"},
 		{"parallel: all that are missing", many, []*corev1.Pod{podOf(many, 1, unready)}, "create 0 new, create 2 new"},
-		{"parallel: a terminating pod keeps its name", many, []*corev1.Pod{podOf(many, 0, going), podOf(many, 1, unknown)}, "create 2 new"},
+		{
+			"parallel: a terminating pod keeps its name", many, []*corev1.Pod{
+				podOf(many, 0, going), podOf(many, 1, unknown),
+			}, "create 2 new",
+		},
 		{"a failed pod is replaced", three, []*corev1.Pod{podOf(three, 0, failed)}, "remove 0"},
 		{"so is one that succeeded", three, []*corev1.Pod{podOf(three, 0, ended)}, "remove 0"},
 		{"once", three, []*corev1.Pod{podOf(three, 0, failed, going)}, ""},
-		{"not available for minReadySeconds", newSet(3, func(s *appsv1.StatefulSet) { s.Spec.MinReadySeconds = 30 }), []*corev1.Pod{podOf(three, 0, readyFor(10*time.Second))}, ""},
-		{"available after minReadySeconds", newSet(3, func(s *appsv1.StatefulSet) { s.Spec.MinReadySeconds = 30 }), []*corev1.Pod{podOf(three, 0, readyFor(time.Minute))}, "create 1 new"},
+		{
+			"not available for minReadySeconds", newSet(3, func(s *appsv1.StatefulSet) {
+				s.Spec.MinReadySeconds = 30
+			}), []*corev1.Pod{podOf(three, 0, readyFor(10*time.Second))}, "",
+		},
+		{
+			"available after minReadySeconds", newSet(3, func(s *appsv1.StatefulSet) { s.Spec.MinReadySeconds = 30 }),
+			[]*corev1.Pod{podOf(three, 0, readyFor(time.Minute))},
+			"create 1 new",
+		},
 		{"ordinals from 5", newSet(2, startsAt(5)), []*corev1.Pod{podOf(three, 5)}, "create 6 new"},
-		{"a changed start moves the range", newSet(2, startsAt(1)), []*corev1.Pod{podOf(three, 0), podOf(three, 1), podOf(three, 2)}, "remove 0"},
-		{"the label of the name comes back", three, []*corev1.Pod{podOf(three, 0, unlabelled), podOf(three, 1), podOf(three, 2)}, "identify 0"},
+		{
+			"a changed start moves the range", newSet(2, startsAt(1)), []*corev1.Pod{
+				podOf(three, 0), podOf(three, 1), podOf(three, 2),
+			}, "remove 0",
+		},
+		{
+			"the label of the name comes back", three, []*corev1.Pod{
+				podOf(three, 0, unlabelled), podOf(three, 1), podOf(three, 2),
+			}, "identify 0",
+		},
 
-		{"scale down: the last first", newSet(1), []*corev1.Pod{podOf(three, 0), podOf(three, 1), podOf(three, 2)}, "remove 2"},
-		{"not while one terminates", newSet(1), []*corev1.Pod{podOf(three, 0), podOf(three, 1), podOf(three, 2, going)}, ""},
-		{"not while a wanted pod is unready", newSet(1), []*corev1.Pod{podOf(three, 0, unready), podOf(three, 1), podOf(three, 2)}, ""},
-		{"not while one before it is unready", newSet(1), []*corev1.Pod{podOf(three, 0), podOf(three, 1, unready), podOf(three, 2)}, "remove 2"},
-		{"the last unready one is held up by another", newSet(1), []*corev1.Pod{podOf(three, 0), podOf(three, 1, unready), podOf(three, 2, unready)}, ""},
-		{"the only unready one goes", newSet(1), []*corev1.Pod{podOf(three, 0), podOf(three, 1), podOf(three, 2, unready)}, "remove 2"},
-		{"failed ones hold up nobody", newSet(1), []*corev1.Pod{podOf(three, 0), podOf(three, 1, failed), podOf(three, 2, failed)}, "remove 2"},
-		{"parallel: all at once", newSet(1, parallel), []*corev1.Pod{podOf(three, 0, unready), podOf(three, 1), podOf(three, 2)}, "remove 2, remove 1"},
+		{
+			"scale down: the last first", newSet(1),
+			[]*corev1.Pod{podOf(three, 0), podOf(three, 1), podOf(three, 2)},
+			"remove 2",
+		},
+		{
+			"not while one terminates", newSet(1), []*corev1.Pod{
+				podOf(three, 0), podOf(three, 1), podOf(three, 2, going),
+			}, "",
+		},
+		{
+			"not while a wanted pod is unready", newSet(1), []*corev1.Pod{
+				podOf(three, 0, unready), podOf(three, 1), podOf(three, 2),
+			}, "",
+		},
+		{
+			"not while one before it is unready", newSet(1), []*corev1.Pod{
+				podOf(three, 0), podOf(three, 1, unready), podOf(three, 2),
+			}, "remove 2",
+		},
+		{
+			"the last unready one is held up by another", newSet(1), []*corev1.Pod{
+				podOf(three, 0), podOf(three, 1, unready), podOf(three, 2, unready),
+			}, "",
+		},
+		{
+			"the only unready one goes", newSet(1), []*corev1.Pod{
+				podOf(three, 0), podOf(three, 1), podOf(three, 2, unready),
+			}, "remove 2",
+		},
+		{
+			"failed ones hold up nobody", newSet(1), []*corev1.Pod{
+				podOf(three, 0), podOf(three, 1, failed), podOf(three, 2, failed),
+			}, "remove 2",
+		},
+		{
+			"parallel: all at once", newSet(1, parallel), []*corev1.Pod{
+				podOf(three, 0, unready), podOf(three, 1), podOf(three, 2),
+			}, "remove 2, remove 1",
+		},
 		{"to nothing", newSet(0), []*corev1.Pod{podOf(three, 0), podOf(three, 1)}, "remove 1"},
 
-		{"update: the last first", three, []*corev1.Pod{podOf(three, 0, old), podOf(three, 1, old), podOf(three, 2, old)}, "remove 2"},
-		{"update: the next when it is ready", three, []*corev1.Pod{podOf(three, 0, old), podOf(three, 1, old), podOf(three, 2)}, "remove 1"},
-		{"update: waits for it", three, []*corev1.Pod{podOf(three, 0, old), podOf(three, 1, old), podOf(three, 2, unready)}, ""},
-		{"partition", newSet(3, partitioned(2)), []*corev1.Pod{podOf(three, 0, old), podOf(three, 1, old), podOf(three, 2)}, ""},
-		{"below the partition pods come back old", newSet(3, partitioned(2)), []*corev1.Pod{podOf(three, 1, old), podOf(three, 2)}, "create 0 old"},
-		{"above it new", newSet(3, partitioned(2)), []*corev1.Pod{podOf(three, 0, old), podOf(three, 1, old)}, "create 2 new"},
-		{"the partition counts from the start", newSet(2, partitioned(1), startsAt(5)), []*corev1.Pod{podOf(three, 5, old), podOf(three, 6, old)}, "remove 6"},
-		{"OnDelete deletes none", newSet(3, onDelete), []*corev1.Pod{podOf(three, 0, old), podOf(three, 1, old), podOf(three, 2, old)}, ""},
-		{"OnDelete creates new ones", newSet(3, onDelete), []*corev1.Pod{podOf(three, 0, old), podOf(three, 1, old)}, "create 2 new"},
-		{"maxUnavailable 2", newSet(3, mayMiss("2")), []*corev1.Pod{podOf(three, 0, old), podOf(three, 1, old), podOf(three, 2, old)}, "remove 2, remove 1"},
-		{"maxUnavailable is rounded down, to at least 1", newSet(3, mayMiss("10%")), []*corev1.Pod{podOf(three, 0, old), podOf(three, 1, old), podOf(three, 2, old)}, "remove 2"},
-		{"parallel: those who serve nobody go first, for free", newSet(3, parallel), []*corev1.Pod{podOf(three, 0, old, unready), podOf(three, 1, old), podOf(three, 2, old)}, "remove 0"},
-		{"parallel: within the budget", newSet(3, parallel, mayMiss("2")), []*corev1.Pod{podOf(three, 0, old, unready), podOf(three, 1, old), podOf(three, 2, old)}, "remove 0, remove 2"},
-		{"scaling comes before updates", newSet(1), []*corev1.Pod{podOf(three, 0, old), podOf(three, 1, old)}, "remove 1"},
-		{"a set that is deleted does nothing", newSet(3, func(s *appsv1.StatefulSet) { s.DeletionTimestamp = &metav1.Time{Time: now} }), nil, ""},
+		{
+			"update: the last first", three, []*corev1.Pod{
+				podOf(three, 0, old), podOf(three, 1, old), podOf(three, 2, old),
+			}, "remove 2",
+		},
+		{
+			"update: the next when it is ready", three, []*corev1.Pod{
+				podOf(three, 0, old), podOf(three, 1, old), podOf(three, 2),
+			}, "remove 1",
+		},
+		{
+			"update: waits for it", three, []*corev1.Pod{
+				podOf(three, 0, old), podOf(three, 1, old), podOf(three, 2, unready),
+			}, "",
+		},
+		{
+			"partition", newSet(3, partitioned(2)), []*corev1.Pod{
+				podOf(three, 0, old), podOf(three, 1, old), podOf(three, 2),
+			}, "",
+		},
+		{
+			"below the partition pods come back old", newSet(3, partitioned(2)), []*corev1.Pod{
+				podOf(three, 1, old), podOf(three, 2),
+			}, "create 0 old",
+		},
+		{
+			"above it new", newSet(3, partitioned(2)),
+			[]*corev1.Pod{podOf(three, 0, old), podOf(three, 1, old)},
+			"create 2 new",
+		},
+		{
+			"the partition counts from the start", newSet(2, partitioned(1), startsAt(5)), []*corev1.Pod{
+				podOf(three, 5, old), podOf(three, 6, old),
+			}, "remove 6",
+		},
+		{
+			"OnDelete deletes none", newSet(3, onDelete), []*corev1.Pod{
+				podOf(three, 0, old), podOf(three, 1, old), podOf(three, 2, old),
+			}, "",
+		},
+		{
+			"OnDelete creates new ones", newSet(3, onDelete), []*corev1.Pod{
+				podOf(three, 0, old), podOf(three, 1, old),
+			}, "create 2 new",
+		},
+		{
+			"maxUnavailable 2", newSet(3, mayMiss("2")), []*corev1.Pod{
+				podOf(three, 0, old), podOf(three, 1, old), podOf(three, 2, old),
+			}, "remove 2, remove 1",
+		},
+		{
+			"maxUnavailable is rounded down, to at least 1", newSet(3, mayMiss("10%")), []*corev1.Pod{
+				podOf(three, 0, old), podOf(three, 1, old), podOf(three, 2, old),
+			}, "remove 2",
+		},
+		{
+			"parallel: those who serve nobody go first, for free", newSet(3, parallel), []*corev1.Pod{
+				podOf(three, 0, old, unready), podOf(three, 1, old), podOf(three, 2, old),
+			}, "remove 0",
+		},
+		{
+			"parallel: within the budget", newSet(3, parallel, mayMiss("2")), []*corev1.Pod{
+				podOf(three, 0, old, unready), podOf(three, 1, old), podOf(three, 2, old),
+			}, "remove 0, remove 2",
+		},
+		{
+			"scaling comes before updates", newSet(1),
+			[]*corev1.Pod{podOf(three, 0, old), podOf(three, 1, old)},
+			"remove 1",
+		},
+		{
+			"a set that is deleted does nothing", newSet(3, func(s *appsv1.StatefulSet) {
+				s.DeletionTimestamp = &metav1.Time{Time: now}
+			}), nil, "",
+		},
 	}
 	for _, tt := range tests {
 		if got := inWords(decide(snap(tt.set, nil, tt.pods...))); got != tt.want {
@@ -208,9 +367,11 @@ func TestOrdinal(t *testing.T) {
 
 func TestStatus(t *testing.T) {
 	three := newSet(3, func(s *appsv1.StatefulSet) { s.Spec.MinReadySeconds = 30 })
-	s := snap(three, nil, podOf(three, 0, old), podOf(three, 1, old, going), podOf(three, 2, readyFor(10*time.Second)), podOf(three, 3, pending))
+	s := snap(three, nil, podOf(three, 0, old), podOf(three, 1, old, going), podOf(three, 2, readyFor(10*time.Second)),
+		podOf(three, 3, pending))
 	st := status(s)
-	got := fmt.Sprintln(st.Replicas, st.ReadyReplicas, st.AvailableReplicas, st.CurrentReplicas, st.UpdatedReplicas, st.CurrentRevision, st.UpdateRevision, *st.CollisionCount)
+	got := fmt.Sprintln(st.Replicas, st.ReadyReplicas, st.AvailableReplicas, st.CurrentReplicas, st.UpdatedReplicas,
+		st.CurrentRevision, st.UpdateRevision, *st.CollisionCount)
 	if want := "4 3 2 1 2 old new 0\n"; got != want {
 		t.Errorf("replicas, ready, available, current, updated: got %s, want %s", got, want)
 	}

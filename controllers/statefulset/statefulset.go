@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package statefulset maintains the pods of StatefulSets: each has its own name, host name and claims; they are created and deleted in
-// order unless the policy is Parallel, and replaced last to first when the template changes. The table of controllers starts it. Decisions
-// are pure functions (plan.go, claims.go); apply.go acts. It never deletes claims.
+// Package statefulset maintains the pods of StatefulSets: each has its own name, host name and claims; they are created
+// and deleted in order unless the policy is Parallel, and replaced last to first when the template changes. The table
+// of controllers starts it. Decisions are pure functions (plan.go, claims.go); apply.go acts. It never deletes claims.
 //
 // Invariants:
-//  1. A pod is created only when the API server has none with its name: the name is the lock, and a pod on a lost node keeps it
-//     until the pod is force-deleted.
+//  1. A pod is created only when the API server has none with its name: the name is the lock, and a pod on a lost node
+//     keeps it until the pod is force-deleted.
 //  2. Deletes have the pod's UID as a precondition: a stale cache never causes the deletion of its successor.
 //  3. Claims are created and given owners; they are never deleted here.
 package statefulset
@@ -53,7 +53,8 @@ type Controller struct {
 
 // New builds the controller and registers handlers with env's informers.
 func New(env *framework.Env) (framework.Controller, error) {
-	sets, pods := appsinformers.New(env.Shared.Scoped()).StatefulSets(), coreinformers.New(env.Shared.Scoped()).Pods().Informer()
+	sets := appsinformers.New(env.Shared.Scoped()).StatefulSets()
+	pods := coreinformers.New(env.Shared.Scoped()).Pods().Informer()
 	claims := coreinformers.New(env.Shared.Scoped()).PersistentVolumeClaims()
 	live := func(ctx context.Context, namespace, name string) (metav1.Object, error) {
 		return env.Client.AppsV1().StatefulSets(namespace).Get(ctx, name, metav1.GetOptions{})
@@ -63,19 +64,35 @@ func New(env *framework.Env) (framework.Controller, error) {
 		return nil, fmt.Errorf("statefulset controller: %w", err)
 	}
 	c := &Controller{
-		env: env, expect: framework.NewExpectations(), sets: sets.Lister(), pods: pods.GetIndexer(), claims: claims.Lister(), history: keeper,
-		own: framework.PodOwnership(env, gvk, live),
+		env:     env,
+		expect:  framework.NewExpectations(),
+		sets:    sets.Lister(),
+		pods:    pods.GetIndexer(),
+		claims:  claims.Lister(),
+		history: keeper,
+		own:     framework.PodOwnership(env, gvk, live),
 	}
 	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
-	c.owners, err = framework.WatchOwners(c.loop, sets.Informer(), pods, framework.Owners[*appsv1.StatefulSet, *corev1.Pod]{
-		Kind: gvk.Kind, Get: c.cached, All: c.all, Expect: c.expect, StatusDelay: statusDelay, WithoutOwner: c.podNameReleased,
-		Selector: func(set *appsv1.StatefulSet) *metav1.LabelSelector { return set.Spec.Selector },
-	})
+	c.owners, err = framework.WatchOwners(c.loop, sets.Informer(),
+		pods, framework.Owners[*appsv1.StatefulSet, *corev1.Pod]{
+			Kind:         gvk.Kind,
+			Get:          c.cached,
+			All:          c.all,
+			Expect:       c.expect,
+			StatusDelay:  statusDelay,
+			WithoutOwner: c.podNameReleased,
+			Selector:     func(set *appsv1.StatefulSet) *metav1.LabelSelector { return set.Spec.Selector },
+		})
 	err = errors.Join(
 		err,
 		framework.EnsureIndex(pods, framework.ByController, framework.IndexByController),
-		framework.On(c.loop, claims.Informer(), framework.Handlers[*corev1.PersistentVolumeClaim]{Update: c.claimReleased, Delete: c.claimDeleted}),
-		framework.On(c.loop, keeper.Informer(), framework.Each(func(r *appsv1.ControllerRevision) { c.owners.EnqueueAdopters(r) })),
+		framework.On(c.loop, claims.Informer(), framework.Handlers[*corev1.PersistentVolumeClaim]{
+			Update: c.claimReleased,
+			Delete: c.claimDeleted,
+		}),
+		framework.On(c.loop, keeper.Informer(), framework.Each(func(r *appsv1.ControllerRevision) {
+			c.owners.EnqueueAdopters(r)
+		})),
 	)
 	if err != nil {
 		return nil, fmt.Errorf("statefulset controller: %w", err)
@@ -148,8 +165,12 @@ func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 		return nil // retrying does not help
 	}
 	s := snapshot{
-		set: set, claim: func(name string) *corev1.PersistentVolumeClaim { return c.cachedClaim(set.Namespace, name) },
-		expectationsSatisfied: c.expect.Satisfied(set.UID), now: begin,
+		set: set,
+		claim: func(name string) *corev1.PersistentVolumeClaim {
+			return c.cachedClaim(set.Namespace, name)
+		},
+		expectationsSatisfied: c.expect.Satisfied(set.UID),
+		now:                   begin,
 	}
 	if s.pods, err = c.claim(ctx, set, sel); err != nil {
 		return err
@@ -199,24 +220,31 @@ func (c *Controller) cachedClaim(namespace, name string) *corev1.PersistentVolum
 	return claim
 }
 
-// revisions updates the set's history and sets it in s. The history of a set in deletion is not changed, because a new revision would delay
-// the deletion.
+// revisions updates the set's history and sets it in s. The history of a set in deletion is not changed, because a new
+// revision would delay the deletion.
 func (c *Controller) revisions(ctx context.Context, s *snapshot, sel labels.Selector) (*history.State, error) {
 	st := &s.set.Status
 	if s.set.DeletionTimestamp != nil {
-		s.current, s.update = st.CurrentRevision, st.UpdateRevision
+		s.current = st.CurrentRevision
+		s.update = st.UpdateRevision
 		if st.CollisionCount != nil {
 			s.collisions = *st.CollisionCount
 		}
 		return nil, nil
 	}
 	h, err := c.history.Sync(ctx, history.Owner{
-		Object: s.set, Selector: sel, Template: &s.set.Spec.Template, Collisions: st.CollisionCount, HashLabel: hashLabel,
+		Object:     s.set,
+		Selector:   sel,
+		Template:   &s.set.Spec.Template,
+		Collisions: st.CollisionCount,
+		HashLabel:  hashLabel,
 	})
 	if err != nil {
 		return nil, err
 	}
-	s.current, s.update, s.collisions = h.Update.Name, h.Update.Name, h.Collisions
+	s.current = h.Update.Name
+	s.update = h.Update.Name
+	s.collisions = h.Collisions
 	if r := h.Named(st.CurrentRevision); r != nil {
 		s.current = r.Name
 	}
@@ -232,5 +260,7 @@ func (c *Controller) truncate(ctx context.Context, s snapshot, h *history.State)
 	for _, p := range s.pods {
 		live[revisionOf(p)] = true
 	}
-	return c.history.Truncate(ctx, h, int(*s.set.Spec.RevisionHistoryLimit), func(r *appsv1.ControllerRevision) bool { return live[r.Name] })
+	return c.history.Truncate(ctx, h, int(*s.set.Spec.RevisionHistoryLimit), func(r *appsv1.ControllerRevision) bool {
+		return live[r.Name]
+	})
 }

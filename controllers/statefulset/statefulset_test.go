@@ -25,18 +25,24 @@ import (
 )
 
 func newSet(replicas int32, f ...func(*appsv1.StatefulSet)) *appsv1.StatefulSet {
-	partition, one, limit := int32(0), intstr.FromInt32(1), int32(1)
+	partition := int32(0)
+	one := intstr.FromInt32(1)
+	limit := int32(1)
 	l := map[string]string{"app": "web"}
 	s := &appsv1.StatefulSet{
 		ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default", Generation: 1},
 		Spec: appsv1.StatefulSetSpec{
-			Replicas: &replicas, Selector: &metav1.LabelSelector{MatchLabels: l}, RevisionHistoryLimit: &limit,
-			PodManagementPolicy: appsv1.OrderedReadyPodManagement,
+			Replicas:             &replicas,
+			Selector:             &metav1.LabelSelector{MatchLabels: l},
+			RevisionHistoryLimit: &limit,
+			PodManagementPolicy:  appsv1.OrderedReadyPodManagement,
 			UpdateStrategy: appsv1.StatefulSetUpdateStrategy{
-				Type: appsv1.RollingUpdateStatefulSetStrategyType, RollingUpdate: &appsv1.RollingUpdateStatefulSetStrategy{Partition: &partition, MaxUnavailable: &one},
+				Type:          appsv1.RollingUpdateStatefulSetStrategyType,
+				RollingUpdate: &appsv1.RollingUpdateStatefulSetStrategy{Partition: &partition, MaxUnavailable: &one},
 			},
 			Template: corev1.PodTemplateSpec{
-				ObjectMeta: metav1.ObjectMeta{Labels: l}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "v1"}}},
+				ObjectMeta: metav1.ObjectMeta{Labels: l},
+				Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "v1"}}},
 			},
 		},
 	}
@@ -93,9 +99,12 @@ func run(t *testing.T, c *controllertest.Cluster) {
 			if p.Status.Phase == corev1.PodRunning {
 				continue
 			}
-			p.Status = corev1.PodStatus{Phase: corev1.PodRunning, Conditions: []corev1.PodCondition{
-				{Type: corev1.PodReady, Status: corev1.ConditionTrue, LastTransitionTime: metav1.Now()},
-			}}
+			p.Status = corev1.PodStatus{
+				Phase: corev1.PodRunning,
+				Conditions: []corev1.PodCondition{
+					{Type: corev1.PodReady, Status: corev1.ConditionTrue, LastTransitionTime: metav1.Now()},
+				},
+			}
 			if _, err := c.CoreV1().Pods("default").UpdateStatus(t.Context(), &p, metav1.UpdateOptions{}); err != nil {
 				t.Fatal(err)
 			}
@@ -125,20 +134,25 @@ func TestRolloutAndRollback(t *testing.T) {
 		if got, want := images(t, c), "web-0=v1 web-1=v1"; got != want {
 			t.Fatalf("pods: got %s, want %s", got, want)
 		}
-		if got, want := c.EventsSeen(), "Normal SuccessfulCreate create Pod web-0 in StatefulSet web successful"; len(got) != 2 || got[0] != want {
+		if got, want := c.EventsSeen(), "Normal SuccessfulCreate create Pod web-0 in StatefulSet web successful"; len(
+			got) != 2 || got[0] != want {
 			t.Errorf("events: got %q, want 2, the first %q", got, want)
 		}
 		first := get(t, c).Status
-		if first.UpdateRevision == "" || first.CurrentRevision != first.UpdateRevision || first.ReadyReplicas != 2 || first.AvailableReplicas != 2 || first.ObservedGeneration != 1 {
+		if first.UpdateRevision == "" || first.CurrentRevision != first.UpdateRevision || first.ReadyReplicas != 2 ||
+			first.AvailableReplicas != 2 || first.ObservedGeneration != 1 {
 			t.Errorf("status: got %+v", first)
 		}
 		change(t, c, func(s *appsv1.StatefulSet) { s.Spec.Template.Spec.Containers[0].Image = "v2" })
 		run(t, c)
 		second := get(t, c).Status
-		if got, want := images(t, c), "web-0=v2 web-1=v2"; got != want || second.CurrentRevision == first.CurrentRevision || second.UpdatedReplicas != 2 {
+		if got, want := images(t, c), "web-0=v2 web-1=v2"; got != want ||
+			second.CurrentRevision == first.CurrentRevision || second.UpdatedReplicas != 2 {
 			t.Errorf("after an update: got %s, %+v; want %s", got, second, want)
 		}
-		if said := c.EventsSeen(); len(said) != 4 || said[0] != "Normal SuccessfulDelete delete Pod web-1 in StatefulSet web successful" || said[2] != "Normal SuccessfulDelete delete Pod web-0 in StatefulSet web successful" {
+		if said := c.EventsSeen(); len(said) != 4 ||
+			said[0] != "Normal SuccessfulDelete delete Pod web-1 in StatefulSet web successful" ||
+			said[2] != "Normal SuccessfulDelete delete Pod web-0 in StatefulSet web successful" {
 			t.Errorf("events: got %q", said)
 		}
 		change(t, c, func(s *appsv1.StatefulSet) { s.Spec.Template.Spec.Containers[0].Image = "v1" })
@@ -190,11 +204,15 @@ func TestClaimsFollowThePolicy(t *testing.T) {
 		if got, want := owners(), "data-web-0 data-web-1"; got != want {
 			t.Fatalf("claims: got %s, want %s", got, want)
 		}
-		if said := c.EventsSeen(); len(said) == 0 || said[0] != "Normal SuccessfulCreate create Claim data-web-0 Pod web-0 in StatefulSet web success" {
+		if said := c.EventsSeen(); len(said) == 0 ||
+			said[0] != "Normal SuccessfulCreate create Claim data-web-0 Pod web-0 in StatefulSet web success" {
 			t.Errorf("events: got %q", said)
 		}
 		change(t, c, func(s *appsv1.StatefulSet) {
-			s.Spec.PersistentVolumeClaimRetentionPolicy = &appsv1.StatefulSetPersistentVolumeClaimRetentionPolicy{WhenDeleted: "Delete", WhenScaled: "Delete"}
+			s.Spec.PersistentVolumeClaimRetentionPolicy = &appsv1.StatefulSetPersistentVolumeClaimRetentionPolicy{
+				WhenDeleted: "Delete",
+				WhenScaled:  "Delete",
+			}
 		})
 		run(t, c)
 		if got, want := owners(), "data-web-0<StatefulSet data-web-1<StatefulSet"; got != want {
@@ -211,7 +229,8 @@ func TestClaimsFollowThePolicy(t *testing.T) {
 			t.Errorf("while the claim of the pod before is there: got %d pods, want 1", n)
 		}
 		// The garbage collector's part.
-		if err := c.CoreV1().PersistentVolumeClaims("default").Delete(t.Context(), "data-web-1", metav1.DeleteOptions{}); err != nil {
+		if err := c.CoreV1().PersistentVolumeClaims("default").Delete(t.Context(), "data-web-1",
+			metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		run(t, c)
@@ -238,7 +257,8 @@ func TestRefusalsBackOff(t *testing.T) {
 		if n := tries.Load(); n < 5 || n > 20 {
 			t.Errorf("%d tries in a minute, want some with growing pauses", n)
 		}
-		if said := c.EventsSeen(); len(said) == 0 || said[0] != "Warning FailedCreate create Pod web-0 in StatefulSet web failed error: exceeded quota" {
+		if said := c.EventsSeen(); len(said) == 0 ||
+			said[0] != "Warning FailedCreate create Pod web-0 in StatefulSet web failed error: exceeded quota" {
 			t.Errorf("events: got %q", said)
 		}
 		mended.Store(true)
@@ -253,10 +273,15 @@ func TestRefusalsBackOff(t *testing.T) {
 func TestNamesOfOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mine := map[string]string{"app": "web"}
-		ours := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web-1", Namespace: "default", Labels: mine}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Image: "v0"}}}}
+		ours := &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Name: "web-1", Namespace: "default", Labels: mine},
+			Spec:       corev1.PodSpec{Containers: []corev1.Container{{Image: "v0"}}},
+		}
 		stranger := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "stranger", Namespace: "default", Labels: mine}}
 		taken := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web-0", Namespace: "default"}}
-		c := controllertest.New(newSet(2, func(s *appsv1.StatefulSet) { s.Spec.PodManagementPolicy = appsv1.ParallelPodManagement }), ours, stranger, taken)
+		c := controllertest.New(newSet(2, func(s *appsv1.StatefulSet) {
+			s.Spec.PodManagementPolicy = appsv1.ParallelPodManagement
+		}), ours, stranger, taken)
 		c.Start(t, "statefulset-controller", statefulset.New)
 		time.Sleep(time.Minute)
 		got := ""
@@ -267,14 +292,16 @@ func TestNamesOfOthers(t *testing.T) {
 			t.Errorf("pods and whether they have a controller: got %s, want %s", got, want)
 		}
 		if said := c.EventsSeen(); !slices.ContainsFunc(said, func(s string) bool {
-			return strings.HasPrefix(s, "Warning FailedCreate create Pod web-0 in StatefulSet web failed error: ") && strings.Contains(s, "already exists")
+			return strings.HasPrefix(s, "Warning FailedCreate create Pod web-0 in StatefulSet web failed error: ") &&
+				strings.Contains(s, "already exists")
 		}) {
 			t.Errorf("events: got %q, want one about the name that is taken", said)
 		}
 	})
 }
 
-// TestStatusConflict: a status that could not be written for a conflict is written a moment later, whether or not an event comes.
+// TestStatusConflict: a status that could not be written for a conflict is written a moment later, whether or not an
+// event comes.
 func TestStatusConflict(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := controllertest.New(newSet(0))
@@ -283,7 +310,8 @@ func TestStatusConflict(t *testing.T) {
 			if tries++; tries > 1 {
 				return false, nil, nil
 			}
-			return true, nil, apierrors.NewConflict(appsv1.Resource("statefulsets"), "x", errors.New("too many wrote at once"))
+			return true, nil, apierrors.NewConflict(appsv1.Resource("statefulsets"), "x",
+				errors.New("too many wrote at once"))
 		})
 		c.Start(t, "statefulset-controller", statefulset.New)
 		time.Sleep(time.Minute)

@@ -17,19 +17,26 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-var definitions = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
+var definitions = schema.GroupVersionResource{
+	Group:    "apiextensions.k8s.io",
+	Version:  "v1",
+	Resource: "customresourcedefinitions",
+}
 
 // migrating is the condition of a definition whose objects are being migrated.
 const migrating = "StorageMigrating"
 
 // definition is the CustomResourceDefinition of the migrated resource; nil for built-in resources.
-func (c *Controller) definition(ctx context.Context, m *migrationv1.StorageVersionMigration) (*unstructured.Unstructured, error) {
+func (c *Controller) definition(
+	ctx context.Context, m *migrationv1.StorageVersionMigration,
+) (*unstructured.Unstructured, error) {
 	if m.Spec.Resource.Group == "" {
-		return nil, nil //nolint:nilnil // a built-in resource
+		return nil, nil // a built-in resource
 	}
-	d, err := c.env.Client.Dynamic.Resource(definitions).Get(ctx, m.Spec.Resource.Resource+"."+m.Spec.Resource.Group, metav1.GetOptions{})
+	d, err := c.env.Client.Dynamic.Resource(definitions).Get(ctx, m.Spec.Resource.Resource+"."+m.Spec.Resource.Group,
+		metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		return nil, nil //nolint:nilnil // a built-in resource
+		return nil, nil // a built-in resource
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read the definition of %s: %w", m.Spec.Resource.Resource, err)
@@ -43,21 +50,33 @@ func (c *Controller) startDefinition(ctx context.Context, m *migrationv1.Storage
 		return err
 	}
 	return c.updateDefinition(ctx, d, nil, metav1.Condition{
-		Status: metav1.ConditionTrue, Reason: "MigrationRunning", Message: "Migration " + m.Name + " is running", ObservedGeneration: d.GetGeneration(),
+		Status:             metav1.ConditionTrue,
+		Reason:             "MigrationRunning",
+		Message:            "Migration " + m.Name + " is running",
+		ObservedGeneration: d.GetGeneration(),
 	})
 }
 
 // finishDefinition sets storedVersions to the storage version, if that has not changed during the migration.
-func (c *Controller) finishDefinition(ctx context.Context, m *migrationv1.StorageVersionMigration, succeeded bool) error {
+func (c *Controller) finishDefinition(
+	ctx context.Context, m *migrationv1.StorageVersionMigration, succeeded bool,
+) error {
 	d, err := c.definition(ctx, m)
 	if d == nil || err != nil {
 		return err
 	}
-	now := metav1.Condition{Status: metav1.ConditionTrue, Reason: "MigrationFailed", Message: "The migration has failed", ObservedGeneration: d.GetGeneration()}
+	now := metav1.Condition{
+		Status:             metav1.ConditionTrue,
+		Reason:             "MigrationFailed",
+		Message:            "The migration has failed",
+		ObservedGeneration: d.GetGeneration(),
+	}
 	var stored []string
 	if succeeded {
-		now.Status, now.Reason = metav1.ConditionFalse, "MigrationSucceeded"
-		now.Message = "The migration has succeeded but the stored versions have not been updated due to a generation mismatch"
+		now.Status = metav1.ConditionFalse
+		now.Reason = "MigrationSucceeded"
+		now.Message = "The migration has succeeded but the stored versions have not been updated due to a generation " +
+			"mismatch"
 		if began := conditionOf(d, migrating); began != nil && began["observedGeneration"] == d.GetGeneration() {
 			stored = []string{storageVersion(d)}
 			now.Message = "The migration has succeeded and the stored versions have been updated"
@@ -67,25 +86,35 @@ func (c *Controller) finishDefinition(ctx context.Context, m *migrationv1.Storag
 }
 
 // updateDefinition writes the condition and, unless nil, the stored versions, if d has not changed since it was read.
-func (c *Controller) updateDefinition(ctx context.Context, d *unstructured.Unstructured, stored []string, now metav1.Condition) error {
+func (c *Controller) updateDefinition(
+	ctx context.Context, d *unstructured.Unstructured, stored []string, now metav1.Condition,
+) error {
 	all, _, _ := unstructured.NestedSlice(d.Object, "status", "conditions")
 	all = slices.DeleteFunc(slices.Clone(all), func(x any) bool {
 		o, ok := x.(map[string]any)
 		return ok && o["type"] == migrating
 	})
 	all = append(all, map[string]any{
-		"type": migrating, "status": string(now.Status), "reason": now.Reason, "message": now.Message,
-		"lastTransitionTime": time.Now().UTC().Format(time.RFC3339), "observedGeneration": now.ObservedGeneration,
+		"type":               migrating,
+		"status":             string(now.Status),
+		"reason":             now.Reason,
+		"message":            now.Message,
+		"lastTransitionTime": time.Now().UTC().Format(time.RFC3339),
+		"observedGeneration": now.ObservedGeneration,
 	})
 	status := map[string]any{"conditions": all}
 	if stored != nil {
 		status["storedVersions"] = stored
 	}
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"resourceVersion": d.GetResourceVersion()}, "status": status})
+	patch, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"resourceVersion": d.GetResourceVersion()},
+		"status":   status,
+	})
 	if err != nil {
 		return err
 	}
-	_, err = c.env.Client.Dynamic.Resource(definitions).Patch(ctx, d.GetName(), types.MergePatchType, patch, metav1.PatchOptions{}, "status")
+	_, err = c.env.Client.Dynamic.Resource(definitions).Patch(ctx, d.GetName(), types.MergePatchType, patch,
+		metav1.PatchOptions{}, "status")
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("write the status of definition %s: %w", d.GetName(), err)
 	}

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package storageversionmigrator executes StorageVersionMigrations: it rewrites every object of a resource, so that it has the current
-// storage version and encryption key, and then removes older versions from the status of a CustomResourceDefinition. The table of
-// controllers starts it. It never changes the content of an object.
+// Package storageversionmigrator executes StorageVersionMigrations: it rewrites every object of a resource, so that it
+// has the current storage version and encryption key, and then removes older versions from the status of a
+// CustomResourceDefinition. The table of controllers starts it. It never changes the content of an object.
 package storageversionmigrator
 
 import (
@@ -30,7 +30,8 @@ import (
 )
 
 const (
-	// unknownResourceGrace is how long a resource may be unknown after the creation of its migration: the definition may be new, too.
+	// unknownResourceGrace is how long a resource may be unknown after the creation of its migration: the definition
+	// may be new, too.
 	unknownResourceGrace = time.Minute
 	recheckInterval      = 10 * time.Second
 	listPageSize         = 500
@@ -75,7 +76,9 @@ func (c *Controller) unfinishedOf(r metav1.GroupResource) []*migrationv1.Storage
 	if err != nil {
 		return nil // a lister over a cache returns no error
 	}
-	all = slices.DeleteFunc(slices.Clone(all), func(m *migrationv1.StorageVersionMigration) bool { return m.Spec.Resource != r || c.done(m) })
+	all = slices.DeleteFunc(slices.Clone(all), func(m *migrationv1.StorageVersionMigration) bool {
+		return m.Spec.Resource != r || c.done(m)
+	})
 	slices.SortFunc(all, func(a, b *migrationv1.StorageVersionMigration) int {
 		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), strings.Compare(a.Name, b.Name))
 	})
@@ -146,11 +149,13 @@ func (c *Controller) resource(ctx context.Context, want metav1.GroupResource) (*
 			return r, nil
 		}
 	}
-	return nil, nil //nolint:nilnil // nil: it is not served
+	return nil, nil // nil: it is not served
 }
 
 // setRunning sets the condition Running and the resourceVersion of the start.
-func (c *Controller) setRunning(ctx context.Context, m *migrationv1.StorageVersionMigration, r *catalog.Resource) (*migrationv1.StorageVersionMigration, error) {
+func (c *Controller) setRunning(
+	ctx context.Context, m *migrationv1.StorageVersionMigration, r *catalog.Resource,
+) (*migrationv1.StorageVersionMigration, error) {
 	if hasCondition(m, migrationv1.MigrationRunning) && m.Status.ResourceVersion != "" {
 		return m, nil
 	}
@@ -166,7 +171,8 @@ func (c *Controller) setRunning(ctx context.Context, m *migrationv1.StorageVersi
 		next.Status.ResourceVersion = list.ResourceVersion
 	}
 	set(next, migrationv1.MigrationRunning, "MigrationRunning", "The migration is running")
-	next, err := c.env.Client.StoragemigrationV1().StorageVersionMigrations().UpdateStatus(ctx, next, metav1.UpdateOptions{})
+	next, err := c.env.Client.StoragemigrationV1().StorageVersionMigrations().UpdateStatus(ctx, next,
+		metav1.UpdateOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("begin migration %s: %w", m.Name, err)
 	}
@@ -174,7 +180,9 @@ func (c *Controller) setRunning(ctx context.Context, m *migrationv1.StorageVersi
 }
 
 // setFinished sets the final condition of the migration.
-func (c *Controller) setFinished(ctx context.Context, m *migrationv1.StorageVersionMigration, t migrationv1.MigrationConditionType, message string) error {
+func (c *Controller) setFinished(
+	ctx context.Context, m *migrationv1.StorageVersionMigration, t migrationv1.MigrationConditionType, message string,
+) error {
 	if err := c.finishDefinition(ctx, m, t == migrationv1.MigrationSucceeded); err != nil {
 		return err
 	}
@@ -185,7 +193,8 @@ func (c *Controller) setFinished(ctx context.Context, m *migrationv1.StorageVers
 		reason = "StorageVersionMigrationFailed"
 	}
 	set(next, t, reason, message)
-	_, err := c.env.Client.StoragemigrationV1().StorageVersionMigrations().UpdateStatus(ctx, next, metav1.UpdateOptions{})
+	_, err := c.env.Client.StoragemigrationV1().StorageVersionMigrations().UpdateStatus(ctx, next,
+		metav1.UpdateOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
@@ -199,7 +208,12 @@ func (c *Controller) setFinished(ctx context.Context, m *migrationv1.StorageVers
 }
 
 func set(m *migrationv1.StorageVersionMigration, t migrationv1.MigrationConditionType, reason, message string) {
-	meta.SetStatusCondition(&m.Status.Conditions, metav1.Condition{Type: string(t), Status: metav1.ConditionTrue, Reason: reason, Message: message})
+	meta.SetStatusCondition(&m.Status.Conditions, metav1.Condition{
+		Type:    string(t),
+		Status:  metav1.ConditionTrue,
+		Reason:  reason,
+		Message: message,
+	})
 }
 
 // refusedError: the server rejects an object, and retrying does not help.
@@ -215,11 +229,16 @@ func (e *refusedError) Unwrap() error { return e.err }
 func (c *Controller) migrateAll(ctx context.Context, r *catalog.Resource) error {
 	next := ""
 	for {
-		list, err := c.env.Client.Metadata.Resource(r.GVR).List(ctx, metav1.ListOptions{Limit: listPageSize, Continue: next})
+		list, err := c.env.Client.Metadata.Resource(r.GVR).List(ctx, metav1.ListOptions{
+			Limit:    listPageSize,
+			Continue: next,
+		})
 		if err != nil {
 			return fmt.Errorf("list %s: %w", r.GVR.Resource, err)
 		}
-		err = framework.Parallel(list.Items, maxParallel, func(o metav1.PartialObjectMetadata) error { return c.patchEmpty(ctx, r, &o) })
+		err = framework.Parallel(list.Items, maxParallel, func(o metav1.PartialObjectMetadata) error {
+			return c.patchEmpty(ctx, r, &o)
+		})
 		if err != nil {
 			return err
 		}
@@ -231,15 +250,19 @@ func (c *Controller) migrateAll(ctx context.Context, r *catalog.Resource) error 
 
 func (c *Controller) patchEmpty(ctx context.Context, r *catalog.Resource, o *metav1.PartialObjectMetadata) error {
 	// With the UID a recreated object is not touched, and a deleted one is not created.
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": o.UID, "resourceVersion": o.ResourceVersion}})
+	patch, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"uid": o.UID, "resourceVersion": o.ResourceVersion},
+	})
 	if err != nil {
 		return err
 	}
-	_, err = c.env.Client.Metadata.Resource(r.GVR).Namespace(o.Namespace).Patch(ctx, o.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+	_, err = c.env.Client.Metadata.Resource(r.GVR).Namespace(o.Namespace).Patch(ctx, o.Name, types.MergePatchType,
+		patch, metav1.PatchOptions{})
 	switch {
 	case err == nil || apierrors.IsConflict(err) || apierrors.IsNotFound(err):
 		return nil
-	case apierrors.IsInvalid(err) || apierrors.IsForbidden(err) || apierrors.IsBadRequest(err) || apierrors.IsMethodNotSupported(err):
+	case apierrors.IsInvalid(err) || apierrors.IsForbidden(err) || apierrors.IsBadRequest(err) ||
+		apierrors.IsMethodNotSupported(err):
 		return &refusedError{fmt.Errorf("write %s %s/%s again: %w", r.GVR.Resource, o.Namespace, o.Name, err)}
 	}
 	return fmt.Errorf("write %s %s/%s again: %w", r.GVR.Resource, o.Namespace, o.Name, err)

@@ -27,35 +27,65 @@ import (
 
 func order(name, group, resource string, age time.Duration) *migrationv1.StorageVersionMigration {
 	return &migrationv1.StorageVersionMigration{
-		ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("uid-" + name), CreationTimestamp: metav1.NewTime(time.Now().Add(-age))},
-		Spec:       migrationv1.StorageVersionMigrationSpec{Resource: metav1.GroupResource{Group: group, Resource: resource}},
+		ObjectMeta: metav1.ObjectMeta{
+			Name:              name,
+			UID:               types.UID("uid-" + name),
+			CreationTimestamp: metav1.NewTime(time.Now().Add(-age)),
+		},
+		Spec: migrationv1.StorageVersionMigrationSpec{
+			Resource: metav1.GroupResource{Group: group, Resource: resource},
+		},
 	}
 }
 
 func start(t *testing.T, orders ...runtime.Object) (*controllertest.Cluster, *metafake.FakeMetadataClient) {
 	object := func(version, kind, ns, name string) *metav1.PartialObjectMetadata {
-		o := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name, UID: types.UID(name), ResourceVersion: "7"}}
-		o.APIVersion, o.Kind = version, kind
+		o := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
+			Namespace:       ns,
+			Name:            name,
+			UID:             types.UID(name),
+			ResourceVersion: "7",
+		}}
+		o.APIVersion = version
+		o.Kind = kind
 		return o
 	}
 	m := clienttest.NewMetadata(
-		object("v1", "Secret", "a", "s1"), object("v1", "Secret", "b", "s2"), object("v1", "Secret", "b", "s3"), object("example.com/v1", "Widget", "a", "w1"))
+		object("v1", "Secret", "a", "s1"), object("v1", "Secret", "b", "s2"), object("v1", "Secret", "b", "s3"), object(
+			"example.com/v1", "Widget", "a", "w1"))
 	c := controllertest.New(orders...)
 	c.Metadata = m
 	lists := map[schema.GroupVersionResource]string{definitions: "CustomResourceDefinitionList"}
 	c.Dynamic = dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), lists, definition())
 	verbs := metav1.Verbs{"list", "patch"}
 	c.Fake.Resources = []*metav1.APIResourceList{
-		{GroupVersion: "v1", APIResources: []metav1.APIResource{{Name: "secrets", Kind: "Secret", Namespaced: true, Verbs: verbs}}},
-		{GroupVersion: "example.com/v1", APIResources: []metav1.APIResource{{Name: "widgets", Kind: "Widget", Namespaced: true, Verbs: verbs}}},
+		{
+			GroupVersion: "v1",
+			APIResources: []metav1.APIResource{{
+				Name:       "secrets",
+				Kind:       "Secret",
+				Namespaced: true,
+				Verbs:      verbs,
+			}},
+		},
+		{
+			GroupVersion: "example.com/v1",
+			APIResources: []metav1.APIResource{{
+				Name:       "widgets",
+				Kind:       "Widget",
+				Namespaced: true,
+				Verbs:      verbs,
+			}},
+		},
 	}
 	return c, m
 }
 
 func definition() *unstructured.Unstructured {
 	return &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-		"metadata": map[string]any{"name": "widgets.example.com", "generation": int64(3)},
+		"apiVersion": "apiextensions.k8s.io/v1",
+		"kind":       "CustomResourceDefinition",
+		"metadata":   map[string]any{"name": "widgets.example.com", "generation": int64(3)},
 		"spec": map[string]any{"versions": []any{
 			map[string]any{"name": "v1alpha1", "storage": false}, map[string]any{"name": "v1", "storage": true},
 		}},
@@ -79,14 +109,16 @@ func status(t *testing.T, c *controllertest.Cluster, name string) string {
 	return strings.Join(words, ", ")
 }
 
-// TestMigrates: every object is patched with nothing, one that changed meanwhile is no failure, and the next order waits for its turn.
+// TestMigrates: every object is patched with nothing, one that changed meanwhile is no failure, and the next order
+// waits for its turn.
 func TestMigrates(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, m := start(t, order("first", "", "secrets", time.Hour), order("second", "", "secrets", time.Minute))
 		var patched atomic.Int64
 		m.PrependReactor("patch", "secrets", func(a clienttesting.Action) (bool, runtime.Object, error) {
 			p, _ := a.(clienttesting.PatchAction)
-			if got, want := string(p.GetPatch()), fmt.Sprintf(`{"metadata":{"resourceVersion":"7","uid":%q}}`, p.GetName()); got != want {
+			if got, want := string(p.GetPatch()), fmt.Sprintf(`{"metadata":{"resourceVersion":"7","uid":%q}}`,
+				p.GetName()); got != want {
 				t.Errorf("patch %s, want %s", got, want)
 			}
 			patched.Add(1)
@@ -94,7 +126,8 @@ func TestMigrates(t *testing.T) {
 				t.Error("two migrations of a resource run at once")
 			}
 			if p.GetName() == "s2" {
-				return true, nil, apierrors.NewConflict(schema.GroupResource{Resource: "secrets"}, "s2", fmt.Errorf("changed"))
+				return true, nil, apierrors.NewConflict(schema.GroupResource{Resource: "secrets"}, "s2",
+					fmt.Errorf("changed"))
 			}
 			return true, &metav1.PartialObjectMetadata{}, nil
 		})
@@ -116,7 +149,8 @@ func TestFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, m := start(t, order("unknown", "", "gadgets", 0), order("refused", "", "secrets", 0))
 		m.PrependReactor("patch", "secrets", func(clienttesting.Action) (bool, runtime.Object, error) {
-			return true, nil, apierrors.NewForbidden(schema.GroupResource{Resource: "secrets"}, "s1", fmt.Errorf("a webhook says no"))
+			return true, nil, apierrors.NewForbidden(schema.GroupResource{Resource: "secrets"}, "s1",
+				fmt.Errorf("a webhook says no"))
 		})
 		c.Start(t, "storage-version-migrator-controller", New)
 		time.Sleep(30 * time.Second)
@@ -148,7 +182,8 @@ func TestDefinition(t *testing.T) {
 		}
 		stored, _, _ := unstructured.NestedStringSlice(d.Object, "status", "storedVersions")
 		cond := conditionOf(d, migrating)
-		if strings.Join(stored, ",") != "v1" || cond == nil || cond["status"] != "False" || cond["reason"] != "MigrationSucceeded" || conditionOf(d, "Established") == nil {
+		if strings.Join(stored, ",") != "v1" || cond == nil || cond["status"] != "False" ||
+			cond["reason"] != "MigrationSucceeded" || conditionOf(d, "Established") == nil {
 			t.Errorf("stored versions %v, condition %v", stored, cond)
 		}
 		if got := status(t, c, "widgets"); got != "Succeeded=True" {

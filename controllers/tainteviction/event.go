@@ -38,7 +38,9 @@ func (c *Controller) recordEvictionEvent(node string) error {
 	if err != nil {
 		return err
 	}
-	taints, now, stay := noExecuteTaints(n.Spec.Taints), time.Now(), 0
+	taints := noExecuteTaints(n.Spec.Taints)
+	now := time.Now()
+	stay := 0
 	var leaving []scheduledEviction
 	for _, p := range pods {
 		if p.DeletionTimestamp != nil {
@@ -60,7 +62,12 @@ func (c *Controller) recordEvictionEvent(node string) error {
 	if len(leaving) == 0 {
 		return nil
 	}
-	ref := &corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: n.Name, UID: n.UID}
+	ref := &corev1.ObjectReference{
+		APIVersion: "v1",
+		Kind:       "Node",
+		Name:       n.Name,
+		UID:        n.UID,
+	}
 	c.env.Events.Event(ref, corev1.EventTypeNormal, "TaintManagerEviction", evictionMessage(leaving, stay, now))
 	return nil
 }
@@ -78,7 +85,8 @@ func (c *Controller) tolerationStart(p *corev1.Pod) time.Time {
 // evictionMessage describes in one line when pods will be evicted, the first ones first.
 func evictionMessage(evictions []scheduledEviction, stay int, now time.Time) string {
 	slices.SortFunc(evictions, func(a, b scheduledEviction) int {
-		return cmp.Or(a.at.Compare(b.at), strings.Compare(a.taint, b.taint), strings.Compare(a.pod.String(), b.pod.String()))
+		return cmp.Or(a.at.Compare(b.at), strings.Compare(a.taint, b.taint),
+			strings.Compare(a.pod.String(), b.pod.String()))
 	})
 	var b strings.Builder
 	fmt.Fprintf(&b, "Deleting %s: ", countText(len(evictions), "Pod"))
@@ -94,7 +102,8 @@ func evictionMessage(evictions []scheduledEviction, stay int, now time.Time) str
 		if i > 0 {
 			b.WriteString("; ")
 		}
-		fmt.Fprintf(&b, "at %s (in %s) for taint %s: %s", d.at.UTC().Format(time.RFC3339), d.at.Sub(now).Round(time.Second), d.taint, d.pod)
+		fmt.Fprintf(&b, "at %s (in %s) for taint %s: %s", d.at.UTC().Format(time.RFC3339),
+			d.at.Sub(now).Round(time.Second), d.taint, d.pod)
 	}
 	if stay > 0 {
 		fmt.Fprintf(&b, "; %s", countText(stay, "other"))

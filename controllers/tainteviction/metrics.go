@@ -18,12 +18,15 @@ type counts struct {
 var metrics = sync.OnceValue(func() *counts {
 	return &counts{
 		deletions: prometheus.NewCounter(prometheus.CounterOpts{
-			Subsystem: "taint_eviction_controller", Name: "pod_deletions_total",
-			Help: "Total number of Pods deleted by TaintEvictionController since its start.",
+			Subsystem: "taint_eviction_controller",
+			Name:      "pod_deletions_total",
+			Help:      "Total number of Pods deleted by TaintEvictionController since its start.",
 		}),
 		latency: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Subsystem: "taint_eviction_controller", Name: "pod_deletion_duration_seconds",
-			Help:    "Latency, in seconds, between the time when a taint effect has been activated for the Pod and its deletion via TaintEvictionController.",
+			Subsystem: "taint_eviction_controller",
+			Name:      "pod_deletion_duration_seconds",
+			Help: "Latency, in seconds, between the time when a taint effect has been activated for the Pod and " +
+				"its deletion via TaintEvictionController.",
 			Buckets: []float64{0.005, 0.025, 0.1, 0.5, 1, 2.5, 10, 30, 60, 120, 180, 240},
 		}),
 	}

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package tainteviction deletes pods from nodes with NoExecute taints that they do not tolerate, or no longer after their
-// tolerationSeconds. The table of controllers starts it. A pure function (toleration.go) decides at each change of taints or tolerations;
-// removing a taint cancels the deletion. Future evictions are shown as an event of the node (event.go), and as a mark for `keelson why`.
-// It never taints a node.
+// Package tainteviction deletes pods from nodes with NoExecute taints that they do not tolerate, or no longer after
+// their tolerationSeconds. The table of controllers starts it. A pure function (toleration.go) decides at each change
+// of taints or tolerations; removing a taint cancels the deletion. Future evictions are shown as an event of the node
+// (event.go), and as a mark for `keelson why`. It never taints a node.
 package tainteviction
 
 import (
@@ -50,7 +50,11 @@ func New(env *framework.Env) (framework.Controller, error) {
 	core := coreinformers.New(env.Shared.Scoped())
 	pods := core.Pods().Informer()
 	c := &Controller{
-		env: env, nodes: core.Nodes().Lister(), pods: core.Pods().Lister(), index: pods.GetIndexer(), pending: map[framework.Key]scheduledDeletion{},
+		env:     env,
+		nodes:   core.Nodes().Lister(),
+		pods:    core.Pods().Lister(),
+		index:   pods.GetIndexer(),
+		pending: map[framework.Key]scheduledDeletion{},
 	}
 	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
 	err := errors.Join(
@@ -75,7 +79,8 @@ func New(env *framework.Env) (framework.Controller, error) {
 func (c *Controller) Run(ctx context.Context, ready func()) error { return c.loop.Run(ctx, ready) }
 
 func (c *Controller) nodeChanged(old, n *corev1.Node) {
-	was, is := []corev1.Taint(nil), noExecuteTaints(n.Spec.Taints)
+	was := []corev1.Taint(nil)
+	is := noExecuteTaints(n.Spec.Taints)
 	if old != nil {
 		was = noExecuteTaints(old.Spec.Taints)
 	}
@@ -98,7 +103,8 @@ func (c *Controller) podChanged(old, p *corev1.Pod) {
 	if p.Spec.NodeName == "" {
 		return
 	}
-	if old != nil && old.UID == p.UID && old.Spec.NodeName == p.Spec.NodeName && equality.Semantic.DeepEqual(old.Spec.Tolerations, p.Spec.Tolerations) {
+	if old != nil && old.UID == p.UID && old.Spec.NodeName == p.Spec.NodeName &&
+		equality.Semantic.DeepEqual(old.Spec.Tolerations, p.Spec.Tolerations) {
 		return
 	}
 	n, err := c.nodes.Get(p.Spec.NodeName)
@@ -136,7 +142,8 @@ func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 	}
 	was, waiting := c.cancel(key)
 	if was.uid != p.UID { // another pod had the name
-		was, waiting = scheduledDeletion{}, false
+		was = scheduledDeletion{}
+		waiting = false
 	}
 	now := time.Now()
 	stays, because := toleration(taints, p.Spec.Tolerations)
@@ -150,17 +157,30 @@ func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 	if !waiting {
 		was.since = tolerationStartOf(p, because, now)
 	}
-	next := scheduledDeletion{uid: p.UID, since: was.since, at: was.since.Add(stays), taint: because.ToString()}
+	next := scheduledDeletion{
+		uid:   p.UID,
+		since: was.since,
+		at:    was.since.Add(stays),
+		taint: because.ToString(),
+	}
 	c.schedule(key, next)
 	if !next.at.Equal(was.at) || next.taint != was.taint {
-		c.mark(p, &mark.Eviction{Node: p.Spec.NodeName, Taint: next.taint, Tolerated: stays, Deadline: next.at})
+		c.mark(p, &mark.Eviction{
+			Node:      p.Spec.NodeName,
+			Taint:     next.taint,
+			Tolerated: stays,
+			Deadline:  next.at,
+		})
 	}
 	if left := next.at.Sub(now); left > 0 {
 		c.loop.AddAfter(key, left)
 		return nil
 	}
 	c.env.Events.Eventf(p, corev1.EventTypeNormal, "TaintManagerEviction", "Marking for deletion Pod %s", key)
-	d := framework.Disruption{Reason: "DeletionByTaintManager", Message: "Taint manager: deleting due to NoExecute taint"}
+	d := framework.Disruption{
+		Reason:  "DeletionByTaintManager",
+		Message: "Taint manager: deleting due to NoExecute taint",
+	}
 	if err := framework.Disrupt(ctx, c.env, p, d); err != nil {
 		return err
 	}
@@ -179,8 +199,16 @@ func (c *Controller) mark(p *corev1.Pod, d *mark.Eviction) {
 		return
 	}
 	c.env.Marks.Emit(mark.Mark{
-		Step: mark.StepEviction, Component: "controllers", At: time.Now(), Detail: d,
-		Subject: mark.Subject{Resource: "pods", Namespace: p.Namespace, Name: p.Name, UID: string(p.UID)},
+		Step:      mark.StepEviction,
+		Component: "controllers",
+		At:        time.Now(),
+		Detail:    d,
+		Subject: mark.Subject{
+			Resource:  "pods",
+			Namespace: p.Namespace,
+			Name:      p.Name,
+			UID:       string(p.UID),
+		},
 	})
 }
 
@@ -192,5 +220,7 @@ func (c *Controller) schedule(key framework.Key, p scheduledDeletion) {
 
 // noExecuteTaints are the NoExecute taints.
 func noExecuteTaints(taints []corev1.Taint) []corev1.Taint {
-	return slices.DeleteFunc(slices.Clone(taints), func(t corev1.Taint) bool { return t.Effect != corev1.TaintEffectNoExecute })
+	return slices.DeleteFunc(slices.Clone(taints), func(t corev1.Taint) bool {
+		return t.Effect != corev1.TaintEffectNoExecute
+	})
 }

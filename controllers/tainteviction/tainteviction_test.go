@@ -37,12 +37,29 @@ func TestToleration(t *testing.T) {
 	}{
 		{"no taint", nil, nil, 0, false},
 		{"not tolerated", []corev1.Taint{taint("a", "")}, nil, 0, true},
-		{"one of two not tolerated", []corev1.Taint{taint("a", ""), taint("b", "")}, []corev1.Toleration{tolerates("a", 60)}, 0, true},
+		{
+			"one of two not tolerated", []corev1.Taint{taint("a", ""), taint("b", "")}, []corev1.Toleration{
+				tolerates("a", 60),
+			}, 0, true,
+		},
 		{"for ever", []corev1.Taint{taint("a", "")}, []corev1.Toleration{tolerates("a", -1)}, 0, false},
 		{"for a while", []corev1.Taint{taint("a", "")}, []corev1.Toleration{tolerates("a", 60)}, time.Minute, true},
-		{"the shortest", []corev1.Taint{taint("a", ""), taint("b", "")}, []corev1.Toleration{tolerates("a", 60), tolerates("b", 5)}, 5 * time.Second, true},
-		{"one limited, one not", []corev1.Taint{taint("a", ""), taint("b", "")}, []corev1.Toleration{tolerates("a", -1), tolerates("b", 5)}, 5 * time.Second, true},
-		{"everything", []corev1.Taint{taint("a", "x")}, []corev1.Toleration{{Operator: corev1.TolerationOpExists}}, 0, false},
+		{
+			"the shortest", []corev1.Taint{taint("a", ""), taint("b", "")}, []corev1.Toleration{
+				tolerates("a", 60), tolerates("b", 5),
+			}, 5 * time.Second, true,
+		},
+		{
+			"one limited, one not", []corev1.Taint{taint("a", ""), taint("b", "")}, []corev1.Toleration{
+				tolerates("a", -1), tolerates("b", 5),
+			}, 5 * time.Second, true,
+		},
+		{
+			"everything",
+			[]corev1.Taint{taint("a", "x")},
+			[]corev1.Toleration{{Operator: corev1.TolerationOpExists}},
+			0, false,
+		},
 		{"other value", []corev1.Taint{taint("a", "x")}, []corev1.Toleration{{Key: "a", Value: "y"}}, 0, true},
 		{"zero seconds", []corev1.Taint{taint("a", "")}, []corev1.Toleration{tolerates("a", 0)}, 0, true},
 	}
@@ -54,7 +71,13 @@ func TestToleration(t *testing.T) {
 }
 
 func pod(name string, tols ...corev1.Toleration) *corev1.Pod {
-	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default"}, Spec: corev1.PodSpec{NodeName: "n", Tolerations: tols}}
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default"},
+		Spec: corev1.PodSpec{
+			NodeName:    "n",
+			Tolerations: tols,
+		},
+	}
 }
 
 func setTaints(t *testing.T, c *controllertest.Cluster, taints ...corev1.Taint) {
@@ -73,12 +96,14 @@ func setTaints(t *testing.T, c *controllertest.Cluster, taints ...corev1.Taint) 
 func TestEvicts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := controllertest.New(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}},
-			pod("now"), pod("soon", tolerates("a", 30)), pod("late", tolerates("a", 600)), pod("never", tolerates("a", -1)))
+			pod("now"), pod("soon", tolerates("a", 30)), pod("late", tolerates("a", 600)), pod("never",
+				tolerates("a", -1)))
 		c.Start(t, "taint-eviction-controller", New)
 		time.Sleep(time.Second)
 		there := func() (names []string) {
 			for _, name := range []string{"now", "soon", "late", "never"} {
-				if _, err := c.CoreV1().Pods("default").Get(t.Context(), name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+				if _, err := c.CoreV1().Pods("default").Get(t.Context(), name,
+					metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 					names = append(names, name)
 				}
 			}
@@ -91,7 +116,8 @@ func TestEvicts(t *testing.T) {
 		said := c.EventsSeen()
 		slices.Sort(said)
 		if want := []string{
-			"Normal TaintManagerEviction Deleting 2 Pods: at 2000-01-01T00:00:31Z (in 30s) for taint a:NoExecute: default/soon; " +
+			"Normal TaintManagerEviction Deleting 2 Pods: at 2000-01-01T00:00:31Z (in 30s) for taint a:NoExecute: " +
+				"default/soon; " +
 				"at 2000-01-01T00:10:01Z (in 10m0s) for taint a:NoExecute: default/late; 1 other stays",
 			"Normal TaintManagerEviction Marking for deletion Pod default/now",
 		}; !slices.Equal(said, want) {
@@ -103,7 +129,8 @@ func TestEvicts(t *testing.T) {
 		}
 		c.EventsSeen()
 		setTaints(t, c)
-		if got, want := c.EventsSeen(), "Normal TaintManagerEviction Cancelling deletion of Pod default/late"; !slices.Equal(got, []string{want}) {
+		if got, want := c.EventsSeen(),
+			"Normal TaintManagerEviction Cancelling deletion of Pod default/late"; !slices.Equal(got, []string{want}) {
 			t.Errorf("events: got %q, want %q", got, want)
 		}
 		time.Sleep(time.Hour)
@@ -113,14 +140,22 @@ func TestEvicts(t *testing.T) {
 	})
 }
 
-// TestRestartKeepsCounting: a taint that says when it was added is counted from then, and a pod that came later from its own start.
+// TestRestartKeepsCounting: a taint that says when it was added is counted from then, and a pod that came later from
+// its own start.
 func TestRestartKeepsCounting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		added := metav1.NewTime(time.Now().Add(-50 * time.Second))
-		old, later := pod("old", tolerates("a", 60)), pod("later", tolerates("a", 60))
+		old := pod("old", tolerates("a", 60))
+		later := pod("later", tolerates("a", 60))
 		old.CreationTimestamp = metav1.NewTime(time.Now().Add(-time.Hour))
 		later.CreationTimestamp = old.CreationTimestamp
-		later.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(time.Now().Add(-20 * time.Second))}}
+		later.Status.Conditions = []corev1.PodCondition{
+			{
+				Type:               corev1.PodScheduled,
+				Status:             corev1.ConditionTrue,
+				LastTransitionTime: metav1.NewTime(time.Now().Add(-20 * time.Second)),
+			},
+		}
 		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}
 		n.Spec.Taints = []corev1.Taint{{Key: "a", Effect: corev1.TaintEffectNoExecute, TimeAdded: &added}}
 		c := controllertest.New(n, old, later)
@@ -147,7 +182,8 @@ func TestSuccessorStaysItsOwnTime(t *testing.T) {
 		setTaints(t, c, taint("a", ""))
 		time.Sleep(50 * time.Second)
 		next := pod("p", tolerates("a", 60))
-		next.UID, next.CreationTimestamp = "next", metav1.Now()
+		next.UID = "next"
+		next.CreationTimestamp = metav1.Now()
 		// What the informer has is replaced, without a deletion.
 		if err := c.Fake.Tracker().Update(corev1.SchemeGroupVersion.WithResource("pods"), next, "default"); err != nil {
 			t.Fatal(err)
@@ -157,17 +193,20 @@ func TestSuccessorStaysItsOwnTime(t *testing.T) {
 			gone bool
 		}{{55 * time.Second, false}, {10 * time.Second, true}} {
 			time.Sleep(tt.wait)
-			if _, err := c.CoreV1().Pods("default").Get(t.Context(), "p", metav1.GetOptions{}); apierrors.IsNotFound(err) != tt.gone {
+			if _, err := c.CoreV1().Pods("default").Get(t.Context(), "p", metav1.GetOptions{}); apierrors.IsNotFound(
+				err) != tt.gone {
 				t.Errorf("after another %v: gone %v, want %v", tt.wait, !tt.gone, tt.gone)
 			}
 		}
 	})
 }
 
-// TestLongerWithoutATaint: when the taint with the shorter toleration goes, the longer one counts, from the same moment.
+// TestLongerWithoutATaint: when the taint with the shorter toleration goes, the longer one counts, from the same
+// moment.
 func TestLongerWithoutATaint(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := controllertest.New(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}, pod("p", tolerates("a", 30), tolerates("b", 120)))
+		c := controllertest.New(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}},
+			pod("p", tolerates("a", 30), tolerates("b", 120)))
 		c.Start(t, "taint-eviction-controller", New)
 		time.Sleep(time.Second)
 		setTaints(t, c, taint("a", ""), taint("b", ""))
@@ -178,7 +217,8 @@ func TestLongerWithoutATaint(t *testing.T) {
 			gone bool
 		}{{100 * time.Second, false}, {10 * time.Second, true}} {
 			time.Sleep(tt.wait)
-			if _, err := c.CoreV1().Pods("default").Get(t.Context(), "p", metav1.GetOptions{}); apierrors.IsNotFound(err) != tt.gone {
+			if _, err := c.CoreV1().Pods("default").Get(t.Context(), "p", metav1.GetOptions{}); apierrors.IsNotFound(
+				err) != tt.gone {
 				t.Errorf("after another %v: gone %v, want %v", tt.wait, !tt.gone, tt.gone)
 			}
 		}

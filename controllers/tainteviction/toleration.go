@@ -10,9 +10,10 @@ import (
 	podkind "keelson/api/core/pod"
 )
 
-// toleration returns whether a pod with these tolerations must leave a node with these NoExecute taints, because of which taint, and how
-// long it may stay. With an untolerated taint it must leave at once. Otherwise the shortest tolerationSeconds of the first matching
-// toleration of each taint counts; without a limit the pod stays: because is nil.
+// toleration returns whether a pod with these tolerations must leave a node with these NoExecute taints, because of
+// which taint, and how long it may stay. With an untolerated taint it must leave at once. Otherwise the shortest
+// tolerationSeconds of the first matching toleration of each taint counts; without a limit the pod stays: because is
+// nil.
 func toleration(taints []corev1.Taint, tolerations []corev1.Toleration) (stays time.Duration, because *corev1.Taint) {
 	for i := range taints {
 		tolerated := false
@@ -25,7 +26,8 @@ func toleration(taints []corev1.Taint, tolerations []corev1.Toleration) (stays t
 			if t.TolerationSeconds != nil {
 				d := time.Duration(max(0, min(*t.TolerationSeconds, maxSeconds))) * time.Second
 				if because == nil || d < stays {
-					stays, because = d, &taints[i]
+					stays = d
+					because = &taints[i]
 				}
 			}
 			break
@@ -40,11 +42,12 @@ func toleration(taints []corev1.Taint, tolerations []corev1.Toleration) (stays t
 // maxSeconds means forever; larger values would overflow a time.Duration.
 const maxSeconds = int64(100 * 365 * 24 * time.Hour / time.Second)
 
-// maxNewTaintAge is the maximum age of a taint that counts as added when it was first seen: its own time is rounded down to seconds.
+// maxNewTaintAge is the maximum age of a taint that counts as added when it was first seen: its own time is rounded
+// down to seconds.
 const maxNewTaintAge = 2 * time.Second
 
-// tolerationStartOf is when a pod's toleration time started, as recorded in the objects, so that a restarted controller does not start again: the
-// taint's timeAdded, or the pod's start if it is later.
+// tolerationStartOf is when a pod's toleration time started, as recorded in the objects, so that a restarted controller
+// does not start again: the taint's timeAdded, or the pod's start if it is later.
 func tolerationStartOf(p *corev1.Pod, taint *corev1.Taint, now time.Time) time.Time {
 	if taint.TimeAdded == nil {
 		return now

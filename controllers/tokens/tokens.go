@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package tokens fills secrets of type kubernetes.io/service-account-token with a token of their service account, the namespace and the CA
-// bundle, and deletes those of deleted service accounts. The table of controllers starts it. Such tokens do not expire; it never creates
-// the secrets, users do.
+// Package tokens fills secrets of type kubernetes.io/service-account-token with a token of their service account, the
+// namespace and the CA bundle, and deletes those of deleted service accounts. The table of controllers starts it. Such
+// tokens do not expire; it never creates the secrets, users do.
 package tokens
 
 import (
@@ -37,13 +37,28 @@ type Controller struct {
 
 // New builds the controller; key signs the tokens, ca is the CA bundle by which pods verify the API server.
 func New(env *framework.Env, key crypto.Signer, ca []byte) (framework.Controller, error) {
-	own := env.Reader().Informers(0, client.Scope{Tweak: func(o *metav1.ListOptions) { o.FieldSelector = "type=" + string(corev1.SecretTypeServiceAccountToken) }})
-	secrets, accounts := coreinformers.New(own.Scoped()).Secrets(), coreinformers.New(env.Shared.Scoped()).ServiceAccounts()
-	c := &Controller{env: env, secrets: secrets.Lister(), accounts: accounts.Lister(), informers: own, key: key, ca: ca}
+	own := env.Reader().Informers(0, client.Scope{Tweak: func(o *metav1.ListOptions) {
+		o.FieldSelector = "type=" + string(corev1.SecretTypeServiceAccountToken)
+	}})
+	secrets := coreinformers.New(own.Scoped()).Secrets()
+	accounts := coreinformers.New(env.Shared.Scoped()).ServiceAccounts()
+	c := &Controller{
+		env:       env,
+		secrets:   secrets.Lister(),
+		accounts:  accounts.Lister(),
+		informers: own,
+		key:       key,
+		ca:        ca,
+	}
 	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
 	err := errors.Join(
-		framework.On(c.loop, secrets.Informer(), framework.Each(func(s *corev1.Secret) { c.loop.Add(framework.KeyOf(s)) })),
-		framework.On(c.loop, accounts.Informer(), framework.Handlers[*corev1.ServiceAccount]{Add: c.enqueueSecretsOf, Delete: c.enqueueSecretsOf}),
+		framework.On(c.loop, secrets.Informer(), framework.Each(func(s *corev1.Secret) {
+			c.loop.Add(framework.KeyOf(s))
+		})),
+		framework.On(c.loop, accounts.Informer(), framework.Handlers[*corev1.ServiceAccount]{
+			Add:    c.enqueueSecretsOf,
+			Delete: c.enqueueSecretsOf,
+		}),
 	)
 	if err != nil {
 		return nil, fmt.Errorf("service-account tokens: %w", err)
@@ -73,7 +88,8 @@ func (c *Controller) enqueueSecretsOf(sa *corev1.ServiceAccount) {
 
 func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 	s, err := c.secrets.Secrets(key.Namespace).Get(key.Name)
-	if apierrors.IsNotFound(err) || err == nil && (s.Type != corev1.SecretTypeServiceAccountToken || s.DeletionTimestamp != nil) {
+	if apierrors.IsNotFound(err) || err == nil && (s.Type != corev1.SecretTypeServiceAccountToken ||
+		s.DeletionTimestamp != nil) {
 		return nil
 	}
 	if err != nil {
@@ -117,11 +133,12 @@ func (c *Controller) deleteSecret(ctx context.Context, s *corev1.Secret) error {
 
 // withTokenData returns s with the missing data, nil if nothing is missing.
 func (c *Controller) withTokenData(s *corev1.Secret, sa *corev1.ServiceAccount) (*corev1.Secret, error) {
-	hasToken, hasCA := len(s.Data[corev1.ServiceAccountTokenKey]) > 0, bytes.Equal(s.Data[corev1.ServiceAccountRootCAKey], c.ca)
+	hasToken := len(s.Data[corev1.ServiceAccountTokenKey]) > 0
+	hasCA := bytes.Equal(s.Data[corev1.ServiceAccountRootCAKey], c.ca)
 	hasNamespace := string(s.Data[corev1.ServiceAccountNamespaceKey]) == s.Namespace
 	hasUID := s.Annotations[corev1.ServiceAccountUIDKey] == string(sa.UID)
 	if hasToken && hasCA && hasNamespace && hasUID {
-		return nil, nil //nolint:nilnil // nothing is missing
+		return nil, nil // nothing is missing
 	}
 	next := s.DeepCopy()
 	if next.Data == nil {
@@ -133,7 +150,12 @@ func (c *Controller) withTokenData(s *corev1.Secret, sa *corev1.ServiceAccount) 
 	next.Data[corev1.ServiceAccountNamespaceKey] = []byte(s.Namespace)
 	next.Annotations[corev1.ServiceAccountUIDKey] = string(sa.UID)
 	if !hasToken {
-		token, err := pki.LegacyToken{Namespace: s.Namespace, Secret: s.Name, Account: sa.Name, AccountUID: string(sa.UID)}.Sign(c.key)
+		token, err := pki.LegacyToken{
+			Namespace:  s.Namespace,
+			Secret:     s.Name,
+			Account:    sa.Name,
+			AccountUID: string(sa.UID),
+		}.Sign(c.key)
 		if err != nil {
 			return nil, err
 		}

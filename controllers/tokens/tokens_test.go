@@ -26,7 +26,16 @@ func TestFillsAndDrops(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		secret := func(name, account, uid string) *corev1.Secret {
-			s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, Annotations: map[string]string{corev1.ServiceAccountNameKey: account}}, Type: corev1.SecretTypeServiceAccountToken}
+			s := &corev1.Secret{
+				ObjectMeta: metav1.ObjectMeta{
+					Namespace: "default",
+					Name:      name,
+					Annotations: map[string]string{
+						corev1.ServiceAccountNameKey: account,
+					},
+				},
+				Type: corev1.SecretTypeServiceAccountToken,
+			}
 			if uid != "" {
 				s.Annotations[corev1.ServiceAccountUIDKey] = uid
 			}
@@ -36,23 +45,29 @@ func TestFillsAndDrops(t *testing.T) {
 			&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "build", UID: "u1"}},
 			secret("good", "build", ""), secret("lost", "gone", ""), secret("old", "build", "u0"),
 		)
-		c.Start(t, "serviceaccount-token-controller", func(env *framework.Env) (framework.Controller, error) { return New(env, key, []byte("PEM")) })
+		c.Start(t, "serviceaccount-token-controller", func(env *framework.Env) (framework.Controller, error) {
+			return New(env, key, []byte("PEM"))
+		})
 		time.Sleep(time.Second)
 		s, err := c.CoreV1().Secrets("default").Get(t.Context(), "good", metav1.GetOptions{})
-		if err != nil || strings.Count(string(s.Data["token"]), ".") != 2 || string(s.Data["ca.crt"]) != "PEM" || string(s.Data["namespace"]) != "default" ||
+		if err != nil || strings.Count(string(s.Data["token"]), ".") != 2 || string(s.Data["ca.crt"]) != "PEM" ||
+			string(s.Data["namespace"]) != "default" ||
 			s.Annotations[corev1.ServiceAccountUIDKey] != "u1" {
 			t.Errorf("secret of a service account: %v %v", s, err)
 		}
 		for _, name := range []string{"lost", "old"} {
-			if _, err := c.CoreV1().Secrets("default").Get(t.Context(), name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+			if _, err := c.CoreV1().Secrets("default").Get(t.Context(), name,
+				metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 				t.Errorf("secret %s, whose service account is gone: %v", name, err)
 			}
 		}
-		if err := c.CoreV1().ServiceAccounts("default").Delete(t.Context(), "build", metav1.DeleteOptions{}); err != nil {
+		if err := c.CoreV1().ServiceAccounts("default").Delete(t.Context(), "build",
+			metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Second)
-		if _, err := c.CoreV1().Secrets("default").Get(t.Context(), "good", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		if _, err := c.CoreV1().Secrets("default").Get(t.Context(), "good", metav1.GetOptions{}); !apierrors.IsNotFound(
+			err) {
 			t.Errorf("secret after its service account: %v", err)
 		}
 	})

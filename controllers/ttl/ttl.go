@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package ttl annotates each node with how long its kubelet may cache secrets and config maps: the more nodes, the longer. The table of
-// controllers starts it. It writes only that annotation.
+// Package ttl annotates each node with how long its kubelet may cache secrets and config maps: the more nodes, the
+// longer. The table of controllers starts it. It writes only that annotation.
 package ttl
 
 import (
@@ -21,7 +21,8 @@ import (
 	"keelson/controllers/framework"
 )
 
-// steps are ranges of cluster sizes with their seconds. They overlap, so that one node more or less does not change all others.
+// steps are ranges of cluster sizes with their seconds. They overlap, so that one node more or less does not change all
+// others.
 var steps = []struct{ least, most, seconds int }{
 	{0, 100, 0}, {90, 500, 15}, {450, 1000, 30}, {900, 2000, 60}, {1800, int(^uint(0) >> 1), 300},
 }
@@ -101,11 +102,14 @@ func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 	if n.Annotations[corev1.ObjectTTLAnnotationKey] == want {
 		return nil
 	}
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]string{corev1.ObjectTTLAnnotationKey: want}}})
+	patch, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"annotations": map[string]string{corev1.ObjectTTLAnnotationKey: want}},
+	})
 	if err != nil {
 		return err
 	}
-	_, err = c.env.Client.CoreV1().Nodes().Patch(ctx, n.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
+	_, err = c.env.Client.CoreV1().Nodes().Patch(ctx, n.Name, types.StrategicMergePatchType, patch,
+		metav1.PatchOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("annotate node %s: %w", n.Name, err)
 	}

@@ -26,7 +26,9 @@ func TestNext(t *testing.T) {
 
 func TestAnnotates(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := controllertest.New(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n0", Annotations: map[string]string{"other": "x"}}})
+		c := controllertest.New(&corev1.Node{
+			ObjectMeta: metav1.ObjectMeta{Name: "n0", Annotations: map[string]string{"other": "x"}},
+		})
 		c.Start(t, "ttl-controller", New)
 		check := func(when, name, want string) {
 			t.Helper()
@@ -38,7 +40,9 @@ func TestAnnotates(t *testing.T) {
 		}
 		check("one node", "n0", "0")
 		for i := range 100 {
-			if _, err := c.CoreV1().Nodes().Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("more%d", i)}}, metav1.CreateOptions{}); err != nil {
+			if _, err := c.CoreV1().Nodes().Create(t.Context(),
+				&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("more%d", i)}},
+				metav1.CreateOptions{}); err != nil {
 				t.Fatal(err)
 			}
 			time.Sleep(time.Millisecond)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package ttlafterfinished deletes finished Jobs, with their pods, after spec.ttlSecondsAfterFinished. The table of controllers starts it.
-// It never deletes Jobs without that field.
+// Package ttlafterfinished deletes finished Jobs, with their pods, after spec.ttlSecondsAfterFinished. The table of
+// controllers starts it. It never deletes Jobs without that field.
 package ttlafterfinished
 
 import (
@@ -24,8 +24,10 @@ import (
 // deletionDelay is one metric for the process.
 var deletionDelay = sync.OnceValue(func() prometheus.Histogram {
 	return prometheus.NewHistogram(prometheus.HistogramOpts{
-		Subsystem: "ttl_after_finished_controller", Name: "job_deletion_duration_seconds",
-		Help: "The time it took to delete the job since it became eligible for deletion", Buckets: prometheus.ExponentialBuckets(0.1, 2, 14),
+		Subsystem: "ttl_after_finished_controller",
+		Name:      "job_deletion_duration_seconds",
+		Help:      "The time it took to delete the job since it became eligible for deletion",
+		Buckets:   prometheus.ExponentialBuckets(0.1, 2, 14),
 	})
 })
 
@@ -44,7 +46,10 @@ func New(env *framework.Env) (framework.Controller, error) {
 	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
 	jobs := batchinformers.New(env.Shared.Scoped()).Jobs().Informer()
 	c.jobs = jobs.GetIndexer()
-	return c, framework.On(c.loop, jobs, framework.Handlers[*batchv1.Job]{Add: c.changed, Update: func(_, j *batchv1.Job) { c.changed(j) }})
+	return c, framework.On(c.loop, jobs, framework.Handlers[*batchv1.Job]{
+		Add:    c.changed,
+		Update: func(_, j *batchv1.Job) { c.changed(j) },
+	})
 }
 
 // Run implements framework.Controller.
@@ -62,7 +67,8 @@ func expiry(j *batchv1.Job) time.Time {
 		return time.Time{}
 	}
 	for _, c := range j.Status.Conditions {
-		if (c.Type == batchv1.JobComplete || c.Type == batchv1.JobFailed) && c.Status == corev1.ConditionTrue && !c.LastTransitionTime.IsZero() {
+		if (c.Type == batchv1.JobComplete || c.Type == batchv1.JobFailed) && c.Status == corev1.ConditionTrue &&
+			!c.LastTransitionTime.IsZero() {
 			return c.LastTransitionTime.Add(time.Duration(*j.Spec.TTLSecondsAfterFinished) * time.Second)
 		}
 	}
@@ -89,7 +95,8 @@ func (c *controller) sync(ctx context.Context, key framework.Key) error {
 	// The TTL may have just been extended: the version protects against that.
 	foreground := metav1.DeletePropagationForeground
 	err = c.env.Client.BatchV1().Jobs(j.Namespace).Delete(ctx, j.Name, metav1.DeleteOptions{
-		PropagationPolicy: &foreground, Preconditions: &metav1.Preconditions{UID: &j.UID, ResourceVersion: &j.ResourceVersion},
+		PropagationPolicy: &foreground,
+		Preconditions:     &metav1.Preconditions{UID: &j.UID, ResourceVersion: &j.ResourceVersion},
 	})
 	switch {
 	case apierrors.IsNotFound(err):

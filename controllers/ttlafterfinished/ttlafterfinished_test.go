@@ -16,16 +16,25 @@ import (
 )
 
 func job(name string, ttl *int32, end batchv1.JobConditionType) *batchv1.Job {
-	j := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default"}, Spec: batchv1.JobSpec{TTLSecondsAfterFinished: ttl}}
-	j.Status.Conditions = []batchv1.JobCondition{{Type: end, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(time.Now())}}
+	j := &batchv1.Job{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default"},
+		Spec: batchv1.JobSpec{
+			TTLSecondsAfterFinished: ttl,
+		},
+	}
+	j.Status.Conditions = []batchv1.JobCondition{
+		{Type: end, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(time.Now())},
+	}
 	return j
 }
 
 func TestExpiry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := controllertest.New(
-			job("forever", nil, batchv1.JobComplete), job("runs", new(int32(5)), batchv1.JobSuspended), job("complete", new(int32(10)), batchv1.JobComplete),
-			job("failed", new(int32(20)), batchv1.JobFailed), job("longer", new(int32(10)), batchv1.JobComplete), job("once", new(int32(0)), batchv1.JobFailed),
+			job("forever", nil, batchv1.JobComplete), job("runs", new(int32(5)), batchv1.JobSuspended), job("complete",
+				new(int32(10)), batchv1.JobComplete),
+			job("failed", new(int32(20)), batchv1.JobFailed), job("longer", new(int32(10)), batchv1.JobComplete), job(
+				"once", new(int32(0)), batchv1.JobFailed),
 		)
 		c.Start(t, "ttl-after-finished-controller", New)
 		left := func(after time.Duration, want ...string) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package vacprotection removes the finalizer kubernetes.io/vac-protection, which admission adds, from a deleted VolumeAttributesClass that
-// no volume or claim uses. The table of controllers starts it. It never deletes a class.
+// Package vacprotection removes the finalizer kubernetes.io/vac-protection, which admission adds, from a deleted
+// VolumeAttributesClass that no volume or claim uses. The table of controllers starts it. It never deletes a class.
 package vacprotection
 
 import (
@@ -38,9 +38,16 @@ type Controller struct {
 
 // New builds the controller.
 func New(env *framework.Env) (framework.Controller, error) {
-	core, classes := coreinformers.New(env.Shared.Scoped()), storageinformers.New(env.Shared.Scoped()).VolumeAttributesClasses()
-	volumes, claims := core.PersistentVolumes().Informer(), core.PersistentVolumeClaims().Informer()
-	c := &Controller{env: env, classes: classes.Lister(), volumes: volumes.GetIndexer(), claims: claims.GetIndexer()}
+	core := coreinformers.New(env.Shared.Scoped())
+	classes := storageinformers.New(env.Shared.Scoped()).VolumeAttributesClasses()
+	volumes := core.PersistentVolumes().Informer()
+	claims := core.PersistentVolumeClaims().Informer()
+	c := &Controller{
+		env:     env,
+		classes: classes.Lister(),
+		volumes: volumes.GetIndexer(),
+		claims:  claims.GetIndexer(),
+	}
 	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
 	look := func(class *storagev1.VolumeAttributesClass) {
 		if protect.NeedsSync(class, protect.Class) {
@@ -51,14 +58,17 @@ func New(env *framework.Env) (framework.Controller, error) {
 		framework.EnsureIndex(volumes, byClass, indexByClass),
 		framework.EnsureIndex(claims, byClass, indexByClass),
 		framework.On(c.loop, classes.Informer(), framework.Handlers[*storagev1.VolumeAttributesClass]{
-			Add: look, Update: func(_, class *storagev1.VolumeAttributesClass) { look(class) },
+			Add:    look,
+			Update: func(_, class *storagev1.VolumeAttributesClass) { look(class) },
 		}),
 		framework.On(c.loop, volumes, framework.Handlers[*corev1.PersistentVolume]{
 			Update: func(old, v *corev1.PersistentVolume) { c.classesReleased(classesOf(old), classesOf(v)) },
 			Delete: func(v *corev1.PersistentVolume) { c.classesReleased(classesOf(v), nil) },
 		}),
 		framework.On(c.loop, claims, framework.Handlers[*corev1.PersistentVolumeClaim]{
-			Update: func(old, claim *corev1.PersistentVolumeClaim) { c.classesReleased(classesOf(old), classesOf(claim)) },
+			Update: func(old, claim *corev1.PersistentVolumeClaim) {
+				c.classesReleased(classesOf(old), classesOf(claim))
+			},
 			Delete: func(claim *corev1.PersistentVolumeClaim) { c.classesReleased(classesOf(claim), nil) },
 		}),
 	)
@@ -119,12 +129,14 @@ func (c *Controller) sync(ctx context.Context, name string) error {
 			}
 		}
 	}
-	begin, own := time.Now(), class.DeepCopy()
+	begin := time.Now()
+	own := class.DeepCopy()
 	protect.AddOrRemove(own, protect.Class)
 	_, err = c.env.Client.StorageV1().VolumeAttributesClasses().Update(ctx, own, metav1.UpdateOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
-	c.env.Reconciled(mark.Subject{Resource: "volumeattributesclasses", Name: own.Name, UID: string(own.UID)}, begin, &mark.Reconcile{}, err)
+	c.env.Reconciled(mark.Subject{Resource: "volumeattributesclasses", Name: own.Name, UID: string(own.UID)}, begin,
+		&mark.Reconcile{}, err)
 	return err
 }

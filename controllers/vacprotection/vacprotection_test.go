@@ -28,15 +28,27 @@ func class(name string, deleted bool, finalizers ...string) *storagev1.VolumeAtt
 func TestProtection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const mine = "example.com/mine"
-		gold, silver := "gold", "silver"
+		gold := "gold"
+		silver := "silver"
 		c := controllertest.New(
-			class(gold, true, mine, protect.Class), class(silver, true, mine, protect.Class), class("next", true, mine, protect.Class),
-			class("free", true, mine, protect.Class), class("kept", false, mine, protect.Class), class("bare", false, mine),
-			&corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "v"}, Spec: corev1.PersistentVolumeSpec{VolumeAttributesClassName: &gold}},
+			class(gold, true, mine, protect.Class), class(silver, true, mine, protect.Class), class("next", true, mine,
+				protect.Class),
+			class("free", true, mine, protect.Class), class("kept", false, mine, protect.Class), class("bare", false,
+				mine),
+			&corev1.PersistentVolume{
+				ObjectMeta: metav1.ObjectMeta{Name: "v"},
+				Spec: corev1.PersistentVolumeSpec{
+					VolumeAttributesClassName: &gold,
+				},
+			},
 			&corev1.PersistentVolumeClaim{
-				ObjectMeta: metav1.ObjectMeta{Namespace: "dev", Name: "c"}, Spec: corev1.PersistentVolumeClaimSpec{VolumeAttributesClassName: &silver},
+				ObjectMeta: metav1.ObjectMeta{Namespace: "dev", Name: "c"},
+				Spec:       corev1.PersistentVolumeClaimSpec{VolumeAttributesClassName: &silver},
 				Status: corev1.PersistentVolumeClaimStatus{
-					CurrentVolumeAttributesClassName: &silver, ModifyVolumeStatus: &corev1.ModifyVolumeStatus{TargetVolumeAttributesClassName: "next"},
+					CurrentVolumeAttributesClassName: &silver,
+					ModifyVolumeStatus: &corev1.ModifyVolumeStatus{
+						TargetVolumeAttributesClassName: "next",
+					},
 				},
 			},
 		)
@@ -44,12 +56,20 @@ func TestProtection(t *testing.T) {
 		check := func(when, name string, want bool) {
 			t.Helper()
 			got, err := c.StorageV1().VolumeAttributesClasses().Get(t.Context(), name, metav1.GetOptions{})
-			if err != nil || slices.Contains(got.Finalizers, protect.Class) != want || !slices.Contains(got.Finalizers, mine) {
+			if err != nil || slices.Contains(got.Finalizers, protect.Class) != want ||
+				!slices.Contains(got.Finalizers, mine) {
 				t.Errorf("%s: %s has finalizers %v, %v; want protection %v", when, name, got.Finalizers, err, want)
 			}
 		}
 		time.Sleep(time.Second)
-		for name, want := range map[string]bool{gold: true, silver: true, "next": true, "free": false, "kept": true, "bare": true} {
+		for name, want := range map[string]bool{
+			gold:   true,
+			silver: true,
+			"next": true,
+			"free": false,
+			"kept": true,
+			"bare": true,
+		} {
 			check("at first", name, want)
 		}
 		if err := c.CoreV1().PersistentVolumes().Delete(t.Context(), "v", metav1.DeleteOptions{}); err != nil {
@@ -60,7 +80,8 @@ func TestProtection(t *testing.T) {
 			t.Fatal(err)
 		}
 		claim.Status.ModifyVolumeStatus = nil
-		if _, err := c.CoreV1().PersistentVolumeClaims("dev").UpdateStatus(t.Context(), claim, metav1.UpdateOptions{}); err != nil {
+		if _, err := c.CoreV1().PersistentVolumeClaims("dev").UpdateStatus(t.Context(), claim,
+			metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Second)

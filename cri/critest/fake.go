@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package critest is for tests of both sides of CRI: a Fake runtime in memory, for tests of the kubelet, and a Suite that every runtime must
-// pass, the Fake included. The Fake starts no process and needs no privilege.
+// Package critest is for tests of both sides of CRI: a Fake runtime in memory, for tests of the kubelet, and a Suite
+// that every runtime must pass, the Fake included. The Fake starts no process and needs no privilege.
 package critest
 
 import (
@@ -43,8 +43,8 @@ type ExecResult struct {
 	Err   error
 }
 
-// Fake is a runtime in memory. It implements cri.Server and is safe for concurrent use. It uses package time for all times, so it works in a
-// synctest bubble.
+// Fake is a runtime in memory. It implements cri.Server and is safe for concurrent use. It uses package time for all
+// times, so it works in a synctest bubble.
 type Fake struct {
 	runtimeapi.UnimplementedRuntimeServiceServer
 	runtimeapi.UnimplementedImageServiceServer
@@ -119,7 +119,8 @@ func (f *Fake) SetUserNamespaces(yes bool) {
 	f.noUsers = !yes
 }
 
-// FailNext makes the next calls of a method ("PullImage") fail with these errors, in order; for a nil the call succeeds.
+// FailNext makes the next calls of a method ("PullImage") fail with these errors, in order; for a nil the call
+// succeeds.
 func (f *Fake) FailNext(verb string, errs ...error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -207,7 +208,8 @@ func (f *Fake) beginRead(ctx context.Context, verb string) error {
 func (f *Fake) delayOrFail(ctx context.Context, verb string) error {
 	var err error
 	if q := f.fails[verb]; len(q) > 0 {
-		err, f.fails[verb] = q[0], q[1:]
+		err = q[0]
+		f.fails[verb] = q[1:]
 	}
 	d := f.delays[verb]
 	f.mu.Unlock()

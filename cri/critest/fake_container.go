@@ -34,7 +34,9 @@ type container struct {
 }
 
 // CreateContainer needs a ready sandbox and a present image.
-func (f *Fake) CreateContainer(ctx context.Context, r *runtimeapi.CreateContainerRequest) (*runtimeapi.CreateContainerResponse, error) {
+func (f *Fake) CreateContainer(
+	ctx context.Context, r *runtimeapi.CreateContainerRequest,
+) (*runtimeapi.CreateContainerResponse, error) {
 	if err := f.begin(ctx, "CreateContainer"); err != nil {
 		return nil, err
 	}
@@ -52,8 +54,10 @@ func (f *Fake) CreateContainer(ctx context.Context, r *runtimeapi.CreateContaine
 		return nil, status.Error(codes.InvalidArgument, "create container: metadata with a name is required")
 	}
 	for _, c := range f.containers {
-		if o := c.config.GetMetadata(); c.sandbox == s.id && o.GetName() == m.GetName() && o.GetAttempt() == m.GetAttempt() {
-			return nil, status.Errorf(codes.AlreadyExists, "create container: attempt %d of %s is container %s", m.GetAttempt(), m.GetName(), c.id)
+		if o := c.config.GetMetadata(); c.sandbox == s.id && o.GetName() == m.GetName() &&
+			o.GetAttempt() == m.GetAttempt() {
+			return nil, status.Errorf(codes.AlreadyExists, "create container: attempt %d of %s is container %s",
+				m.GetAttempt(), m.GetName(), c.id)
 		}
 	}
 	img := f.findImageLocked(r.GetConfig().GetImage().GetImage())
@@ -62,8 +66,14 @@ func (f *Fake) CreateContainer(ctx context.Context, r *runtimeapi.CreateContaine
 	}
 	id, seq := f.idLocked()
 	c := &container{
-		id: id, seq: seq, sandbox: s.id, config: r.GetConfig(), image: img, created: f.now().UnixNano(),
-		res: r.GetConfig().GetLinux().GetResources(), ended: make(chan struct{}),
+		id:      id,
+		seq:     seq,
+		sandbox: s.id,
+		config:  r.GetConfig(),
+		image:   img,
+		created: f.now().UnixNano(),
+		res:     r.GetConfig().GetLinux().GetResources(),
+		ended:   make(chan struct{}),
 	}
 	if p := c.config.GetLogPath(); p != "" {
 		c.logPath = filepath.Join(s.config.GetLogDirectory(), p)
@@ -74,7 +84,9 @@ func (f *Fake) CreateContainer(ctx context.Context, r *runtimeapi.CreateContaine
 }
 
 // StartContainer runs the container's Program.
-func (f *Fake) StartContainer(ctx context.Context, r *runtimeapi.StartContainerRequest) (*runtimeapi.StartContainerResponse, error) {
+func (f *Fake) StartContainer(
+	ctx context.Context, r *runtimeapi.StartContainerRequest,
+) (*runtimeapi.StartContainerResponse, error) {
 	if err := f.begin(ctx, "StartContainer"); err != nil {
 		return nil, err
 	}
@@ -88,7 +100,8 @@ func (f *Fake) StartContainer(ctx context.Context, r *runtimeapi.StartContainerR
 		return nil, status.Errorf(codes.FailedPrecondition, "start container %s: it is in state %s", c.id, c.state)
 	}
 	c.program = f.program(c.config)
-	c.state, c.started = runtimeapi.ContainerState_CONTAINER_RUNNING, f.now().UnixNano()
+	c.state = runtimeapi.ContainerState_CONTAINER_RUNNING
+	c.started = f.now().UnixNano()
 	f.emitLocked(c.id, f.sandboxes[c.sandbox], runtimeapi.ContainerEventType_CONTAINER_STARTED_EVENT)
 	if err := f.logLocked(c, "stdout", c.program.Output...); err != nil {
 		return nil, err
@@ -102,7 +115,9 @@ func (f *Fake) StartContainer(ctx context.Context, r *runtimeapi.StartContainerR
 }
 
 // StopContainer ends the container at once, or after the timeout with 137 when its Program ignores signals.
-func (f *Fake) StopContainer(ctx context.Context, r *runtimeapi.StopContainerRequest) (*runtimeapi.StopContainerResponse, error) {
+func (f *Fake) StopContainer(
+	ctx context.Context, r *runtimeapi.StopContainerRequest,
+) (*runtimeapi.StopContainerResponse, error) {
 	if err := f.begin(ctx, "StopContainer"); err != nil {
 		return nil, err
 	}
@@ -135,7 +150,9 @@ func (f *Fake) StopContainer(ctx context.Context, r *runtimeapi.StopContainerReq
 }
 
 // RemoveContainer removes a container; a running one is killed first. An unknown one is not an error.
-func (f *Fake) RemoveContainer(ctx context.Context, r *runtimeapi.RemoveContainerRequest) (*runtimeapi.RemoveContainerResponse, error) {
+func (f *Fake) RemoveContainer(
+	ctx context.Context, r *runtimeapi.RemoveContainerRequest,
+) (*runtimeapi.RemoveContainerResponse, error) {
 	if err := f.begin(ctx, "RemoveContainer"); err != nil {
 		return nil, err
 	}
@@ -174,7 +191,10 @@ func (f *Fake) endLocked(c *container, code int32, reason string) bool {
 	default:
 		reason = "Error"
 	}
-	c.state, c.finished, c.code, c.reason = runtimeapi.ContainerState_CONTAINER_EXITED, f.now().UnixNano(), code, reason
+	c.state = runtimeapi.ContainerState_CONTAINER_EXITED
+	c.finished = f.now().UnixNano()
+	c.code = code
+	c.reason = reason
 	close(c.ended)
 	f.emitLocked(c.id, f.sandboxes[c.sandbox], runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT)
 	return true
@@ -212,7 +232,9 @@ func (f *Fake) logLocked(c *container, stream string, lines ...string) error {
 }
 
 // ContainerStatus returns NotFound for an unknown container.
-func (f *Fake) ContainerStatus(ctx context.Context, r *runtimeapi.ContainerStatusRequest) (*runtimeapi.ContainerStatusResponse, error) {
+func (f *Fake) ContainerStatus(
+	ctx context.Context, r *runtimeapi.ContainerStatusRequest,
+) (*runtimeapi.ContainerStatusResponse, error) {
 	if err := f.beginRead(ctx, "ContainerStatus"); err != nil {
 		return nil, err
 	}
@@ -227,17 +249,33 @@ func (f *Fake) ContainerStatus(ctx context.Context, r *runtimeapi.ContainerStatu
 
 func (c *container) status() *runtimeapi.ContainerStatus {
 	return &runtimeapi.ContainerStatus{
-		Id: c.id, Metadata: c.config.GetMetadata(), State: c.state, CreatedAt: c.created, StartedAt: c.started, FinishedAt: c.finished,
-		ExitCode: c.code, Image: c.config.GetImage(), ImageRef: c.image.GetRepoDigests()[0], ImageId: c.image.GetId(), Reason: c.reason,
-		Labels: c.config.GetLabels(), Annotations: c.config.GetAnnotations(), Mounts: c.config.GetMounts(), LogPath: c.logPath,
-		Resources:  &runtimeapi.ContainerResources{Linux: c.res},
-		User:       &runtimeapi.ContainerUser{Linux: &runtimeapi.LinuxContainerUser{Uid: c.config.GetLinux().GetSecurityContext().GetRunAsUser().GetValue()}},
+		Id:          c.id,
+		Metadata:    c.config.GetMetadata(),
+		State:       c.state,
+		CreatedAt:   c.created,
+		StartedAt:   c.started,
+		FinishedAt:  c.finished,
+		ExitCode:    c.code,
+		Image:       c.config.GetImage(),
+		ImageRef:    c.image.GetRepoDigests()[0],
+		ImageId:     c.image.GetId(),
+		Reason:      c.reason,
+		Labels:      c.config.GetLabels(),
+		Annotations: c.config.GetAnnotations(),
+		Mounts:      c.config.GetMounts(),
+		LogPath:     c.logPath,
+		Resources:   &runtimeapi.ContainerResources{Linux: c.res},
+		User: &runtimeapi.ContainerUser{Linux: &runtimeapi.LinuxContainerUser{
+			Uid: c.config.GetLinux().GetSecurityContext().GetRunAsUser().GetValue(),
+		}},
 		StopSignal: c.config.GetStopSignal(),
 	}
 }
 
 // ListContainers lists containers in the order of creation.
-func (f *Fake) ListContainers(ctx context.Context, r *runtimeapi.ListContainersRequest) (*runtimeapi.ListContainersResponse, error) {
+func (f *Fake) ListContainers(
+	ctx context.Context, r *runtimeapi.ListContainersRequest,
+) (*runtimeapi.ListContainersResponse, error) {
 	if err := f.beginRead(ctx, "ListContainers"); err != nil {
 		return nil, err
 	}
@@ -247,12 +285,21 @@ func (f *Fake) ListContainers(ctx context.Context, r *runtimeapi.ListContainersR
 	q := r.GetFilter()
 	for _, c := range sortedValues(f.containers) {
 		if q.GetId() != "" && q.GetId() != c.id || q.GetPodSandboxId() != "" && q.GetPodSandboxId() != c.sandbox ||
-			q.GetState() != nil && q.GetState().GetState() != c.state || !matches(q.GetLabelSelector(), c.config.GetLabels()) {
+			q.GetState() != nil && q.GetState().GetState() != c.state ||
+			!matches(q.GetLabelSelector(), c.config.GetLabels()) {
 			continue
 		}
 		out.Containers = append(out.Containers, &runtimeapi.Container{
-			Id: c.id, PodSandboxId: c.sandbox, Metadata: c.config.GetMetadata(), Image: c.config.GetImage(), ImageRef: c.image.GetRepoDigests()[0],
-			State: c.state, CreatedAt: c.created, Labels: c.config.GetLabels(), Annotations: c.config.GetAnnotations(), ImageId: c.image.GetId(),
+			Id:           c.id,
+			PodSandboxId: c.sandbox,
+			Metadata:     c.config.GetMetadata(),
+			Image:        c.config.GetImage(),
+			ImageRef:     c.image.GetRepoDigests()[0],
+			State:        c.state,
+			CreatedAt:    c.created,
+			Labels:       c.config.GetLabels(),
+			Annotations:  c.config.GetAnnotations(),
+			ImageId:      c.image.GetId(),
 		})
 	}
 	return out, nil
@@ -276,7 +323,9 @@ func (f *Fake) UpdateContainerResources(
 }
 
 // ReopenContainerLog needs a running container. The Fake opens the log for each write, so it only creates the file.
-func (f *Fake) ReopenContainerLog(ctx context.Context, r *runtimeapi.ReopenContainerLogRequest) (*runtimeapi.ReopenContainerLogResponse, error) {
+func (f *Fake) ReopenContainerLog(
+	ctx context.Context, r *runtimeapi.ReopenContainerLogRequest,
+) (*runtimeapi.ReopenContainerLogResponse, error) {
 	if err := f.begin(ctx, "ReopenContainerLog"); err != nil {
 		return nil, err
 	}

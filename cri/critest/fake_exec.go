@@ -74,7 +74,9 @@ func (f *Fake) Attach(ctx context.Context, r *runtimeapi.AttachRequest) (*runtim
 }
 
 // PortForward returns a URL below SetStreamURL.
-func (f *Fake) PortForward(ctx context.Context, r *runtimeapi.PortForwardRequest) (*runtimeapi.PortForwardResponse, error) {
+func (f *Fake) PortForward(
+	ctx context.Context, r *runtimeapi.PortForwardRequest,
+) (*runtimeapi.PortForwardResponse, error) {
 	if err := f.begin(ctx, "PortForward"); err != nil {
 		return nil, err
 	}
@@ -102,8 +104,11 @@ func (f *Fake) stream(ctx context.Context, verb, path, id string) (string, error
 	return fmt.Sprintf("%s/%s/%s", f.streamURL, path, id), nil
 }
 
-// GetContainerEvents streams events until the caller disconnects. The stream of a slow caller ends; it never misses single events.
-func (f *Fake) GetContainerEvents(_ *runtimeapi.GetEventsRequest, s grpc.ServerStreamingServer[runtimeapi.ContainerEventResponse]) error {
+// GetContainerEvents streams events until the caller disconnects. The stream of a slow caller ends; it never misses
+// single events.
+func (f *Fake) GetContainerEvents(
+	_ *runtimeapi.GetEventsRequest, s grpc.ServerStreamingServer[runtimeapi.ContainerEventResponse],
+) error {
 	ch := make(chan *runtimeapi.ContainerEventResponse, 1024)
 	f.mu.Lock()
 	f.subs[ch] = struct{}{}
@@ -141,7 +146,8 @@ func (f *Fake) emitLocked(id string, s *sandbox, t runtimeapi.ContainerEventType
 	}
 	e := &runtimeapi.ContainerEventResponse{ContainerId: id, ContainerEventType: t, CreatedAt: f.now().UnixNano()}
 	if s != nil {
-		e.PodSandboxStatus, e.ContainersStatuses = s.status(), f.statusesLocked(s.id)
+		e.PodSandboxStatus = s.status()
+		e.ContainersStatuses = f.statusesLocked(s.id)
 	}
 	for ch := range f.subs {
 		select {

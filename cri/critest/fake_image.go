@@ -16,13 +16,20 @@ import (
 
 func (f *Fake) addImageLocked(ref string, size uint64) *runtimeapi.Image {
 	digest := fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(ref)))
-	img := &runtimeapi.Image{Id: digest, Size: size, Uid: &runtimeapi.Int64Value{}, Spec: &runtimeapi.ImageSpec{Image: ref}}
+	img := &runtimeapi.Image{
+		Id:   digest,
+		Size: size,
+		Uid:  &runtimeapi.Int64Value{},
+		Spec: &runtimeapi.ImageSpec{Image: ref},
+	}
 	name, _, pinned := strings.Cut(ref, "@")
 	if pinned {
 		img.RepoDigests = []string{ref}
 	} else {
 		img.RepoTags = []string{tagged(ref)}
-		img.RepoDigests = []string{strings.TrimSuffix(tagged(name), tagged(name)[strings.LastIndexByte(tagged(name), ':'):]) + "@" + digest}
+		img.RepoDigests = []string{
+			strings.TrimSuffix(tagged(name), tagged(name)[strings.LastIndexByte(tagged(name), ':'):]) + "@" + digest,
+		}
 	}
 	f.images[img.GetId()] = img
 	return img
@@ -67,7 +74,9 @@ func (f *Fake) PullImage(ctx context.Context, r *runtimeapi.PullImageRequest) (*
 }
 
 // ImageStatus returns an empty response for an absent image, as CRI requires.
-func (f *Fake) ImageStatus(ctx context.Context, r *runtimeapi.ImageStatusRequest) (*runtimeapi.ImageStatusResponse, error) {
+func (f *Fake) ImageStatus(
+	ctx context.Context, r *runtimeapi.ImageStatusRequest,
+) (*runtimeapi.ImageStatusResponse, error) {
 	if err := f.beginRead(ctx, "ImageStatus"); err != nil {
 		return nil, err
 	}
@@ -77,7 +86,9 @@ func (f *Fake) ImageStatus(ctx context.Context, r *runtimeapi.ImageStatusRequest
 }
 
 // ListImages lists all images, or the one the filter names.
-func (f *Fake) ListImages(ctx context.Context, r *runtimeapi.ListImagesRequest) (*runtimeapi.ListImagesResponse, error) {
+func (f *Fake) ListImages(
+	ctx context.Context, r *runtimeapi.ListImagesRequest,
+) (*runtimeapi.ListImagesResponse, error) {
 	if err := f.beginRead(ctx, "ListImages"); err != nil {
 		return nil, err
 	}
@@ -94,7 +105,9 @@ func (f *Fake) ListImages(ctx context.Context, r *runtimeapi.ListImagesRequest) 
 }
 
 // RemoveImage removes the image with all its names. An absent image is not an error.
-func (f *Fake) RemoveImage(ctx context.Context, r *runtimeapi.RemoveImageRequest) (*runtimeapi.RemoveImageResponse, error) {
+func (f *Fake) RemoveImage(
+	ctx context.Context, r *runtimeapi.RemoveImageRequest,
+) (*runtimeapi.RemoveImageResponse, error) {
 	if err := f.begin(ctx, "RemoveImage"); err != nil {
 		return nil, err
 	}
@@ -107,7 +120,9 @@ func (f *Fake) RemoveImage(ctx context.Context, r *runtimeapi.RemoveImageRequest
 }
 
 // ImageFsInfo reports the sum of the images' sizes.
-func (f *Fake) ImageFsInfo(ctx context.Context, _ *runtimeapi.ImageFsInfoRequest) (*runtimeapi.ImageFsInfoResponse, error) {
+func (f *Fake) ImageFsInfo(
+	ctx context.Context, _ *runtimeapi.ImageFsInfoRequest,
+) (*runtimeapi.ImageFsInfoResponse, error) {
 	if err := f.beginRead(ctx, "ImageFsInfo"); err != nil {
 		return nil, err
 	}
@@ -118,10 +133,13 @@ func (f *Fake) ImageFsInfo(ctx context.Context, _ *runtimeapi.ImageFsInfoRequest
 		used += img.GetSize()
 	}
 	u := &runtimeapi.FilesystemUsage{
-		Timestamp: f.now().UnixNano(), FsId: &runtimeapi.FilesystemIdentifier{Mountpoint: "/"},
-		UsedBytes: &runtimeapi.UInt64Value{Value: used}, InodesUsed: &runtimeapi.UInt64Value{Value: uint64(len(f.images))},
+		Timestamp:  f.now().UnixNano(),
+		FsId:       &runtimeapi.FilesystemIdentifier{Mountpoint: "/"},
+		UsedBytes:  &runtimeapi.UInt64Value{Value: used},
+		InodesUsed: &runtimeapi.UInt64Value{Value: uint64(len(f.images))},
 	}
 	return &runtimeapi.ImageFsInfoResponse{
-		ImageFilesystems: []*runtimeapi.FilesystemUsage{u}, ContainerFilesystems: []*runtimeapi.FilesystemUsage{u},
+		ImageFilesystems:     []*runtimeapi.FilesystemUsage{u},
+		ContainerFilesystems: []*runtimeapi.FilesystemUsage{u},
 	}, nil
 }

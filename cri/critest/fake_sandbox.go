@@ -26,7 +26,12 @@ func (f *Fake) Version(ctx context.Context, _ *runtimeapi.VersionRequest) (*runt
 	if err := f.beginRead(ctx, "Version"); err != nil {
 		return nil, err
 	}
-	return &runtimeapi.VersionResponse{Version: "0.1.0", RuntimeName: "fake", RuntimeVersion: "1.0.0", RuntimeApiVersion: "v1"}, nil
+	return &runtimeapi.VersionResponse{
+		Version:           "0.1.0",
+		RuntimeName:       "fake",
+		RuntimeVersion:    "1.0.0",
+		RuntimeApiVersion: "v1",
+	}, nil
 }
 
 // Status returns both conditions, ready unless SetNotReady is set.
@@ -45,19 +50,26 @@ func (f *Fake) Status(ctx context.Context, _ *runtimeapi.StatusRequest) (*runtim
 			Conditions: []*runtimeapi.RuntimeCondition{c, {Type: runtimeapi.NetworkReady, Status: true}},
 		},
 		RuntimeHandlers: []*runtimeapi.RuntimeHandler{{Features: &runtimeapi.RuntimeHandlerFeatures{
-			RecursiveReadOnlyMounts: true, UserNamespaces: !f.noUsers,
+			RecursiveReadOnlyMounts: true,
+			UserNamespaces:          !f.noUsers,
 		}}},
 		Features: &runtimeapi.RuntimeFeatures{SupplementalGroupsPolicy: true},
 	}, nil
 }
 
 // RuntimeConfig returns the cgroup driver cgroupfs.
-func (f *Fake) RuntimeConfig(context.Context, *runtimeapi.RuntimeConfigRequest) (*runtimeapi.RuntimeConfigResponse, error) {
-	return &runtimeapi.RuntimeConfigResponse{Linux: &runtimeapi.LinuxRuntimeConfiguration{CgroupDriver: runtimeapi.CgroupDriver_CGROUPFS}}, nil
+func (f *Fake) RuntimeConfig(
+	context.Context, *runtimeapi.RuntimeConfigRequest,
+) (*runtimeapi.RuntimeConfigResponse, error) {
+	return &runtimeapi.RuntimeConfigResponse{
+		Linux: &runtimeapi.LinuxRuntimeConfiguration{CgroupDriver: runtimeapi.CgroupDriver_CGROUPFS},
+	}, nil
 }
 
 // UpdateRuntimeConfig stores the pod CIDR. Addresses of sandboxes do not depend on it.
-func (f *Fake) UpdateRuntimeConfig(ctx context.Context, r *runtimeapi.UpdateRuntimeConfigRequest) (*runtimeapi.UpdateRuntimeConfigResponse, error) {
+func (f *Fake) UpdateRuntimeConfig(
+	ctx context.Context, r *runtimeapi.UpdateRuntimeConfigRequest,
+) (*runtimeapi.UpdateRuntimeConfigResponse, error) {
 	if err := f.begin(ctx, "UpdateRuntimeConfig"); err != nil {
 		return nil, err
 	}
@@ -68,7 +80,9 @@ func (f *Fake) UpdateRuntimeConfig(ctx context.Context, r *runtimeapi.UpdateRunt
 }
 
 // RunPodSandbox makes a ready sandbox, with its own address unless it uses the host's network.
-func (f *Fake) RunPodSandbox(ctx context.Context, r *runtimeapi.RunPodSandboxRequest) (*runtimeapi.RunPodSandboxResponse, error) {
+func (f *Fake) RunPodSandbox(
+	ctx context.Context, r *runtimeapi.RunPodSandboxRequest,
+) (*runtimeapi.RunPodSandboxResponse, error) {
 	if err := f.begin(ctx, "RunPodSandbox"); err != nil {
 		return nil, err
 	}
@@ -83,11 +97,18 @@ func (f *Fake) RunPodSandbox(ctx context.Context, r *runtimeapi.RunPodSandboxReq
 	}
 	for _, s := range f.sandboxes {
 		if o := s.config.GetMetadata(); o.GetUid() == m.GetUid() && o.GetAttempt() == m.GetAttempt() {
-			return nil, status.Errorf(codes.AlreadyExists, "run pod sandbox: attempt %d of pod %s is sandbox %s", m.GetAttempt(), m.GetUid(), s.id)
+			return nil, status.Errorf(codes.AlreadyExists, "run pod sandbox: attempt %d of pod %s is sandbox %s",
+				m.GetAttempt(), m.GetUid(), s.id)
 		}
 	}
 	id, seq := f.idLocked()
-	s := &sandbox{id: id, seq: seq, config: r.GetConfig(), handler: r.GetRuntimeHandler(), created: f.now().UnixNano()}
+	s := &sandbox{
+		id:      id,
+		seq:     seq,
+		config:  r.GetConfig(),
+		handler: r.GetRuntimeHandler(),
+		created: f.now().UnixNano(),
+	}
 	if s.config.GetLinux().GetSecurityContext().GetNamespaceOptions().GetNetwork() != runtimeapi.NamespaceMode_NODE {
 		s.ip = fmt.Sprintf("10.88.%d.%d", seq/250%250, seq%250+2)
 	}
@@ -106,7 +127,8 @@ func (f *Fake) checkUsersLocked(o *runtimeapi.NamespaceOption) error {
 	if f.noUsers {
 		return status.Error(codes.FailedPrecondition, "run pod sandbox: user namespaces are not supported")
 	}
-	if o.GetNetwork() == runtimeapi.NamespaceMode_NODE || o.GetPid() == runtimeapi.NamespaceMode_NODE || o.GetIpc() == runtimeapi.NamespaceMode_NODE {
+	if o.GetNetwork() == runtimeapi.NamespaceMode_NODE || o.GetPid() == runtimeapi.NamespaceMode_NODE ||
+		o.GetIpc() == runtimeapi.NamespaceMode_NODE {
 		return status.Error(codes.InvalidArgument, "run pod sandbox: a user namespace and a namespace of the host's")
 	}
 	for _, maps := range [][]*runtimeapi.IDMapping{u.GetUids(), u.GetGids()} {
@@ -118,7 +140,9 @@ func (f *Fake) checkUsersLocked(o *runtimeapi.NamespaceOption) error {
 }
 
 // StopPodSandbox ends the sandbox's containers and frees its address. An unknown sandbox is not an error.
-func (f *Fake) StopPodSandbox(ctx context.Context, r *runtimeapi.StopPodSandboxRequest) (*runtimeapi.StopPodSandboxResponse, error) {
+func (f *Fake) StopPodSandbox(
+	ctx context.Context, r *runtimeapi.StopPodSandboxRequest,
+) (*runtimeapi.StopPodSandboxResponse, error) {
 	if err := f.begin(ctx, "StopPodSandbox"); err != nil {
 		return nil, err
 	}
@@ -139,12 +163,15 @@ func (f *Fake) stopSandboxLocked(s *sandbox) {
 	if s.stopped {
 		return
 	}
-	s.stopped, s.ip = true, ""
+	s.stopped = true
+	s.ip = ""
 	f.emitLocked(s.id, s, runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT)
 }
 
 // RemovePodSandbox stops and removes the sandbox with its containers. An unknown sandbox is not an error.
-func (f *Fake) RemovePodSandbox(ctx context.Context, r *runtimeapi.RemovePodSandboxRequest) (*runtimeapi.RemovePodSandboxResponse, error) {
+func (f *Fake) RemovePodSandbox(
+	ctx context.Context, r *runtimeapi.RemovePodSandboxRequest,
+) (*runtimeapi.RemovePodSandboxResponse, error) {
 	if err := f.begin(ctx, "RemovePodSandbox"); err != nil {
 		return nil, err
 	}
@@ -166,7 +193,9 @@ func (f *Fake) RemovePodSandbox(ctx context.Context, r *runtimeapi.RemovePodSand
 }
 
 // PodSandboxStatus returns NotFound for an unknown sandbox.
-func (f *Fake) PodSandboxStatus(ctx context.Context, r *runtimeapi.PodSandboxStatusRequest) (*runtimeapi.PodSandboxStatusResponse, error) {
+func (f *Fake) PodSandboxStatus(
+	ctx context.Context, r *runtimeapi.PodSandboxStatusRequest,
+) (*runtimeapi.PodSandboxStatusResponse, error) {
 	if err := f.beginRead(ctx, "PodSandboxStatus"); err != nil {
 		return nil, err
 	}
@@ -177,7 +206,9 @@ func (f *Fake) PodSandboxStatus(ctx context.Context, r *runtimeapi.PodSandboxSta
 		return nil, notFound("pod sandbox", r.GetPodSandboxId())
 	}
 	return &runtimeapi.PodSandboxStatusResponse{
-		Status: s.status(), ContainersStatuses: f.statusesLocked(s.id), Timestamp: f.now().UnixNano(),
+		Status:             s.status(),
+		ContainersStatuses: f.statusesLocked(s.id),
+		Timestamp:          f.now().UnixNano(),
 	}, nil
 }
 
@@ -190,17 +221,24 @@ func (s *sandbox) state() runtimeapi.PodSandboxState {
 
 func (s *sandbox) status() *runtimeapi.PodSandboxStatus {
 	return &runtimeapi.PodSandboxStatus{
-		Id: s.id, Metadata: s.config.GetMetadata(), State: s.state(), CreatedAt: s.created,
-		Network: &runtimeapi.PodSandboxNetworkStatus{Ip: s.ip},
+		Id:        s.id,
+		Metadata:  s.config.GetMetadata(),
+		State:     s.state(),
+		CreatedAt: s.created,
+		Network:   &runtimeapi.PodSandboxNetworkStatus{Ip: s.ip},
 		Linux: &runtimeapi.LinuxPodSandboxStatus{
 			Namespaces: &runtimeapi.Namespace{Options: s.config.GetLinux().GetSecurityContext().GetNamespaceOptions()},
 		},
-		Labels: s.config.GetLabels(), Annotations: s.config.GetAnnotations(), RuntimeHandler: s.handler,
+		Labels:         s.config.GetLabels(),
+		Annotations:    s.config.GetAnnotations(),
+		RuntimeHandler: s.handler,
 	}
 }
 
 // ListPodSandbox lists sandboxes in the order of creation.
-func (f *Fake) ListPodSandbox(ctx context.Context, r *runtimeapi.ListPodSandboxRequest) (*runtimeapi.ListPodSandboxResponse, error) {
+func (f *Fake) ListPodSandbox(
+	ctx context.Context, r *runtimeapi.ListPodSandboxRequest,
+) (*runtimeapi.ListPodSandboxResponse, error) {
 	if err := f.beginRead(ctx, "ListPodSandbox"); err != nil {
 		return nil, err
 	}
@@ -214,8 +252,13 @@ func (f *Fake) ListPodSandbox(ctx context.Context, r *runtimeapi.ListPodSandboxR
 			continue
 		}
 		out.Items = append(out.Items, &runtimeapi.PodSandbox{
-			Id: s.id, Metadata: s.config.GetMetadata(), State: s.state(), CreatedAt: s.created,
-			Labels: s.config.GetLabels(), Annotations: s.config.GetAnnotations(), RuntimeHandler: s.handler,
+			Id:             s.id,
+			Metadata:       s.config.GetMetadata(),
+			State:          s.state(),
+			CreatedAt:      s.created,
+			Labels:         s.config.GetLabels(),
+			Annotations:    s.config.GetAnnotations(),
+			RuntimeHandler: s.handler,
 		})
 	}
 	return out, nil

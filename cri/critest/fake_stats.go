@@ -9,7 +9,9 @@ import (
 )
 
 // ContainerStats returns plausible values: a tenth of a core since the start and 10 MB.
-func (f *Fake) ContainerStats(ctx context.Context, r *runtimeapi.ContainerStatsRequest) (*runtimeapi.ContainerStatsResponse, error) {
+func (f *Fake) ContainerStats(
+	ctx context.Context, r *runtimeapi.ContainerStatsRequest,
+) (*runtimeapi.ContainerStatsResponse, error) {
 	if err := f.beginRead(ctx, "ContainerStats"); err != nil {
 		return nil, err
 	}
@@ -23,7 +25,9 @@ func (f *Fake) ContainerStats(ctx context.Context, r *runtimeapi.ContainerStatsR
 }
 
 // ListContainerStats returns the stats of running containers.
-func (f *Fake) ListContainerStats(ctx context.Context, r *runtimeapi.ListContainerStatsRequest) (*runtimeapi.ListContainerStatsResponse, error) {
+func (f *Fake) ListContainerStats(
+	ctx context.Context, r *runtimeapi.ListContainerStatsRequest,
+) (*runtimeapi.ListContainerStatsResponse, error) {
 	if err := f.beginRead(ctx, "ListContainerStats"); err != nil {
 		return nil, err
 	}
@@ -33,7 +37,8 @@ func (f *Fake) ListContainerStats(ctx context.Context, r *runtimeapi.ListContain
 	q := r.GetFilter()
 	for _, c := range sortedValues(f.containers) {
 		if c.state != runtimeapi.ContainerState_CONTAINER_RUNNING || q.GetId() != "" && q.GetId() != c.id ||
-			q.GetPodSandboxId() != "" && q.GetPodSandboxId() != c.sandbox || !matches(q.GetLabelSelector(), c.config.GetLabels()) {
+			q.GetPodSandboxId() != "" && q.GetPodSandboxId() != c.sandbox ||
+			!matches(q.GetLabelSelector(), c.config.GetLabels()) {
 			continue
 		}
 		out.Stats = append(out.Stats, f.statsLocked(c))
@@ -42,7 +47,9 @@ func (f *Fake) ListContainerStats(ctx context.Context, r *runtimeapi.ListContain
 }
 
 // PodSandboxStats returns the sum over the containers.
-func (f *Fake) PodSandboxStats(ctx context.Context, r *runtimeapi.PodSandboxStatsRequest) (*runtimeapi.PodSandboxStatsResponse, error) {
+func (f *Fake) PodSandboxStats(
+	ctx context.Context, r *runtimeapi.PodSandboxStatsRequest,
+) (*runtimeapi.PodSandboxStatsResponse, error) {
 	if err := f.beginRead(ctx, "PodSandboxStats"); err != nil {
 		return nil, err
 	}
@@ -56,7 +63,9 @@ func (f *Fake) PodSandboxStats(ctx context.Context, r *runtimeapi.PodSandboxStat
 }
 
 // ListPodSandboxStats returns the stats of ready sandboxes.
-func (f *Fake) ListPodSandboxStats(ctx context.Context, r *runtimeapi.ListPodSandboxStatsRequest) (*runtimeapi.ListPodSandboxStatsResponse, error) {
+func (f *Fake) ListPodSandboxStats(
+	ctx context.Context, r *runtimeapi.ListPodSandboxStatsRequest,
+) (*runtimeapi.ListPodSandboxStatsResponse, error) {
 	if err := f.beginRead(ctx, "ListPodSandboxStats"); err != nil {
 		return nil, err
 	}
@@ -78,12 +87,20 @@ func (f *Fake) statsLocked(c *container) *runtimeapi.ContainerStats {
 	const mem = 10 << 20
 	return &runtimeapi.ContainerStats{
 		Attributes: &runtimeapi.ContainerAttributes{
-			Id: c.id, Metadata: c.config.GetMetadata(), Labels: c.config.GetLabels(), Annotations: c.config.GetAnnotations(),
+			Id:          c.id,
+			Metadata:    c.config.GetMetadata(),
+			Labels:      c.config.GetLabels(),
+			Annotations: c.config.GetAnnotations(),
 		},
-		Cpu: &runtimeapi.CpuUsage{Timestamp: now, UsageCoreNanoSeconds: &runtimeapi.UInt64Value{Value: uint64(max(0, now-c.started)) / 10}},
+		Cpu: &runtimeapi.CpuUsage{
+			Timestamp:            now,
+			UsageCoreNanoSeconds: &runtimeapi.UInt64Value{Value: uint64(max(0, now-c.started)) / 10},
+		},
 		Memory: &runtimeapi.MemoryUsage{
-			Timestamp: now, WorkingSetBytes: &runtimeapi.UInt64Value{Value: mem}, UsageBytes: &runtimeapi.UInt64Value{Value: mem},
-			RssBytes: &runtimeapi.UInt64Value{Value: mem},
+			Timestamp:       now,
+			WorkingSetBytes: &runtimeapi.UInt64Value{Value: mem},
+			UsageBytes:      &runtimeapi.UInt64Value{Value: mem},
+			RssBytes:        &runtimeapi.UInt64Value{Value: mem},
 		},
 	}
 }
@@ -97,7 +114,10 @@ func (f *Fake) podStatsLocked(s *sandbox) *runtimeapi.PodSandboxStats {
 	}
 	return &runtimeapi.PodSandboxStats{
 		Attributes: &runtimeapi.PodSandboxAttributes{
-			Id: s.id, Metadata: s.config.GetMetadata(), Labels: s.config.GetLabels(), Annotations: s.config.GetAnnotations(),
+			Id:          s.id,
+			Metadata:    s.config.GetMetadata(),
+			Labels:      s.config.GetLabels(),
+			Annotations: s.config.GetAnnotations(),
 		},
 		Linux: l,
 	}

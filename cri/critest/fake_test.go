@@ -24,7 +24,8 @@ func TestFakeOverSocket(t *testing.T) {
 	critest.Suite(t, func(t *testing.T) critest.Subject {
 		sock := filepath.Join(t.TempDir(), "s")
 		ctx, cancel := context.WithCancel(context.Background())
-		served, ready := make(chan error, 1), make(chan struct{})
+		served := make(chan error, 1)
+		ready := make(chan struct{})
 		go func() { served <- cri.Serve(ctx, critest.NewFake(), sock, func() { close(ready) }) }() // ends with ctx
 		<-ready
 		c, err := cri.Dial(t.Context(), "unix://"+sock)
@@ -47,7 +48,9 @@ func TestFakePlans(t *testing.T) {
 	c := cri.InProcess(f)
 	boom := errors.New("boom")
 	f.FailNext("RunPodSandbox", boom, nil)
-	req := &runtimeapi.RunPodSandboxRequest{Config: &runtimeapi.PodSandboxConfig{Metadata: &runtimeapi.PodSandboxMetadata{Name: "p", Uid: "u"}}}
+	req := &runtimeapi.RunPodSandboxRequest{
+		Config: &runtimeapi.PodSandboxConfig{Metadata: &runtimeapi.PodSandboxMetadata{Name: "p", Uid: "u"}},
+	}
 	if _, err := c.Runtime.RunPodSandbox(t.Context(), req); err == nil {
 		t.Error("planned failure: got none")
 	}
@@ -58,7 +61,8 @@ func TestFakePlans(t *testing.T) {
 	ctr, err := c.Runtime.CreateContainer(t.Context(), &runtimeapi.CreateContainerRequest{
 		PodSandboxId: pod.GetPodSandboxId(),
 		Config: &runtimeapi.ContainerConfig{
-			Metadata: &runtimeapi.ContainerMetadata{Name: "c"}, Image: &runtimeapi.ImageSpec{Image: critest.HelloImage},
+			Metadata: &runtimeapi.ContainerMetadata{Name: "c"},
+			Image:    &runtimeapi.ImageSpec{Image: critest.HelloImage},
 		},
 	})
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Hello behaves like the built-in image's /hello: exit N, sleep S, echo WORDS and env work as their names say. No arguments, and any other
-// command, run for ever.
+// Hello behaves like the built-in image's /hello: exit N, sleep S, echo WORDS and env work as their names say. No
+// arguments, and any other command, run for ever.
 func Hello(c *runtimeapi.ContainerConfig) Program {
 	words := slices.Concat(c.GetCommand(), c.GetArgs())
 	if len(words) > 0 && words[0] == "/hello" {

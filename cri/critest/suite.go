@@ -53,7 +53,12 @@ func Suite(t *testing.T, open func(t *testing.T) Subject) {
 			s := open(t) // it may take long: programs may have to be built
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 2*time.Minute)
 			t.Cleanup(cancel)
-			tc.run(t, &bench{Subject: s, ctx: func() context.Context { return ctx }, t: t, logs: t.TempDir()})
+			tc.run(t, &bench{
+				Subject: s,
+				ctx:     func() context.Context { return ctx },
+				t:       t,
+				logs:    t.TempDir(),
+			})
 		})
 	}
 }
@@ -70,7 +75,11 @@ type bench struct {
 func (b *bench) podConfig(name string) *runtimeapi.PodSandboxConfig {
 	b.pods++
 	return &runtimeapi.PodSandboxConfig{
-		Metadata:     &runtimeapi.PodSandboxMetadata{Name: name, Uid: fmt.Sprintf("uid-%s-%d", name, b.pods), Namespace: "suite"},
+		Metadata: &runtimeapi.PodSandboxMetadata{
+			Name:      name,
+			Uid:       fmt.Sprintf("uid-%s-%d", name, b.pods),
+			Namespace: "suite",
+		},
 		Hostname:     name,
 		LogDirectory: filepath.Join(b.logs, name),
 		Labels:       map[string]string{"pod": name},
@@ -103,7 +112,11 @@ func containerConfig(name string, args ...string) *runtimeapi.ContainerConfig {
 
 func (b *bench) create(pod string, cfg *runtimeapi.PodSandboxConfig, c *runtimeapi.ContainerConfig) string {
 	b.t.Helper()
-	r, err := b.Client.Runtime.CreateContainer(b.ctx(), &runtimeapi.CreateContainerRequest{PodSandboxId: pod, Config: c, SandboxConfig: cfg})
+	r, err := b.Client.Runtime.CreateContainer(b.ctx(), &runtimeapi.CreateContainerRequest{
+		PodSandboxId:  pod,
+		Config:        c,
+		SandboxConfig: cfg,
+	})
 	if err != nil {
 		b.t.Fatalf("create container %s: %v", c.GetMetadata().GetName(), err)
 	}
@@ -112,7 +125,8 @@ func (b *bench) create(pod string, cfg *runtimeapi.PodSandboxConfig, c *runtimea
 
 func (b *bench) start(id string) {
 	b.t.Helper()
-	if _, err := b.Client.Runtime.StartContainer(b.ctx(), &runtimeapi.StartContainerRequest{ContainerId: id}); err != nil {
+	if _, err := b.Client.Runtime.StartContainer(b.ctx(),
+		&runtimeapi.StartContainerRequest{ContainerId: id}); err != nil {
 		b.t.Fatalf("start container: %v", err)
 	}
 }
@@ -152,27 +166,30 @@ func (b *bench) exited(id string) *runtimeapi.ContainerStatus {
 
 func (b *bench) stopPod(id string) {
 	b.t.Helper()
-	if _, err := b.Client.Runtime.StopPodSandbox(b.ctx(), &runtimeapi.StopPodSandboxRequest{PodSandboxId: id}); err != nil {
+	if _, err := b.Client.Runtime.StopPodSandbox(b.ctx(),
+		&runtimeapi.StopPodSandboxRequest{PodSandboxId: id}); err != nil {
 		b.t.Fatalf("stop pod sandbox: %v", err)
 	}
 }
 
 func (b *bench) removePod(id string) {
 	b.t.Helper()
-	if _, err := b.Client.Runtime.RemovePodSandbox(b.ctx(), &runtimeapi.RemovePodSandboxRequest{PodSandboxId: id}); err != nil {
+	if _, err := b.Client.Runtime.RemovePodSandbox(b.ctx(),
+		&runtimeapi.RemovePodSandboxRequest{PodSandboxId: id}); err != nil {
 		b.t.Fatalf("remove pod sandbox: %v", err)
 	}
 }
 
 func (b *bench) stop(id string, seconds int64) {
 	b.t.Helper()
-	if _, err := b.Client.Runtime.StopContainer(b.ctx(), &runtimeapi.StopContainerRequest{ContainerId: id, Timeout: seconds}); err != nil {
+	if _, err := b.Client.Runtime.StopContainer(b.ctx(),
+		&runtimeapi.StopContainerRequest{ContainerId: id, Timeout: seconds}); err != nil {
 		b.t.Fatalf("stop container: %v", err)
 	}
 }
 
-// log returns a container's log as "stream line" per line, after checking the format. A runtime may write the last lines shortly after it has
-// reported the exit, so log waits for want lines.
+// log returns a container's log as "stream line" per line, after checking the format. A runtime may write the last
+// lines shortly after it has reported the exit, so log waits for want lines.
 func (b *bench) log(id string, want int) []string {
 	b.t.Helper()
 	path := b.status(id).GetLogPath()

@@ -19,24 +19,28 @@ func testContainer(t *testing.T, b *bench) {
 	before := time.Now().UnixNano()
 	id := b.create(pod, cfg, containerConfig("main"))
 	s := b.status(id)
-	if s.GetState() != runtimeapi.ContainerState_CONTAINER_CREATED || s.GetCreatedAt() < before || s.GetStartedAt() != 0 || s.GetFinishedAt() != 0 {
+	if s.GetState() != runtimeapi.ContainerState_CONTAINER_CREATED || s.GetCreatedAt() < before ||
+		s.GetStartedAt() != 0 || s.GetFinishedAt() != 0 {
 		t.Errorf("status after create: got %v", s)
 	}
-	if s.GetImageRef() == "" || s.GetImage().GetImage() != HelloImage || s.GetLabels()["container"] != "main" || s.GetLogPath() == "" {
+	if s.GetImageRef() == "" || s.GetImage().GetImage() != HelloImage || s.GetLabels()["container"] != "main" ||
+		s.GetLogPath() == "" {
 		t.Errorf("status after create: got %v, want image, labels and log path", s)
 	}
 	b.start(id)
 	s = b.status(id)
-	if s.GetState() != runtimeapi.ContainerState_CONTAINER_RUNNING || s.GetStartedAt() < s.GetCreatedAt() || s.GetFinishedAt() != 0 {
+	if s.GetState() != runtimeapi.ContainerState_CONTAINER_RUNNING || s.GetStartedAt() < s.GetCreatedAt() ||
+		s.GetFinishedAt() != 0 {
 		t.Errorf("status after start: got %v", s)
 	}
-	if _, err := b.Client.Runtime.StartContainer(b.ctx(), &runtimeapi.StartContainerRequest{ContainerId: id}); err == nil {
+	if _, err := b.Client.Runtime.StartContainer(b.ctx(),
+		&runtimeapi.StartContainerRequest{ContainerId: id}); err == nil {
 		t.Error("start twice: got no error")
 	}
 	b.stop(id, 60)
 	s = b.status(id)
-	// 0: the program took SIGTERM and ended by itself; 143: SIGTERM came before it could; never anything else, and never SIGKILL's 137
-	// within the grace.
+	// 0: the program took SIGTERM and ended by itself; 143: SIGTERM came before it could; never anything else, and
+	// never SIGKILL's 137 within the grace.
 	if code := s.GetExitCode(); code != 0 && code != 143 {
 		t.Errorf("exit code after stop: got %d, want 0 or 143", code)
 	}
@@ -45,7 +49,8 @@ func testContainer(t *testing.T, b *bench) {
 	}
 	b.stop(id, 60)
 	for range 2 {
-		if _, err := b.Client.Runtime.RemoveContainer(b.ctx(), &runtimeapi.RemoveContainerRequest{ContainerId: id}); err != nil {
+		if _, err := b.Client.Runtime.RemoveContainer(b.ctx(),
+			&runtimeapi.RemoveContainerRequest{ContainerId: id}); err != nil {
 			t.Errorf("remove: %v", err)
 		}
 	}
@@ -62,8 +67,10 @@ func testExitCodes(t *testing.T, b *bench) {
 		if want == 0 {
 			reason = "Completed"
 		}
-		if s.GetExitCode() != want || s.GetReason() != reason || s.GetFinishedAt() < s.GetStartedAt() || s.GetStartedAt() == 0 {
-			t.Errorf("%s: got code %d, reason %q, %v, want %d %s", name, s.GetExitCode(), s.GetReason(), s, want, reason)
+		if s.GetExitCode() != want || s.GetReason() != reason || s.GetFinishedAt() < s.GetStartedAt() ||
+			s.GetStartedAt() == 0 {
+			t.Errorf("%s: got code %d, reason %q, %v, want %d %s", name, s.GetExitCode(), s.GetReason(), s, want,
+				reason)
 		}
 	}
 }
@@ -73,7 +80,11 @@ func testCreateNeeds(t *testing.T, b *bench) {
 	defer b.removePod(pod)
 	b.create(pod, cfg, containerConfig("dup"))
 	try := func(pod string, c *runtimeapi.ContainerConfig) error {
-		_, err := b.Client.Runtime.CreateContainer(b.ctx(), &runtimeapi.CreateContainerRequest{PodSandboxId: pod, Config: c, SandboxConfig: cfg})
+		_, err := b.Client.Runtime.CreateContainer(b.ctx(), &runtimeapi.CreateContainerRequest{
+			PodSandboxId:  pod,
+			Config:        c,
+			SandboxConfig: cfg,
+		})
 		return err
 	}
 	if err := try(pod, containerConfig("dup")); err == nil {
@@ -107,7 +118,8 @@ func testStop(t *testing.T, b *bench) {
 func testRemoveForces(t *testing.T, b *bench) {
 	pod, cfg := b.pod("forced")
 	id := b.run(pod, cfg, "main")
-	if _, err := b.Client.Runtime.RemoveContainer(b.ctx(), &runtimeapi.RemoveContainerRequest{ContainerId: id}); err != nil {
+	if _, err := b.Client.Runtime.RemoveContainer(b.ctx(),
+		&runtimeapi.RemoveContainerRequest{ContainerId: id}); err != nil {
 		t.Errorf("remove a running container: %v", err)
 	}
 	id = b.run(pod, cfg, "second")
@@ -133,7 +145,8 @@ func testLogs(t *testing.T, b *bench) {
 		t.Errorf("env: got %q", got)
 	}
 	id = b.run(pod, cfg, "runs")
-	if _, err := b.Client.Runtime.ReopenContainerLog(b.ctx(), &runtimeapi.ReopenContainerLogRequest{ContainerId: id}); err != nil {
+	if _, err := b.Client.Runtime.ReopenContainerLog(b.ctx(),
+		&runtimeapi.ReopenContainerLogRequest{ContainerId: id}); err != nil {
 		t.Errorf("reopen: %v", err)
 	}
 }
@@ -143,7 +156,11 @@ func testExecSync(t *testing.T, b *bench) {
 	defer b.removePod(pod)
 	id := b.run(pod, cfg, "main")
 	exec := func(timeout int64, cmd ...string) (*runtimeapi.ExecSyncResponse, error) {
-		return b.Client.Runtime.ExecSync(b.ctx(), &runtimeapi.ExecSyncRequest{ContainerId: id, Cmd: cmd, Timeout: timeout})
+		return b.Client.Runtime.ExecSync(b.ctx(), &runtimeapi.ExecSyncRequest{
+			ContainerId: id,
+			Cmd:         cmd,
+			Timeout:     timeout,
+		})
 	}
 	r, err := exec(60, "/hello", "echo", "hi")
 	if err != nil || string(r.GetStdout()) != "hi\n" || r.GetExitCode() != 0 {
@@ -181,7 +198,8 @@ func testEvents(t *testing.T, b *bench) {
 		}
 	}()
 	// The stream opens in its own time: pods are made until the first event shows that it has.
-	pod, cfg := "", (*runtimeapi.PodSandboxConfig)(nil)
+	pod := ""
+	cfg := (*runtimeapi.PodSandboxConfig)(nil)
 	for open := false; !open; {
 		pod, cfg = b.pod("watched")
 		select {
@@ -238,7 +256,8 @@ func testStats(t *testing.T, b *bench) {
 		t.Fatal(err)
 	}
 	s := r.GetStats()
-	if s.GetAttributes().GetId() != id || s.GetMemory().GetWorkingSetBytes().GetValue() == 0 || s.GetCpu().GetUsageCoreNanoSeconds() == nil {
+	if s.GetAttributes().GetId() != id || s.GetMemory().GetWorkingSetBytes().GetValue() == 0 ||
+		s.GetCpu().GetUsageCoreNanoSeconds() == nil {
 		t.Errorf("container stats: got %v", s)
 	}
 	l, err := b.Client.Runtime.ListContainerStats(b.ctx(), &runtimeapi.ListContainerStatsRequest{
@@ -255,7 +274,9 @@ func testStats(t *testing.T, b *bench) {
 
 func testImages(t *testing.T, b *bench) {
 	status := func(ref string) *runtimeapi.Image {
-		r, err := b.Client.Image.ImageStatus(b.ctx(), &runtimeapi.ImageStatusRequest{Image: &runtimeapi.ImageSpec{Image: ref}})
+		r, err := b.Client.Image.ImageStatus(b.ctx(), &runtimeapi.ImageStatusRequest{
+			Image: &runtimeapi.ImageSpec{Image: ref},
+		})
 		if err != nil {
 			t.Fatal(err)
 		}

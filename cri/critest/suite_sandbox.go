@@ -42,7 +42,8 @@ func testSandbox(t *testing.T, b *bench) {
 		return r.GetStatus()
 	}
 	s := status()
-	if s.GetState() != runtimeapi.PodSandboxState_SANDBOX_READY || s.GetMetadata().GetUid() != cfg.GetMetadata().GetUid() ||
+	if s.GetState() != runtimeapi.PodSandboxState_SANDBOX_READY || s.GetMetadata().GetUid() != cfg.GetMetadata().
+		GetUid() ||
 		s.GetLabels()["pod"] != "one" || s.GetAnnotations()["note"] != "kept" || s.GetCreatedAt() == 0 {
 		t.Errorf("status after run: got %v", s)
 	}
@@ -146,7 +147,8 @@ func testLists(t *testing.T, b *bench) {
 	wantSet(t, "ready pods", pods(&runtimeapi.PodSandboxFilter{State: ready}), one)
 	wantSet(t, "pod by id", pods(&runtimeapi.PodSandboxFilter{Id: two}), two)
 	wantSet(t, "pod by label", pods(&runtimeapi.PodSandboxFilter{LabelSelector: map[string]string{"pod": "two"}}), two)
-	wantSet(t, "pod by id and label", pods(&runtimeapi.PodSandboxFilter{Id: one, LabelSelector: map[string]string{"pod": "two"}}))
+	wantSet(t, "pod by id and label",
+		pods(&runtimeapi.PodSandboxFilter{Id: one, LabelSelector: map[string]string{"pod": "two"}}))
 
 	ctrs := func(f *runtimeapi.ContainerFilter) []string {
 		r, err := b.Client.Runtime.ListContainers(b.ctx(), &runtimeapi.ListContainersRequest{Filter: f})
@@ -163,7 +165,8 @@ func testLists(t *testing.T, b *bench) {
 	wantSet(t, "all containers", ctrs(nil), a, z)
 	wantSet(t, "containers of a pod", ctrs(&runtimeapi.ContainerFilter{PodSandboxId: two}), z)
 	wantSet(t, "running containers", ctrs(&runtimeapi.ContainerFilter{State: running}), a)
-	wantSet(t, "container by label", ctrs(&runtimeapi.ContainerFilter{LabelSelector: map[string]string{"container": "z"}}), z)
+	wantSet(t, "container by label",
+		ctrs(&runtimeapi.ContainerFilter{LabelSelector: map[string]string{"container": "z"}}), z)
 }
 
 func wantSet(t *testing.T, what string, got []string, want ...string) {

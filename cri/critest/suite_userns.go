@@ -17,8 +17,8 @@ func userNamespace() *runtimeapi.NamespaceOption {
 	}
 }
 
-// testUserNamespace: a runtime that reports support of user namespaces makes them, returns them in the status, and refuses invalid ones. One
-// without support refuses all.
+// testUserNamespace: a runtime that reports support of user namespaces makes them, returns them in the status, and
+// refuses invalid ones. One without support refuses all.
 func testUserNamespace(t *testing.T, b *bench) {
 	s, err := b.Client.Runtime.Status(b.ctx(), &runtimeapi.StatusRequest{})
 	if err != nil || len(s.GetRuntimeHandlers()) == 0 {
@@ -55,12 +55,15 @@ func testUserNamespace(t *testing.T, b *bench) {
 	}
 	id := r.GetPodSandboxId()
 	st, err := b.Client.Runtime.PodSandboxStatus(b.ctx(), &runtimeapi.PodSandboxStatusRequest{PodSandboxId: id})
-	if u := st.GetStatus().GetLinux().GetNamespaces().GetOptions().GetUsernsOptions(); err != nil || u.GetMode() != runtimeapi.NamespaceMode_POD ||
+	if u := st.GetStatus().GetLinux().GetNamespaces().GetOptions().GetUsernsOptions(); err != nil ||
+		u.GetMode() != runtimeapi.NamespaceMode_POD ||
 		len(u.GetUids()) != 1 || u.GetUids()[0].GetHostId() != 720896 {
 		t.Errorf("pod sandbox status: got user namespace %v, %v", u, err)
 	}
 	c := containerConfig("c", "sleep", "1000")
-	c.Linux = &runtimeapi.LinuxContainerConfig{SecurityContext: &runtimeapi.LinuxContainerSecurityContext{NamespaceOptions: userNamespace()}}
+	c.Linux = &runtimeapi.LinuxContainerConfig{SecurityContext: &runtimeapi.LinuxContainerSecurityContext{
+		NamespaceOptions: userNamespace(),
+	}}
 	cid := b.create(id, cfg, c)
 	b.start(cid)
 	if got := b.status(cid).GetState(); got != runtimeapi.ContainerState_CONTAINER_RUNNING {

@@ -150,8 +150,8 @@ func (f *Forwarder) Cached(q Question) *Reply {
 	return r
 }
 
-// Ask asks for q in client's name. done is called once, from another goroutine, with a reply; one that says SERVFAIL where nobody
-// answered. false: too much is under way, and done will not be called.
+// Ask asks for q in client's name. done is called once, from another goroutine, with a reply; one that says SERVFAIL
+// where nobody answered. false: too much is under way, and done will not be called.
 func (f *Forwarder) Ask(client netip.Addr, q Question, done func(*Reply)) bool {
 	p := f.plan.Load()
 	key := flightKey{p, q}
@@ -213,7 +213,8 @@ func order(all []*server, now time.Time) []*server {
 	return append(out, last...)
 }
 
-// exchange asks one server after the other, twice each; the reply may be a server's refusal or, where there is none, our SERVFAIL.
+// exchange asks one server after the other, twice each; the reply may be a server's refusal or, where there is none,
+// our SERVFAIL.
 func (f *Forwarder) exchange(ctx context.Context, all []*server, q Question) *Reply {
 	var refusal *dns.Msg
 	servers := order(all, time.Now())
@@ -245,7 +246,9 @@ func (f *Forwarder) exchange(ctx context.Context, all []*server, q Question) *Re
 		}
 	}
 	if refusal != nil {
-		refusal.Answer, refusal.Ns, refusal.Extra = nil, nil, nil
+		refusal.Answer = nil
+		refusal.Ns = nil
+		refusal.Extra = nil
 		if r, err := keep(refusal, time.Now()); err == nil {
 			return r
 		}
@@ -256,10 +259,15 @@ func (f *Forwarder) exchange(ctx context.Context, all []*server, q Question) *Re
 // failure says that nobody answered.
 func failure(q Question, now time.Time) *Reply {
 	m := &dns.Msg{Question: []dns.Question{{Name: q.Name, Qtype: q.Type, Qclass: q.Class}}}
-	m.Rcode, m.RecursionDesired = dns.RcodeServerFailure, true
+	m.Rcode = dns.RcodeServerFailure
+	m.RecursionDesired = true
 	r, err := keep(m, now)
 	if err != nil { // the name was read from a message
-		return &Reply{wire: []byte{0, 0, bitQR, bitRA | dns.RcodeServerFailure, 0, 0, 0, 0, 0, 0, 0, 0}, stored: now, name: -1}
+		return &Reply{
+			wire:   []byte{0, 0, bitQR, bitRA | dns.RcodeServerFailure, 0, 0, 0, 0, 0, 0, 0, 0},
+			stored: now,
+			name:   -1,
+		}
 	}
 	return r
 }

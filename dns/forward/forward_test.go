@@ -91,7 +91,10 @@ func inWorld(t *testing.T, answer func(addr, network string, m *dns.Msg) *dns.Ms
 			fw.Run(ctx)
 		}()
 		synctest.Wait()
-		fw.Use([]Route{{Domain: ".", Servers: []netip.AddrPort{one, two}}, {Domain: "corp.example", Servers: []netip.AddrPort{two}}})
+		fw.Use([]Route{
+			{Domain: ".", Servers: []netip.AddrPort{one, two}},
+			{Domain: "corp.example", Servers: []netip.AddrPort{two}},
+		})
 		f(fw, w)
 		cancel()
 		<-done
@@ -123,7 +126,9 @@ func ask(t *testing.T, f *Forwarder, name string) *dns.Msg {
 
 // TestCache: an answer is asked for once while it lives, and its TTL goes down.
 func TestCache(t *testing.T) {
-	inWorld(t, func(_, _ string, m *dns.Msg) *dns.Msg { return reply(m, "a.example. 60 IN A 198.51.100.1") }, func(f *Forwarder, w *world) {
+	inWorld(t, func(_, _ string, m *dns.Msg) *dns.Msg { return reply(m, "a.example. 60 IN A 198.51.100.1") }, func(
+		f *Forwarder, w *world,
+	) {
 		ask(t, f, "a.example.")
 		time.Sleep(20 * time.Second)
 		if m := ask(t, f, "a.example."); len(m.Answer) != 1 || m.Answer[0].Header().Ttl != 40 {
@@ -167,19 +172,32 @@ func TestDenials(t *testing.T) {
 	})
 }
 
-// TestFailover: the second server answers where the first is silent, lies or refuses; a silent one is asked last for a while.
+// TestFailover: the second server answers where the first is silent, lies or refuses; a silent one is asked last for a
+// while.
 func TestFailover(t *testing.T) {
 	for name, first := range map[string]func(m *dns.Msg) *dns.Msg{
-		"silent":     func(*dns.Msg) *dns.Msg { return nil },
-		"another id": func(m *dns.Msg) *dns.Msg { r := reply(m, "a.example. 60 IN A 203.0.113.66"); r.Id++; return r },
+		"silent": func(*dns.Msg) *dns.Msg { return nil },
+		"another id": func(m *dns.Msg) *dns.Msg {
+			r := reply(m, "a.example. 60 IN A 203.0.113.66")
+			r.Id++
+			return r
+		},
 		"another name": func(m *dns.Msg) *dns.Msg {
 			r := reply(m, "a.example. 60 IN A 203.0.113.66")
 			r.Question[0].Name = "b.example."
 			return r
 		},
-		"a question":     func(m *dns.Msg) *dns.Msg { return m },
-		"server failure": func(m *dns.Msg) *dns.Msg { r := reply(m); r.Rcode = dns.RcodeServerFailure; return r },
-		"refused":        func(m *dns.Msg) *dns.Msg { r := reply(m); r.Rcode = dns.RcodeRefused; return r },
+		"a question": func(m *dns.Msg) *dns.Msg { return m },
+		"server failure": func(m *dns.Msg) *dns.Msg {
+			r := reply(m)
+			r.Rcode = dns.RcodeServerFailure
+			return r
+		},
+		"refused": func(m *dns.Msg) *dns.Msg {
+			r := reply(m)
+			r.Rcode = dns.RcodeRefused
+			return r
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, func(addr, _ string, m *dns.Msg) *dns.Msg {
@@ -190,7 +208,8 @@ func TestFailover(t *testing.T) {
 			}, func(f *Forwarder, _ *world) {
 				begin := time.Now()
 				m := ask(t, f, "a.example.")
-				if len(m.Answer) != 1 || m.Answer[0].(*dns.A).A.String() != "198.51.100.1" || time.Since(begin) > tryLimit {
+				if len(m.Answer) != 1 || m.Answer[0].(*dns.A).A.String() != "198.51.100.1" ||
+					time.Since(begin) > tryLimit {
 					t.Errorf("after %s: %v", time.Since(begin), m)
 				}
 			})
@@ -198,7 +217,8 @@ func TestFailover(t *testing.T) {
 	}
 }
 
-// TestNobody: servers that are silent cost askLimit and nothing more, one question however many wait, and each client a share.
+// TestNobody: servers that are silent cost askLimit and nothing more, one question however many wait, and each client a
+// share.
 func TestNobody(t *testing.T) {
 	inWorld(t, func(string, string, *dns.Msg) *dns.Msg { return nil }, func(f *Forwarder, w *world) {
 		q := Question{Name: "a.example.", Type: dns.TypeA, Class: dns.ClassINET}
@@ -225,8 +245,8 @@ func TestNobody(t *testing.T) {
 	})
 }
 
-// TestHanging: while everything that one client asks hangs, what another asks of servers that answer is answered at once, and the
-// hanging server's other names after the wait for it, which is not paid again.
+// TestHanging: while everything that one client asks hangs, what another asks of servers that answer is answered at
+// once, and the hanging server's other names after the wait for it, which is not paid again.
 func TestHanging(t *testing.T) {
 	inWorld(t, func(addr, _ string, m *dns.Msg) *dns.Msg {
 		if addr == one.String() || strings.HasPrefix(m.Question[0].Name, "hang") {
@@ -298,11 +318,14 @@ func TestLoop(t *testing.T) {
 			}
 			return reply(m, "a.example. 60 IN A 198.51.100.1")
 		}
-		f2 = New(Config{Dial: w.dial, Looped: func(a netip.AddrPort) {
-			if a == one {
-				looped++
-			}
-		}})
+		f2 = New(Config{
+			Dial: w.dial,
+			Looped: func(a netip.AddrPort) {
+				if a == one {
+					looped++
+				}
+			},
+		})
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() { // ends with ctx
@@ -331,7 +354,9 @@ func FuzzAccept(f *testing.F) {
 	b, _ := reply(asked, "a.example. 60 IN A 198.51.100.1", "a.example. 60 IN CNAME b.a.example.").Pack()
 	f.Add(b)
 	// An authority record SOA without data.
-	f.Add([]byte("\x00\x01\x81\x80\x00\x01\x00\x00\x00\x01\x00\x00\x01a\x07example\x00\x00\x01\x00\x01\x00\x00\x06\x00\x01\x00\x00\x00\x3c\x00\x00"))
+	f.Add(
+		[]byte(
+			"\x00\x01\x81\x80\x00\x01\x00\x00\x00\x01\x00\x00\x01a\x07example\x00\x00\x01\x00\x01\x00\x00\x06\x00\x01\x00\x00\x00\x3c\x00\x00"))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		m, err := accept(asked, b)
 		if err != nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/miekg/dns"
 )
 
-// FuzzRemembered follows what a server sent through the cache to a client that asks later, in letters of its own: the answer can be read,
-// has the client's id and question, and nothing in it lives longer than it did.
+// FuzzRemembered follows what a server sent through the cache to a client that asks later, in letters of its own: the
+// answer can be read, has the client's id and question, and nothing in it lives longer than it did.
 func FuzzRemembered(f *testing.F) {
 	q := Question{Name: "a.example.", Type: dns.TypeA, Class: dns.ClassINET}
 	asked, _, err := query(q, true)
@@ -21,7 +21,9 @@ func FuzzRemembered(f *testing.F) {
 	}
 	asked.Id = 1
 	for _, rrs := range [][]string{
-		{"a.example. 60 IN A 198.51.100.1"}, {"a.example. 60 IN CNAME b.example.", "b.example. 5 IN A 198.51.100.2"}, {"a.example. 4294967295 IN A 198.51.100.1"},
+		{"a.example. 60 IN A 198.51.100.1"},
+		{"a.example. 60 IN CNAME b.example.", "b.example. 5 IN A 198.51.100.2"},
+		{"a.example. 4294967295 IN A 198.51.100.1"},
 	} {
 		b, err := reply(asked, rrs...).Pack()
 		if err != nil {
@@ -55,14 +57,16 @@ func FuzzRemembered(f *testing.F) {
 		if !bytes.Equal(before, r.wire) || !bytes.HasPrefix(wire, []byte("head")) || len(wire) != 4+got.Size() {
 			t.Fatalf("%x: what is shared was changed, or the answer is not where it should be", b)
 		}
-		out, was := new(dns.Msg), new(dns.Msg)
+		out := new(dns.Msg)
+		was := new(dns.Msg)
 		if err := out.Unpack(wire[4:]); err != nil {
 			t.Fatalf("%x: answered with %x, which cannot be read: %v", b, wire[4:], err)
 		}
 		if err := was.Unpack(r.wire); err != nil {
 			t.Fatal(err)
 		}
-		if out.Id != id || !out.Response || !out.RecursionDesired || !out.CheckingDisabled || len(out.Question) != 1 || out.Question[0].Name != "A.eXaMpLe." {
+		if out.Id != id || !out.Response || !out.RecursionDesired || !out.CheckingDisabled || len(out.Question) != 1 ||
+			out.Question[0].Name != "A.eXaMpLe." {
 			t.Fatalf("%x: answered with %v", b, out)
 		}
 		age := uint32(now.Sub(start) / time.Second)
@@ -77,8 +81,8 @@ func FuzzRemembered(f *testing.F) {
 	})
 }
 
-// FuzzCache: whatever is put in and asked for in whatever order, the cache stays within its bounds, counts what it has, and answers nothing
-// that is over or that was asked otherwise.
+// FuzzCache: whatever is put in and asked for in whatever order, the cache stays within its bounds, counts what it has,
+// and answers nothing that is over or that was asked otherwise.
 func FuzzCache(f *testing.F) {
 	f.Add([]byte{0, 1, 200, 1, 1, 0, 2, 9, 9, 0, 1, 255})
 	f.Add(bytes.Repeat([]byte{0, 7, 255, 0, 8, 255}, 40))
@@ -87,10 +91,21 @@ func FuzzCache(f *testing.F) {
 		now := time.Unix(1_700_000_000, 0)
 		want := map[Question]*Reply{}
 		for ; len(steps) >= 3; steps = steps[3:] {
-			q := Question{Name: fmt.Sprint(steps[1]%32, ".example."), Type: uint16(steps[1] >> 5), Class: dns.ClassINET, DO: steps[0]&4 != 0, CD: steps[0]&8 != 0}
+			q := Question{
+				Name:  fmt.Sprint(steps[1]%32, ".example."),
+				Type:  uint16(steps[1] >> 5),
+				Class: dns.ClassINET,
+				DO:    steps[0]&4 != 0,
+				CD:    steps[0]&8 != 0,
+			}
 			switch steps[0] & 3 {
 			case 0, 1:
-				r := &Reply{wire: make([]byte, headerSize+int(steps[2])<<8), stored: now, life: time.Duration(int(steps[2])-8) * time.Second}
+				r := &Reply{
+					wire:   make([]byte, headerSize+int(steps[2])<<8),
+					stored: now,
+					life: time.Duration(
+						int(steps[2])-8) * time.Second,
+				}
 				if c.put(q, r); r.life > 0 {
 					want[q] = r
 				}
@@ -112,8 +127,10 @@ func FuzzCache(f *testing.F) {
 					t.Fatalf("%v is in the list and not in the map", has.q)
 				}
 			}
-			if sum != s.bytes || s.bytes > cacheBytes/cacheShards || s.use.Len() != len(s.m) || s.use.Len() > cacheReplies/cacheShards {
-				t.Fatalf("shard %d: %d bytes of %d counted, %d in the list, %d in the map", i, sum, s.bytes, s.use.Len(), len(s.m))
+			if sum != s.bytes || s.bytes > cacheBytes/cacheShards || s.use.Len() != len(s.m) ||
+				s.use.Len() > cacheReplies/cacheShards {
+				t.Fatalf("shard %d: %d bytes of %d counted, %d in the list, %d in the map", i, sum, s.bytes,
+					s.use.Len(), len(s.m))
 			}
 		}
 	})

@@ -33,8 +33,8 @@ func (r *Reply) Rcode() int { return int(r.wire[3] & 0xf) }
 // Size is how long Append's result is.
 func (r *Reply) Size() int { return len(r.wire) }
 
-// Append writes the reply to the question of the given id and name, which differs from the reply's own in upper and lower case only.
-// flags are the question's second and third byte of flags.
+// Append writes the reply to the question of the given id and name, which differs from the reply's own in upper and
+// lower case only. flags are the question's second and third byte of flags.
 func (r *Reply) Append(b []byte, id uint16, name []byte, flags [2]byte, now time.Time) []byte {
 	at := len(b)
 	b = append(b, r.wire...)
@@ -60,9 +60,15 @@ func (r *Reply) Msg(now time.Time) (*dns.Msg, error) {
 	return m, err
 }
 
-// keep makes a reply of an upstream's answer, which it changes. How long it may be remembered follows from its records, within limits.
+// keep makes a reply of an upstream's answer, which it changes. How long it may be remembered follows from its records,
+// within limits.
 func keep(m *dns.Msg, now time.Time) (*Reply, error) {
-	m.Id, m.Response, m.RecursionAvailable, m.Authoritative, m.Truncated, m.Compress = 0, true, true, false, false, true
+	m.Id = 0
+	m.Response = true
+	m.RecursionAvailable = true
+	m.Authoritative = false
+	m.Truncated = false
+	m.Compress = true
 	extra := m.Extra[:0]
 	for _, rr := range m.Extra {
 		if t := rr.Header().Rrtype; t != dns.TypeOPT && t != dns.TypeTSIG && t != dns.TypeSIG {
@@ -81,7 +87,8 @@ func keep(m *dns.Msg, now time.Time) (*Reply, error) {
 	if err != nil {
 		return nil, fmt.Errorf("pack an upstream's answer: %w", err)
 	}
-	if err := new(dns.Msg).Unpack(wire); err != nil { // the library reads some records that it then writes cut short, such as a SOA without data
+	// the library reads some records that it then writes cut short, such as a SOA without data
+	if err := new(dns.Msg).Unpack(wire); err != nil {
 		return nil, fmt.Errorf("read an upstream's answer as it was packed: %w", err)
 	}
 	r := &Reply{wire: wire, stored: now, life: life}
@@ -98,8 +105,8 @@ const (
 	failureLife   = time.Second // RFC 9520, section 3.2
 )
 
-// lifetime is how long an answer may be remembered: the shortest of its records' lives; of one that denies, as long as its SOA says
-// (RFC 2308), and without SOA not at all.
+// lifetime is how long an answer may be remembered: the shortest of its records' lives; of one that denies, as long as
+// its SOA says (RFC 2308), and without SOA not at all.
 func lifetime(m *dns.Msg) time.Duration {
 	if m.Rcode != dns.RcodeSuccess && m.Rcode != dns.RcodeNameError {
 		return failureLife
@@ -154,7 +161,7 @@ func (r *Reply) index() error {
 		if off+10 > len(r.wire) {
 			return errWire
 		}
-		r.ttls = append(r.ttls, uint16(off+4)) //nolint:gosec // a message has 65,535 bytes at most
+		r.ttls = append(r.ttls, uint16(off+4)) // a message has 65,535 bytes at most
 		off += 10 + int(binary.BigEndian.Uint16(r.wire[off+8:]))
 	}
 	if off > len(r.wire) {

@@ -37,7 +37,9 @@ func query(q Question, edns bool) (*dns.Msg, []byte, error) {
 	var id [2]byte
 	_, _ = rand.Read(id[:]) // never fails
 	m := &dns.Msg{Question: []dns.Question{{Name: q.Name, Qtype: q.Type, Qclass: q.Class}}}
-	m.Id, m.RecursionDesired, m.CheckingDisabled = binary.BigEndian.Uint16(id[:]), true, q.CD
+	m.Id = binary.BigEndian.Uint16(id[:])
+	m.RecursionDesired = true
+	m.CheckingDisabled = q.CD
 	if edns {
 		m.SetEdns0(udpSize, q.DO)
 	}
@@ -77,7 +79,7 @@ func (f *Forwarder) once(ctx context.Context, network string, s *server, q Quest
 }
 
 func overTCP(conn net.Conn, asked *dns.Msg, wire []byte) (*dns.Msg, error) {
-	framed := binary.BigEndian.AppendUint16(nil, uint16(len(wire))) //nolint:gosec // a question is short
+	framed := binary.BigEndian.AppendUint16(nil, uint16(len(wire))) // a question is short
 	if _, err := conn.Write(append(framed, wire...)); err != nil {
 		return nil, err
 	}
@@ -117,7 +119,8 @@ func accept(asked *dns.Msg, b []byte) (*dns.Msg, error) {
 	if len(m.Question) != 1 {
 		return nil, errForeign
 	}
-	got, want := m.Question[0], asked.Question[0]
+	got := m.Question[0]
+	want := asked.Question[0]
 	if !strings.EqualFold(got.Name, want.Name) || got.Qtype != want.Qtype || got.Qclass != want.Qclass {
 		return nil, errForeign
 	}
@@ -144,7 +147,8 @@ func (f *Forwarder) probe(p *plan) {
 				continue
 			}
 			f.tasks.Go(func() {
-				_, _ = f.once(ctx, "udp", s, Question{Name: name, Type: dns.TypeHINFO, Class: dns.ClassINET}, true) // whether it comes back here is all that counts
+				// whether it comes back here is all that counts
+				_, _ = f.once(ctx, "udp", s, Question{Name: name, Type: dns.TypeHINFO, Class: dns.ClassINET}, true)
 				p.probes.Delete(name)
 			})
 		}
@@ -163,9 +167,10 @@ func (f *Forwarder) Probe(name string) bool {
 	if !ok {
 		return false
 	}
-	s := v.(*server) //nolint:forcetypeassert // nothing else is stored
+	s := v.(*server) // nothing else is stored
 	if !s.looped.Swap(true) {
-		f.cfg.Log.Error("a name server leads back to this one and is not asked any more; name another in the node's resolv.conf or in the configuration of names", "server", s.addr)
+		f.cfg.Log.Error("a name server leads back to this one and is not asked any more; name another in the node's "+
+			"resolv.conf or in the configuration of names", "server", s.addr)
 		if f.cfg.Looped != nil {
 			f.cfg.Looped(s.ap)
 		}

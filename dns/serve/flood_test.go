@@ -15,8 +15,8 @@ import (
 	"github.com/miekg/dns"
 )
 
-// TestFlood: one client asks as fast as it can, by UDP and with all the connections it gets; another one's questions are all answered, by UDP
-// within three attempts: the kernel drops what the socket's buffer has no room for.
+// TestFlood: one client asks as fast as it can, by UDP and with all the connections it gets; another one's questions
+// are all answered, by UDP within three attempts: the kernel drops what the socket's buffer has no room for.
 func TestFlood(t *testing.T) {
 	h := desk(t, "")
 	h.limits = newLimits(2000)
@@ -125,7 +125,8 @@ func BenchmarkUDP(b *testing.B) {
 	b.RunParallel(func(pb *testing.PB) {
 		conn := from(b, "127.0.0.2", "udp", l)
 		defer func() { _ = conn.Close() }()
-		q, buf := query("web.default.svc.cluster.local.", dns.TypeA), make([]byte, 512)
+		q := query("web.default.svc.cluster.local.", dns.TypeA)
+		buf := make([]byte, 512)
 		var took []time.Duration
 		for pb.Next() {
 			begin := time.Now()

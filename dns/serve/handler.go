@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package serve speaks DNS with clients: it reads packets, decides who may ask how much, and answers from the names of the cluster, from
-// the configuration, or with what forward learns. dns calls it. It never asks another server itself and never answers who is not of the
-// cluster.
+// Package serve speaks DNS with clients: it reads packets, decides who may ask how much, and answers from the names of
+// the cluster, from the configuration, or with what forward learns. dns calls it. It never asks another server itself
+// and never answers who is not of the cluster.
 //
 // Invariants:
 //  1. A packet costs no more than a look at its sender until that one may ask.
@@ -78,8 +78,8 @@ const (
 	tcpSize  = 65535
 )
 
-// Serve answers one packet, unless it returns false: then reply, which may not keep its argument, is not called. Else it is called once,
-// maybe later and from another goroutine. The packet is the caller's again when Serve returns.
+// Serve answers one packet, unless it returns false: then reply, which may not keep its argument, is not called. Else
+// it is called once, maybe later and from another goroutine. The packet is the caller's again when Serve returns.
 func (h *Handler) Serve(packet []byte, from netip.Addr, tcp bool, reply func([]byte)) bool {
 	now := time.Now()
 	switch from = from.Unmap(); {
@@ -93,7 +93,16 @@ func (h *Handler) Serve(packet []byte, from netip.Addr, tcp bool, reply func([]b
 		meter.Dropped("malformed")
 		return false
 	}
-	a := &ask{h: h, m: new(dns.Msg), from: from, begin: now, tcp: tcp, room: plainSize, reply: reply, flags: [2]byte{packet[2], packet[3]}}
+	a := &ask{
+		h:     h,
+		m:     new(dns.Msg),
+		from:  from,
+		begin: now,
+		tcp:   tcp,
+		room:  plainSize,
+		reply: reply,
+		flags: [2]byte{packet[2], packet[3]},
+	}
 	if tcp {
 		a.room = tcpSize
 	}
@@ -151,7 +160,8 @@ func check(q dns.Question) (rcode int) {
 		return dns.RcodeRefused // CHAOS and what nobody uses
 	case q.Qtype == dns.TypeAXFR || q.Qtype == dns.TypeIXFR:
 		return dns.RcodeRefused
-	case q.Qtype == dns.TypeNone || q.Qtype == dns.TypeOPT || q.Qtype >= dns.TypeTKEY && q.Qtype <= dns.TypeMAILA && q.Qtype != dns.TypeANY:
+	case q.Qtype == dns.TypeNone || q.Qtype == dns.TypeOPT || q.Qtype >= dns.TypeTKEY &&
+		q.Qtype <= dns.TypeMAILA && q.Qtype != dns.TypeANY:
 		return dns.RcodeFormatError
 	}
 	return dns.RcodeSuccess
@@ -171,7 +181,15 @@ func (a *ask) answer() {
 		a.send(a.message(r), meter.Cluster)
 	case a.q.Qtype == dns.TypeANY: // RFC 8482: nobody needs it
 		m := a.message(zone.Answer{})
-		m.Answer = []dns.RR{&dns.HINFO{Hdr: dns.RR_Header{Name: a.q.Name, Rrtype: dns.TypeHINFO, Class: dns.ClassINET, Ttl: a.h.cfg.TTL}, Cpu: "RFC8482"}}
+		m.Answer = []dns.RR{&dns.HINFO{
+			Hdr: dns.RR_Header{
+				Name:   a.q.Name,
+				Rrtype: dns.TypeHINFO,
+				Class:  dns.ClassINET,
+				Ttl:    a.h.cfg.TTL,
+			},
+			Cpu: "RFC8482",
+		}}
 		m.Authoritative = false
 		a.send(m, meter.Other)
 	default:
@@ -183,14 +201,23 @@ func (a *ask) answer() {
 func (a *ask) message(r zone.Answer) *dns.Msg {
 	m := new(dns.Msg)
 	m.SetReply(a.m)
-	m.Authoritative, m.RecursionAvailable, m.CheckingDisabled = true, true, a.m.CheckingDisabled
-	m.Rcode, m.Answer, m.Ns, m.Extra = r.Rcode, r.Answer, r.Authority, r.Additional
+	m.Authoritative = true
+	m.RecursionAvailable = true
+	m.CheckingDisabled = a.m.CheckingDisabled
+	m.Rcode = r.Rcode
+	m.Answer = r.Answer
+	m.Ns = r.Authority
+	m.Extra = r.Additional
 	return m
 }
 
 func (a *ask) question(name string) forward.Question {
 	return forward.Question{
-		Name: strings.ToLower(name), Type: a.q.Qtype, Class: a.q.Qclass, DO: a.edns != nil && a.edns.Do(), CD: a.m.CheckingDisabled,
+		Name:  strings.ToLower(name),
+		Type:  a.q.Qtype,
+		Class: a.q.Qclass,
+		DO:    a.edns != nil && a.edns.Do(),
+		CD:    a.m.CheckingDisabled,
 	}
 }
 
@@ -229,7 +256,9 @@ func (a *ask) chase(r zone.Answer) {
 			a.refuse(dns.RcodeServerFailure)
 			return
 		}
-		m.Answer, m.Ns, m.Rcode = append(m.Answer, next.Answer...), next.Ns, next.Rcode
+		m.Answer = append(m.Answer, next.Answer...)
+		m.Ns = next.Ns
+		m.Rcode = next.Rcode
 		a.send(m, meter.Cluster)
 	}
 	q := a.question(r.Chase)
@@ -250,8 +279,15 @@ func (h *Handler) hosts(q dns.Question) (*dns.Msg, bool) {
 		return nil, false
 	}
 	m := &dns.Msg{Question: []dns.Question{q}}
-	m.RecursionAvailable, m.Authoritative, m.Response = true, true, true
-	header := dns.RR_Header{Name: q.Name, Rrtype: q.Qtype, Class: dns.ClassINET, Ttl: h.cfg.TTL}
+	m.RecursionAvailable = true
+	m.Authoritative = true
+	m.Response = true
+	header := dns.RR_Header{
+		Name:   q.Name,
+		Rrtype: q.Qtype,
+		Class:  dns.ClassINET,
+		Ttl:    h.cfg.TTL,
+	}
 	name := strings.ToLower(q.Name)
 	if q.Qtype == dns.TypePTR {
 		a, ok := zone.Address(name)
@@ -287,14 +323,17 @@ func (a *ask) bare(packet []byte, rcode int) {
 	var b [headerSize]byte
 	copy(b[:2], packet)
 	b[2] = 0x80 | packet[2]&0x79
-	b[3] = byte(rcode) //nolint:gosec // below 16
+	b[3] = byte(rcode) // below 16
 	meter.Served(meter.Other, a.tcp, a.from.Is6(), 0, rcode, a.begin)
 	a.reply(b[:])
 }
 
 // send packs an answer into the room that there is.
 func (a *ask) send(m *dns.Msg, zone string) {
-	m.Id, m.Opcode, m.RecursionDesired, m.Compress = a.m.Id, a.m.Opcode, a.m.RecursionDesired, true
+	m.Id = a.m.Id
+	m.Opcode = a.m.Opcode
+	m.RecursionDesired = a.m.RecursionDesired
+	m.Compress = true
 	rcode := m.Rcode
 	if a.edns != nil {
 		m.Extra = append(m.Extra, a.edns)
@@ -304,7 +343,7 @@ func (a *ask) send(m *dns.Msg, zone string) {
 	if len(m.Answer)+len(m.Extra) > 8 || m.Len() > a.room { // the length is not asked for in vain
 		m.Truncate(a.room)
 	}
-	buf := buffers.Get().(*[]byte) //nolint:forcetypeassert // nothing else is in the pool
+	buf := buffers.Get().(*[]byte) // nothing else is in the pool
 	defer buffers.Put(buf)
 	b, err := m.PackBuffer(*buf)
 	if err != nil { // of our own making: a name of an ExternalName or a host that is none
@@ -317,7 +356,8 @@ func (a *ask) send(m *dns.Msg, zone string) {
 
 // relay sends what others have answered.
 func (a *ask) relay(r *forward.Reply) {
-	name, now := a.wireName(), time.Now()
+	name := a.wireName()
+	now := time.Now()
 	opt := 0
 	if a.edns != nil {
 		opt = optSize
@@ -326,7 +366,7 @@ func (a *ask) relay(r *forward.Reply) {
 		a.relayCut(r, now)
 		return
 	}
-	buf := buffers.Get().(*[]byte) //nolint:forcetypeassert // nothing else is in the pool
+	buf := buffers.Get().(*[]byte) // nothing else is in the pool
 	defer buffers.Put(buf)
 	b := r.Append((*buf)[:0], a.m.Id, name, a.flags, now)
 	if a.edns != nil {

@@ -26,19 +26,40 @@ func desk(t testing.TB, config string) *Handler {
 	t.Helper()
 	x := zone.New("cluster.local", 5)
 	x.SetNamespace("default")
-	x.SetService(&corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"}, Spec: corev1.ServiceSpec{ClusterIP: "10.96.0.5"}})
-	x.SetService(&corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "many"}, Spec: corev1.ServiceSpec{ClusterIP: "None"}})
-	s := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "many-1", Labels: map[string]string{discoveryv1.LabelServiceName: "many"}}}
+	x.SetService(&corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "default",
+			Name:      "web",
+		},
+		Spec: corev1.ServiceSpec{ClusterIP: "10.96.0.5"},
+	})
+	x.SetService(&corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "many"},
+		Spec:       corev1.ServiceSpec{ClusterIP: "None"},
+	})
+	s := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{
+		Namespace: "default",
+		Name:      "many-1",
+		Labels:    map[string]string{discoveryv1.LabelServiceName: "many"},
+	}}
 	for i := range 200 {
 		s.Endpoints = append(s.Endpoints, discoveryv1.Endpoint{Addresses: []string{fmt.Sprintf("10.1.1.%d", i)}})
 	}
 	x.SetSlice(s)
-	x.SetService(&corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "ext"}, Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "db.example"}})
+	x.SetService(&corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "ext"},
+		Spec:       corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "db.example"},
+	})
 	c, err := settings.Parse([]byte(config), "cluster.local")
 	if err != nil {
 		t.Fatal(err)
 	}
-	return New(Config{Zone: x, Forward: forward.New(forward.Config{}), Settings: func() *settings.Settings { return c }, TTL: 5})
+	return New(Config{
+		Zone:     x,
+		Forward:  forward.New(forward.Config{}),
+		Settings: func() *settings.Settings { return c },
+		TTL:      5,
+	})
 }
 
 func exchange(t testing.TB, h *Handler, packet []byte, tcp bool) *dns.Msg {
@@ -79,29 +100,50 @@ func TestProtocol(t *testing.T) {
 	}{
 		"plain":      {query("web.default.svc.cluster.local.", dns.TypeA), false, "NOERROR qr aa rd ra 1"},
 		"upper case": {query("WEB.default.svc.cluster.local.", dns.TypeA), false, "NOERROR qr aa rd ra 1"},
-		"edns":       {query("web.default.svc.cluster.local.", dns.TypeA, edns(4096)), false, "NOERROR qr aa rd ra 1 opt 1232 do"},
+		"edns": {
+			query("web.default.svc.cluster.local.", dns.TypeA, edns(4096)), false, "NOERROR qr aa rd ra 1 opt 1232 do",
+		},
 		"edns version 1": { // BADVERS has the same number
-			query("web.default.svc.cluster.local.", dns.TypeA, edns(4096), func(m *dns.Msg) { m.IsEdns0().SetVersion(1) }), false, "BADSIG qr rd ra 0 opt 1232 do"},
-		"two opts":         {query("web.default.svc.cluster.local.", dns.TypeA, edns(4096), func(m *dns.Msg) { m.Extra = append(m.Extra, m.Extra[0]) }), false, "FORMERR qr rd ra 0 opt 1232 do"},
-		"chaos":            {query("version.bind.", dns.TypeTXT, func(m *dns.Msg) { m.Question[0].Qclass = dns.ClassCHAOS }), false, "REFUSED qr rd ra 0"},
-		"unknown class":    {query("web.default.svc.cluster.local.", dns.TypeA, func(m *dns.Msg) { m.Question[0].Qclass = 77 }), false, "REFUSED qr rd ra 0"},
-		"two questions":    {query("web.default.svc.cluster.local.", dns.TypeA, func(m *dns.Msg) { m.Question = append(m.Question, m.Question[0]) }), false, "FORMERR qr rd 0"},
-		"no question":      {query("a.", dns.TypeA, func(m *dns.Msg) { m.Question = nil }), false, "FORMERR qr rd 0"},
-		"update":           {query("a.", dns.TypeA, func(m *dns.Msg) { m.Opcode = dns.OpcodeUpdate }), false, "NOTIMP qr rd 0"},
-		"transfer":         {query("cluster.local.", dns.TypeAXFR), true, "REFUSED qr rd ra 0"},
-		"any":              {query("web.default.svc.cluster.local.", dns.TypeANY), false, "NOERROR qr aa rd ra 1"},
-		"any elsewhere":    {query("example.com.", dns.TypeANY), false, "NOERROR qr rd ra 1"},
-		"type OPT":         {query("a.", dns.TypeOPT), false, "FORMERR qr rd ra 0"},
-		"root":             {query(".", dns.TypeANY), false, "NOERROR qr rd ra 1"},
-		"too much":         {query("many.default.svc.cluster.local.", dns.TypeA), false, "NOERROR qr aa tc rd ra 29"},
-		"too much, edns":   {query("many.default.svc.cluster.local.", dns.TypeA, edns(1232)), false, "NOERROR qr aa tc rd ra 73 opt 1232 do"},
+			query("web.default.svc.cluster.local.", dns.TypeA, edns(4096), func(m *dns.Msg) {
+				m.IsEdns0().SetVersion(1)
+			}), false, "BADSIG qr rd ra 0 opt 1232 do"},
+		"two opts": {query("web.default.svc.cluster.local.", dns.TypeA, edns(4096), func(m *dns.Msg) {
+			m.Extra = append(m.Extra, m.Extra[0])
+		}), false, "FORMERR qr rd ra 0 opt 1232 do"},
+		"chaos": {query("version.bind.", dns.TypeTXT, func(m *dns.Msg) {
+			m.Question[0].Qclass = dns.ClassCHAOS
+		}), false, "REFUSED qr rd ra 0"},
+		"unknown class": {query("web.default.svc.cluster.local.", dns.TypeA, func(m *dns.Msg) {
+			m.Question[0].Qclass = 77
+		}), false, "REFUSED qr rd ra 0"},
+		"two questions": {query("web.default.svc.cluster.local.", dns.TypeA, func(m *dns.Msg) {
+			m.Question = append(m.Question, m.Question[0])
+		}), false, "FORMERR qr rd 0"},
+		"no question": {query("a.", dns.TypeA, func(m *dns.Msg) { m.Question = nil }), false, "FORMERR qr rd 0"},
+		"update": {
+			query("a.", dns.TypeA, func(m *dns.Msg) { m.Opcode = dns.OpcodeUpdate }), false, "NOTIMP qr rd 0",
+		},
+		"transfer":      {query("cluster.local.", dns.TypeAXFR), true, "REFUSED qr rd ra 0"},
+		"any":           {query("web.default.svc.cluster.local.", dns.TypeANY), false, "NOERROR qr aa rd ra 1"},
+		"any elsewhere": {query("example.com.", dns.TypeANY), false, "NOERROR qr rd ra 1"},
+		"type OPT":      {query("a.", dns.TypeOPT), false, "FORMERR qr rd ra 0"},
+		"root":          {query(".", dns.TypeANY), false, "NOERROR qr rd ra 1"},
+		"too much":      {query("many.default.svc.cluster.local.", dns.TypeA), false, "NOERROR qr aa tc rd ra 29"},
+		"too much, edns": {
+			query("many.default.svc.cluster.local.", dns.TypeA, edns(1232)), false,
+			"NOERROR qr aa tc rd ra 73 opt 1232 do",
+		},
 		"too much, by TCP": {query("many.default.svc.cluster.local.", dns.TypeA), true, "NOERROR qr aa rd ra 200"},
-		"not recursive":    {query("example.com.", dns.TypeA, func(m *dns.Msg) { m.RecursionDesired = false }), false, "REFUSED qr ra 0"},
-		"nobody to ask":    {query("example.com.", dns.TypeA), false, "SERVFAIL qr rd ra 0"},
-		"response":         {query("a.", dns.TypeA, func(m *dns.Msg) { m.Response = true }), false, "nothing"},
-		"short":            {[]byte{1, 2, 3}, false, "nothing"},
-		"cut":              {query("web.default.svc.cluster.local.", dns.TypeA)[:20], false, "FORMERR qr rd 0"},
-		"names in a ring":  {append([]byte{0, 1, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0}, 0xc0, 12, 0, 1, 0, 1), false, "FORMERR qr rd 0"},
+		"not recursive": {query("example.com.", dns.TypeA, func(m *dns.Msg) {
+			m.RecursionDesired = false
+		}), false, "REFUSED qr ra 0"},
+		"nobody to ask": {query("example.com.", dns.TypeA), false, "SERVFAIL qr rd ra 0"},
+		"response":      {query("a.", dns.TypeA, func(m *dns.Msg) { m.Response = true }), false, "nothing"},
+		"short":         {[]byte{1, 2, 3}, false, "nothing"},
+		"cut":           {query("web.default.svc.cluster.local.", dns.TypeA)[:20], false, "FORMERR qr rd 0"},
+		"names in a ring": {
+			append([]byte{0, 1, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0}, 0xc0, 12, 0, 1, 0, 1), false, "FORMERR qr rd 0",
+		},
 	} {
 		got := "nothing"
 		if m := exchange(t, h, c.packet, c.tcp); m != nil {
@@ -121,7 +163,9 @@ func summary(m *dns.Msg) string {
 	for _, f := range []struct {
 		on   bool
 		name string
-	}{{m.Response, "qr"}, {m.Authoritative, "aa"}, {m.Truncated, "tc"}, {m.RecursionDesired, "rd"}, {m.RecursionAvailable, "ra"}} {
+	}{{m.Response, "qr"}, {m.Authoritative, "aa"}, {m.Truncated, "tc"}, {m.RecursionDesired, "rd"}, {
+		m.RecursionAvailable, "ra",
+	}} {
 		if f.on {
 			out += " " + f.name
 		}
@@ -143,7 +187,10 @@ func summary(m *dns.Msg) string {
 func TestHosts(t *testing.T) {
 	h := desk(t, "hosts: {db.example: [192.0.2.1, 'fd00::1']}")
 	for q, want := range map[string]string{
-		"DB.example. A": "192.0.2.1", "db.example. AAAA": "fd00::1", "db.example. MX": "", "1.2.0.192.in-addr.arpa. PTR": "db.example.",
+		"DB.example. A":                    "192.0.2.1",
+		"db.example. AAAA":                 "fd00::1",
+		"db.example. MX":                   "",
+		"1.2.0.192.in-addr.arpa. PTR":      "db.example.",
 		"ext.default.svc.cluster.local. A": "db.example. 192.0.2.1",
 	} {
 		name, qtype, _ := strings.Cut(q, " ")

@@ -14,7 +14,10 @@ const (
 	limitEach   = 512 // clients that a shard remembers
 )
 
-var buffers = sync.Pool{New: func() any { b := make([]byte, 4096); return &b }}
+var buffers = sync.Pool{New: func() any {
+	b := make([]byte, 4096)
+	return &b
+}}
 
 // limits are a bucket of tokens for each client, so that who asks very much is not heard while others ask little.
 type limits struct {
@@ -54,7 +57,8 @@ func (l *limits) allow(a netip.Addr, now time.Time) bool {
 		b = &bucket{tokens: 2 * l.rate, at: now}
 		s.m[a] = b
 	}
-	b.tokens, b.at = min(b.tokens+now.Sub(b.at).Seconds()*l.rate, 2*l.rate), now
+	b.tokens = min(b.tokens+now.Sub(b.at).Seconds()*l.rate, 2*l.rate)
+	b.at = now
 	if b.tokens < 1 {
 		return false
 	}

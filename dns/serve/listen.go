@@ -28,11 +28,13 @@ type Listeners struct {
 // socketBuffer is how many bytes of requests wait to be read, and of answers to be sent.
 const socketBuffer = 4 << 20
 
-// Listen opens both sockets at addr, which may be an address that the machine does not have yet. Port 0 picks one that is free for both.
+// Listen opens both sockets at addr, which may be an address that the machine does not have yet. Port 0 picks one that
+// is free for both.
 func Listen(ctx context.Context, addr netip.AddrPort) (l Listeners, err error) {
 	lc := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
 		var err error
-		ctl := c.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.SOL_IP, unix.IP_FREEBIND, 1) }) //nolint:gosec // a descriptor
+		// a descriptor
+		ctl := c.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.SOL_IP, unix.IP_FREEBIND, 1) })
 		return errors.Join(ctl, err)
 	}}
 	for range 8 {
@@ -48,14 +50,14 @@ func listen(ctx context.Context, lc *net.ListenConfig, addr netip.AddrPort) (Lis
 	if err != nil {
 		return Listeners{}, fmt.Errorf("listen for names: %w", err)
 	}
-	tcp := t.(*net.TCPListener)            //nolint:forcetypeassert // as asked
-	port := tcp.Addr().(*net.TCPAddr).Port //nolint:forcetypeassert // as asked
+	tcp := t.(*net.TCPListener)            // as asked
+	port := tcp.Addr().(*net.TCPAddr).Port // as asked
 	u, err := lc.ListenPacket(ctx, "udp", net.JoinHostPort(addr.Addr().String(), strconv.Itoa(port)))
 	if err != nil {
 		_ = tcp.Close()
 		return Listeners{}, fmt.Errorf("listen for names: %w", err)
 	}
-	udp := u.(*net.UDPConn) //nolint:forcetypeassert // as asked
+	udp := u.(*net.UDPConn) // as asked
 	grow(udp)
 	return Listeners{udp, tcp}, nil
 }
@@ -67,18 +69,21 @@ func grow(c *net.UDPConn) {
 		return
 	}
 	_ = raw.Control(func(fd uintptr) {
-		if unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, socketBuffer) != nil { //nolint:gosec // a descriptor
-			_ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUF, socketBuffer) //nolint:gosec // a descriptor
+		if unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, socketBuffer) != nil { // a descriptor
+			_ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUF, socketBuffer) // a descriptor
 		}
-		_ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_SNDBUF, socketBuffer) //nolint:gosec // a descriptor
+		_ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_SNDBUF, socketBuffer) // a descriptor
 	})
 }
 
 // Addr is where the sockets listen.
-func (l Listeners) Addr() netip.AddrPort { return l.TCP.Addr().(*net.TCPAddr).AddrPort() } //nolint:forcetypeassert // it is one
+func (l Listeners) Addr() netip.AddrPort { return l.TCP.Addr().(*net.TCPAddr).AddrPort() } // it is one
 
 // Close closes both.
-func (l Listeners) Close() { _, _ = l.UDP.Close(), l.TCP.Close() }
+func (l Listeners) Close() {
+	_ = l.UDP.Close()
+	_ = l.TCP.Close()
+}
 
 // Run answers what comes to l until ctx ends. It closes l.
 func (h *Handler) Run(ctx context.Context, l Listeners) error {
@@ -115,7 +120,8 @@ func (h *Handler) datagrams(ctx context.Context, l Listeners) error {
 			}
 			continue // an answer could not be delivered: its client is gone
 		}
-		h.Serve(buf[:n], from.Addr(), false, func(b []byte) { _, _ = l.UDP.WriteToUDPAddrPort(b, from) }) // a lost answer is asked for again
+		// a lost answer is asked for again
+		h.Serve(buf[:n], from.Addr(), false, func(b []byte) { _, _ = l.UDP.WriteToUDPAddrPort(b, from) })
 	}
 }
 
@@ -168,7 +174,7 @@ func (h *Handler) connections(ctx context.Context, l *net.TCPListener) error {
 			time.Sleep(10 * time.Millisecond) // no descriptor is left, or the client has gone
 			continue
 		}
-		from := conn.RemoteAddr().(*net.TCPAddr).AddrPort().Addr().Unmap() //nolint:forcetypeassert // it is one
+		from := conn.RemoteAddr().(*net.TCPAddr).AddrPort().Addr().Unmap() // it is one
 		if h.cfg.Allowed != nil && !h.cfg.Allowed(from) || !t.enter(from) {
 			_ = conn.Close()
 			continue
@@ -200,7 +206,8 @@ func (h *Handler) connection(ctx context.Context, conn *net.TCPConn, from netip.
 		answered := make(chan error, 1)
 		serves := h.Serve(buf[:n], from, true, func(b []byte) {
 			_ = conn.SetWriteDeadline(time.Now().Add(slowClient))
-			_, err := conn.Write(append(binary.BigEndian.AppendUint16(make([]byte, 0, 2+len(b)), uint16(len(b))), b...)) //nolint:gosec // a message fits
+			// a message fits
+			_, err := conn.Write(append(binary.BigEndian.AppendUint16(make([]byte, 0, 2+len(b)), uint16(len(b))), b...))
 			answered <- err
 		})
 		if !serves {

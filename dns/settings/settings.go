@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package settings reads what a person says about names: the configuration of the DNS server and the node's resolv.conf. dns calls it; it
-// opens no file.
+// Package settings reads what a person says about names: the configuration of the DNS server and the node's
+// resolv.conf. dns calls it; it opens no file.
 package settings
 
 import (
@@ -51,7 +51,8 @@ const (
 	maxServers = 15 // per domain
 )
 
-// Parse understands a configuration or says everything that is wrong with it. An empty one is right. domain is the cluster's.
+// Parse understands a configuration or says everything that is wrong with it. An empty one is right. domain is the
+// cluster's.
 func Parse(text []byte, domain string) (*Settings, error) {
 	if len(text) > maxBytes {
 		return nil, fmt.Errorf("%d bytes: at most %d are read", len(text), maxBytes)
@@ -67,7 +68,8 @@ func Parse(text []byte, domain string) (*Settings, error) {
 		errs = append(errs, err)
 	}
 	if len(f.StubDomains) > maxDomains || len(f.Hosts) > maxHosts {
-		return nil, fmt.Errorf("%d stub domains and %d hosts: at most %d and %d are possible", len(f.StubDomains), len(f.Hosts), maxDomains, maxHosts)
+		return nil, fmt.Errorf("%d stub domains and %d hosts: at most %d and %d are possible", len(f.StubDomains),
+			len(f.Hosts), maxDomains, maxHosts)
 	}
 	for _, d := range sorted(f.StubDomains) {
 		at := "stubDomains[" + d + "]"

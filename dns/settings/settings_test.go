@@ -12,18 +12,25 @@ import (
 func TestParse(t *testing.T) {
 	for text, want := range map[string]string{
 		"": "[] [] map[] map[]",
-		"upstreams: [192.0.2.53, '[2001:db8::53]:5353']":                         "[192.0.2.53:53 [2001:db8::53]:5353] [] map[] map[]",
-		"stubDomains: {Corp.Example: [10.0.0.53], a.example.: ['10.0.0.54:54']}": "[] [{corp.example. [10.0.0.53:53]} {a.example. [10.0.0.54:54]}] map[] map[]",
-		"hosts: {DB.example: [192.0.2.1, '::ffff:192.0.2.2']}":                   "[] [] map[db.example.:[192.0.2.1 192.0.2.2]] map[192.0.2.1:[db.example.] 192.0.2.2:[db.example.]]",
-		"upstream: [192.0.2.53]":                                                 `unknown field "upstream"`,
-		"upstreams: [ns.example]":                                                `upstreams: "ns.example" is neither ADDRESS nor ADDRESS:PORT`,
-		"upstreams: [0.0.0.0, '224.0.0.1', '192.0.2.1:0']":                       `upstreams: "0.0.0.0" is no server's address`,
-		"stubDomains: {corp.example: []}":                                        "stubDomains[corp.example]: no server is named",
-		"stubDomains: {a.cluster.local: [10.0.0.53]}":                            "stubDomains[a.cluster.local]: names below cluster.local are the cluster's own",
-		"hosts: {'*.example': [192.0.2.1]}":                                      "hosts[*.example]: it is not a domain name",
-		"hosts: {a.example: [b.example]}":                                        `hosts[a.example]: "b.example" is not an IP address`,
-		"hosts: {a.example: []}":                                                 "hosts[a.example]: no address is given",
-		"hosts: {web.default.svc.cluster.local: [192.0.2.1]}":                    "names below cluster.local are the cluster's own",
+		"upstreams: [192.0.2.53, '[2001:db8::53]:5353']": "[192.0.2.53:53 [2001:db8::53]:5353] [] map[] map[]",
+		"stubDomains: {Corp.Example: [10.0.0.53], a.example.: ['10.0.0.54:54']}": "[] [{corp.example. " +
+			"[10.0.0.53:53]} {a.example. [10.0.0.54:54]}] map[] map[]",
+		"hosts: {DB.example: [192.0.2.1, '::ffff:192.0.2.2']}": "[] [] map[db.example.:[192.0.2.1 " +
+			"192.0.2.2]] map[192.0.2.1:[db.example.] 192.0.2.2:[db.example.]]",
+		"upstream: [192.0.2.53]":                           `unknown field "upstream"`,
+		"upstreams: [ns.example]":                          `upstreams: "ns.example" is neither ADDRESS nor ADDRESS:PORT`,
+		"upstreams: [0.0.0.0, '224.0.0.1', '192.0.2.1:0']": `upstreams: "0.0.0.0" is no server's address`,
+		"stubDomains: {corp.example: []}": "stubDomains[corp.example]: no " +
+			"server is named",
+		"stubDomains: {a.cluster.local: [10.0.0.53]}": "stubDomains[a.cluster.local]: " +
+			"names below cluster.local are the cluster's own",
+		"hosts: {'*.example': [192.0.2.1]}": "hosts[*.example]: it is not a " +
+			"domain name",
+		"hosts: {a.example: [b.example]}": `hosts[a.example]: "b.example" is not an IP address`,
+		"hosts: {a.example: []}": "hosts[a.example]: no address is " +
+			"given",
+		"hosts: {web.default.svc.cluster.local: [192.0.2.1]}": "names below cluster.local are the " +
+			"cluster's own",
 		"- a": "cannot unmarshal",
 	} {
 		s, err := Parse([]byte(text), "cluster.local")
@@ -37,7 +44,8 @@ func TestParse(t *testing.T) {
 			t.Errorf("%s: got %q, want %q", text, got, want)
 		}
 	}
-	if _, err := Parse([]byte("upstreams: ["+strings.Repeat("192.0.2.1,", maxServers+1)+"]"), "cluster.local"); err == nil || !strings.Contains(err.Error(), "at most 15") {
+	if _, err := Parse([]byte("upstreams: ["+strings.Repeat("192.0.2.1,", maxServers+1)+"]"),
+		"cluster.local"); err == nil || !strings.Contains(err.Error(), "at most 15") {
 		t.Errorf("too many servers: %v", err)
 	}
 	if _, err := Parse(make([]byte, maxBytes+1), "cluster.local"); err == nil {
@@ -51,7 +59,8 @@ func TestResolvers(t *testing.T) {
 		"": "[]",
 		"nameserver 192.0.2.1\n#nameserver 192.0.2.2\nsearch a\nnameserver\t2001:db8::1":  "[192.0.2.1:53 [2001:db8::1]:53]",
 		"nameserver 0.0.0.0\nnameserver fe80::1%eth0\nnameserver x\nnameserver 224.0.0.1": "[127.0.0.1:53 [fe80::1%eth0]:53]",
-		strings.Repeat("nameserver 192.0.2.1\n", 5):                                       "[192.0.2.1:53 192.0.2.1:53 192.0.2.1:53]",
+		strings.Repeat("nameserver 192.0.2.1\n",
+			5): "[192.0.2.1:53 192.0.2.1:53 192.0.2.1:53]",
 	} {
 		if got := fmt.Sprint(Resolvers([]byte(text))); got != want {
 			t.Errorf("%q: got %s, want %s", text, got, want)

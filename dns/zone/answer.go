@@ -28,7 +28,8 @@ type Answer struct {
 // longest is how many services may lead to one another by ExternalName.
 const longest = 8
 
-// Resolve answers a question of class IN by the names of the cluster. The owner's name in answers is written as the question writes it.
+// Resolve answers a question of class IN by the names of the cluster. The owner's name in answers is written as the
+// question writes it.
 func (x *Index) Resolve(q dns.Question) Answer {
 	name := strings.ToLower(q.Name)
 	if a, ok := Address(name); ok {
@@ -135,11 +136,16 @@ func (x *Index) srv(q dns.Question, all []target, out *Answer) {
 	if len(all) == 0 {
 		return
 	}
-	weight := uint16(max(100/len(all), 1)) //nolint:gosec // at most 100
+	weight := uint16(max(100/len(all), 1)) // at most 100
 	turn(all)
 	seen := map[netip.Addr]bool{}
 	for _, t := range all {
-		srv := &dns.SRV{Hdr: x.header(q.Name, dns.TypeSRV), Weight: weight, Port: t.port, Target: t.name}
+		srv := &dns.SRV{
+			Hdr:    x.header(q.Name, dns.TypeSRV),
+			Weight: weight,
+			Port:   t.port,
+			Target: t.name,
+		}
 		if !slices.ContainsFunc(out.Answer, func(rr dns.RR) bool { return dns.IsDuplicate(rr, srv) }) {
 			out.Answer = append(out.Answer, srv)
 		}
@@ -209,7 +215,12 @@ func (x *Index) fqdn(key string) string {
 }
 
 func (x *Index) header(name string, rrtype uint16) dns.RR_Header {
-	return dns.RR_Header{Name: name, Rrtype: rrtype, Class: dns.ClassINET, Ttl: x.ttl}
+	return dns.RR_Header{
+		Name:   name,
+		Rrtype: rrtype,
+		Class:  dns.ClassINET,
+		Ttl:    x.ttl,
+	}
 }
 
 func (x *Index) hosts(name string, qtype uint16, addrs []netip.Addr) []dns.RR {
@@ -234,8 +245,14 @@ func (x *Index) server() string { return "ns.dns." + x.domain }
 // soa is the authority of what is not there; its numbers are CoreDNS'.
 func (x *Index) soa() *dns.SOA {
 	return &dns.SOA{
-		Hdr: x.header(x.domain, dns.TypeSOA), Ns: x.server(), Mbox: "hostmaster." + x.domain, Serial: x.serial.Load(),
-		Refresh: 7200, Retry: 1800, Expire: 86400, Minttl: x.ttl,
+		Hdr:     x.header(x.domain, dns.TypeSOA),
+		Ns:      x.server(),
+		Mbox:    "hostmaster." + x.domain,
+		Serial:  x.serial.Load(),
+		Refresh: 7200,
+		Retry:   1800,
+		Expire:  86400,
+		Minttl:  x.ttl,
 	}
 }
 
@@ -244,7 +261,7 @@ func turn[T any](list []T) {
 	if len(list) < 2 {
 		return
 	}
-	n := rand.IntN(len(list)) //nolint:gosec // not a secret
+	n := rand.IntN(len(list)) // not a secret
 	slices.Reverse(list[:n])
 	slices.Reverse(list[n:])
 	slices.Reverse(list)

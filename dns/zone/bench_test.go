@@ -17,7 +17,8 @@ func city(n int) *Index {
 	x.SetNamespace("default")
 	ports := []corev1.ServicePort{port4("http", corev1.ProtocolTCP, 80)}
 	for i := range n {
-		name, spec := fmt.Sprintf("service-%d", i), corev1.ServiceSpec{ClusterIP: fmt.Sprintf("10.96.%d.%d", i>>8, i&255), Ports: ports}
+		name := fmt.Sprintf("service-%d", i)
+		spec := corev1.ServiceSpec{ClusterIP: fmt.Sprintf("10.96.%d.%d", i>>8, i&255), Ports: ports}
 		if i%10 == 0 {
 			spec.ClusterIP = corev1.ClusterIPNone
 		}

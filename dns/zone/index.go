@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package zone knows the names of a cluster: what the Kubernetes DNS specification (v1.1.0) says about its services, endpoint slices and
-// namespaces. dns feeds it objects and asks it questions. It opens no socket, starts no goroutine and keeps no object that it was given.
+// Package zone knows the names of a cluster: what the Kubernetes DNS specification (v1.1.0) says about its services,
+// endpoint slices and namespaces. dns feeds it objects and asks it questions. It opens no socket, starts no goroutine
+// and keeps no object that it was given.
 //
 // Invariants:
 //  1. An entry is immutable once a shard holds it: a change replaces it, so that a question reads it without a lock.
@@ -85,7 +86,12 @@ type endpoint struct {
 
 // New returns the names of an empty cluster. domain is like "cluster.local"; ttl is in seconds.
 func New(domain string, ttl uint32) *Index {
-	x := &Index{domain: strings.ToLower(strings.Trim(domain, ".")) + ".", ttl: ttl, seed: maphash.MakeSeed(), parts: map[string]string{}}
+	x := &Index{
+		domain: strings.ToLower(strings.Trim(domain, ".")) + ".",
+		ttl:    ttl,
+		seed:   maphash.MakeSeed(),
+		parts:  map[string]string{},
+	}
 	for i := range x.services {
 		x.services[i].m = map[string]*entry{}
 		x.reverse[i].m = map[netip.Addr][]owner{}
@@ -98,7 +104,7 @@ func New(domain string, ttl uint32) *Index {
 func (x *Index) Domain() string { return x.domain }
 
 func (x *Index) changed() {
-	x.serial.Store(uint32(time.Now().Unix())) //nolint:gosec // serial numbers wrap (RFC 1982)
+	x.serial.Store(uint32(time.Now().Unix())) // serial numbers wrap (RFC 1982)
 }
 
 func (x *Index) shard(key string) *shard { return &x.services[maphash.String(x.seed, key)%shards] }
@@ -138,18 +144,20 @@ func (x *Index) namespace(name string) bool {
 	return ok
 }
 
-// SetService takes a service as it is now. It tells whether the service has become answerable by it: its name led nowhere before.
+// SetService takes a service as it is now. It tells whether the service has become answerable by it: its name led
+// nowhere before.
 func (x *Index) SetService(s *corev1.Service) (answerable bool) {
 	key := s.Namespace + "/" + s.Name
 	e := &entry{exists: true, headless: s.Spec.ClusterIP == corev1.ClusterIPNone}
 	if s.Spec.Type == corev1.ServiceTypeExternalName {
-		e.external, e.headless = externalName(s.Spec.ExternalName), false
+		e.external = externalName(s.Spec.ExternalName)
+		e.headless = false
 	} else if !e.headless {
 		e.ips = clusterIPs(s)
 	}
 	for i := range s.Spec.Ports {
 		p := &s.Spec.Ports[i]
-		e.ports = append(e.ports, port{strings.ToLower(p.Name), protocol(p.Protocol), uint16(p.Port)}) //nolint:gosec // validated
+		e.ports = append(e.ports, port{strings.ToLower(p.Name), protocol(p.Protocol), uint16(p.Port)}) // validated
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -198,7 +206,9 @@ func (x *Index) SetSlice(s *discoveryv1.EndpointSlice) (service string, answerab
 	}
 	part := compact(s)
 	e := *old
-	i, found := slices.BinarySearchFunc(old.slices, s.Name, func(s slice, name string) int { return strings.Compare(s.name, name) })
+	i, found := slices.BinarySearchFunc(old.slices, s.Name, func(s slice, name string) int {
+		return strings.Compare(s.name, name)
+	})
 	if found {
 		e.slices = slices.Clone(old.slices)
 		x.disown(key, &e, e.slices[i])
@@ -244,7 +254,9 @@ func (e *entry) answerable() bool {
 	if !e.exists {
 		return false
 	}
-	return len(e.ips) > 0 || e.external != "" || e.headless && slices.ContainsFunc(e.slices, func(s slice) bool { return len(s.endpoints) > 0 })
+	return len(e.ips) > 0 || e.external != "" || e.headless && slices.ContainsFunc(e.slices, func(s slice) bool {
+		return len(s.endpoints) > 0
+	})
 }
 
 // reown moves the addresses of a service from what it was to what it is.

@@ -26,7 +26,8 @@ func clusterIPs(s *corev1.Service) []netip.Addr {
 	return out
 }
 
-// externalName is the name that a service stands for, complete and lower case; "": it is an address, to which no CNAME can lead.
+// externalName is the name that a service stands for, complete and lower case; "": it is an address, to which no CNAME
+// can lead.
 func externalName(name string) string {
 	if _, err := netip.ParseAddr(name); err == nil || name == "" {
 		return ""
@@ -52,8 +53,8 @@ func protocol(p corev1.Protocol) string {
 	return strings.ToLower(string(p))
 }
 
-// compact is what the names need of an endpoint slice: its ready endpoints. Those of a service that publishes not ready ones too are all
-// ready, says whoever wrote the slice.
+// compact is what the names need of an endpoint slice: its ready endpoints. Those of a service that publishes not ready
+// ones too are all ready, says whoever wrote the slice.
 func compact(s *discoveryv1.EndpointSlice) slice {
 	out := slice{name: s.Name}
 	if s.AddressType == discoveryv1.AddressTypeFQDN {

@@ -37,7 +37,11 @@ type point struct {
 
 func sliceOf(ns, service, name string, ports []corev1.ServicePort, points ...point) *discoveryv1.EndpointSlice {
 	s := &discoveryv1.EndpointSlice{
-		ObjectMeta:  metav1.ObjectMeta{Namespace: ns, Name: name, Labels: map[string]string{discoveryv1.LabelServiceName: service}},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: ns,
+			Name:      name,
+			Labels:    map[string]string{discoveryv1.LabelServiceName: service},
+		},
 		AddressType: discoveryv1.AddressTypeIPv4,
 	}
 	for _, p := range ports {
@@ -45,7 +49,12 @@ func sliceOf(ns, service, name string, ports []corev1.ServicePort, points ...poi
 	}
 	for _, p := range points {
 		ready := !p.unready
-		e := discoveryv1.Endpoint{Addresses: []string{p.addr}, Conditions: discoveryv1.EndpointConditions{Ready: &ready}}
+		e := discoveryv1.Endpoint{
+			Addresses: []string{p.addr},
+			Conditions: discoveryv1.EndpointConditions{
+				Ready: &ready,
+			},
+		}
 		if p.host != "" {
 			e.Hostname = &p.host
 		}
@@ -64,22 +73,62 @@ func town() *Index {
 		x.SetNamespace(ns)
 	}
 	web := []corev1.ServicePort{port4("http", corev1.ProtocolTCP, 80), port4("quic", corev1.ProtocolUDP, 443)}
-	x.SetService(service("kube-system", "kube-dns", corev1.ServiceSpec{ClusterIP: "10.96.0.10", Ports: []corev1.ServicePort{port4("dns", corev1.ProtocolUDP, 53), port4("dns-tcp", corev1.ProtocolTCP, 53)}}))
-	x.SetService(service("default", "kubernetes", corev1.ServiceSpec{ClusterIP: "10.96.0.1", Ports: []corev1.ServicePort{port4("https", corev1.ProtocolTCP, 443)}}))
-	x.SetService(service("default", "web", corev1.ServiceSpec{ClusterIP: "10.96.1.1", ClusterIPs: []string{"10.96.1.1", "fd00:96::11"}, Ports: web}))
+	x.SetService(service("kube-system", "kube-dns", corev1.ServiceSpec{
+		ClusterIP: "10.96.0.10",
+		Ports:     []corev1.ServicePort{port4("dns", corev1.ProtocolUDP, 53), port4("dns-tcp", corev1.ProtocolTCP, 53)},
+	}))
+	x.SetService(service("default", "kubernetes", corev1.ServiceSpec{
+		ClusterIP: "10.96.0.1",
+		Ports:     []corev1.ServicePort{port4("https", corev1.ProtocolTCP, 443)},
+	}))
+	x.SetService(service("default", "web", corev1.ServiceSpec{
+		ClusterIP:  "10.96.1.1",
+		ClusterIPs: []string{"10.96.1.1", "fd00:96::11"},
+		Ports:      web,
+	}))
 	x.SetSlice(sliceOf("default", "web", "web-a", web, point{addr: "10.1.0.5"}, point{addr: "10.1.0.6", host: "named"}))
-	x.SetService(service("default", "plain", corev1.ServiceSpec{ClusterIP: "10.96.1.2", Ports: []corev1.ServicePort{port4("", corev1.ProtocolTCP, 8080)}}))
-	x.SetService(service("default", "db", corev1.ServiceSpec{ClusterIP: "None", Ports: []corev1.ServicePort{port4("sql", corev1.ProtocolTCP, 5432)}}))
-	x.SetSlice(sliceOf("default", "db", "db-a", []corev1.ServicePort{port4("sql", corev1.ProtocolTCP, 5432)}, point{addr: "10.1.0.1", host: "db-0"}, point{addr: "10.1.0.2", host: "db-1"}, point{addr: "10.1.0.3"}, point{addr: "10.1.0.4", host: "db-3", unready: true}))
-	x.SetSlice(sliceOf("default", "db", "db-b", []corev1.ServicePort{port4("sql", corev1.ProtocolTCP, 5432)}, point{addr: "fd00:1::1", host: "db-0"}, point{addr: "fd00:1::3"}))
-	x.SetService(service("default", "idle", corev1.ServiceSpec{ClusterIP: "None", Ports: []corev1.ServicePort{port4("sql", corev1.ProtocolTCP, 5432)}}))
+	x.SetService(service("default", "plain", corev1.ServiceSpec{
+		ClusterIP: "10.96.1.2",
+		Ports:     []corev1.ServicePort{port4("", corev1.ProtocolTCP, 8080)},
+	}))
+	x.SetService(service("default", "db", corev1.ServiceSpec{
+		ClusterIP: "None",
+		Ports:     []corev1.ServicePort{port4("sql", corev1.ProtocolTCP, 5432)},
+	}))
+	x.SetSlice(sliceOf("default", "db", "db-a", []corev1.ServicePort{port4("sql", corev1.ProtocolTCP, 5432)},
+		point{addr: "10.1.0.1", host: "db-0"}, point{addr: "10.1.0.2", host: "db-1"}, point{addr: "10.1.0.3"}, point{
+			addr:    "10.1.0.4",
+			host:    "db-3",
+			unready: true,
+		}))
+	x.SetSlice(sliceOf("default", "db", "db-b", []corev1.ServicePort{port4("sql", corev1.ProtocolTCP, 5432)},
+		point{addr: "fd00:1::1", host: "db-0"}, point{addr: "fd00:1::3"}))
+	x.SetService(service("default", "idle", corev1.ServiceSpec{
+		ClusterIP: "None",
+		Ports:     []corev1.ServicePort{port4("sql", corev1.ProtocolTCP, 5432)},
+	}))
 	x.SetService(service("default", "portless", corev1.ServiceSpec{ClusterIP: "None"}))
 	x.SetSlice(sliceOf("default", "portless", "portless-a", nil, point{addr: "10.1.0.9", host: "p-0"}))
-	x.SetService(service("default", "ext", corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "www.example.com"}))
-	x.SetService(service("default", "alias", corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "web.default.svc.cluster.local"}))
-	x.SetService(service("default", "lost", corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "nowhere.default.svc.cluster.local"}))
-	x.SetService(service("default", "ring", corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "ring.default.svc.cluster.local"}))
-	x.SetService(service("default", "number", corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "192.0.2.1"}))
+	x.SetService(service("default", "ext", corev1.ServiceSpec{
+		Type:         corev1.ServiceTypeExternalName,
+		ExternalName: "www.example.com",
+	}))
+	x.SetService(service("default", "alias", corev1.ServiceSpec{
+		Type:         corev1.ServiceTypeExternalName,
+		ExternalName: "web.default.svc.cluster.local",
+	}))
+	x.SetService(service("default", "lost", corev1.ServiceSpec{
+		Type:         corev1.ServiceTypeExternalName,
+		ExternalName: "nowhere.default.svc.cluster.local",
+	}))
+	x.SetService(service("default", "ring", corev1.ServiceSpec{
+		Type:         corev1.ServiceTypeExternalName,
+		ExternalName: "ring.default.svc.cluster.local",
+	}))
+	x.SetService(service("default", "number", corev1.ServiceSpec{
+		Type:         corev1.ServiceTypeExternalName,
+		ExternalName: "192.0.2.1",
+	}))
 	return x
 }
 

@@ -12,8 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// awaitAttached waits until the server knows that the node uses the volume, and that a controller has attached it. It returns what
-// attaching said.
+// awaitAttached waits until the server knows that the node uses the volume, and that a controller has attached it. It
+// returns what attaching said.
 func (m *Mounter) awaitAttached(ctx context.Context, j *job) (map[string]string, error) {
 	wctx, cancel := context.WithTimeout(ctx, attachedWithin)
 	defer cancel()
@@ -33,8 +33,11 @@ func (m *Mounter) awaitAttached(ctx context.Context, j *job) (map[string]string,
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
-		return nil, &Error{Err: fmt.Errorf("Unable to attach or mount volumes: unmounted volumes=[%s], unattached volumes=[%s], failed to process volumes=[]: %w", //nolint:staticcheck // as Kubernetes words it
-			j.Name, j.Name, wctx.Err())}
+		return nil, &Error{
+			Err: fmt.Errorf("Unable to attach or mount volumes: unmounted volumes=[%s], unattached volumes=[%s], "+
+				"failed to process volumes=[]: %w", //nolint:staticcheck // as Kubernetes words it
+				j.Name, j.Name, wctx.Err()),
+		}
 	}
 	id := j.use.AttachmentID
 	fail := func(err error) error {
@@ -52,7 +55,8 @@ func (m *Mounter) awaitAttached(ctx context.Context, j *job) (map[string]string,
 	case !a.Status.Attached && a.Status.AttachError != nil:
 		return nil, fail(fmt.Errorf("%s", a.Status.AttachError.Message))
 	case !a.Status.Attached:
-		return nil, fail(fmt.Errorf("volume attachment %s is not attached at %s", id, time.Now().UTC().Format(time.RFC3339)))
+		return nil,
+			fail(fmt.Errorf("volume attachment %s is not attached at %s", id, time.Now().UTC().Format(time.RFC3339)))
 	}
 	return a.Status.AttachmentMetadata, nil
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package csi mounts and unmounts the volumes of pods by the node's CSI drivers. Its callers: package plugin registers and unregisters
-// drivers (Register, Unregister); package volume calls SetUp and TearDown for each pod; the node's status reads InUse, statistics read
-// Stats. It never attaches a volume: a controller does.
+// Package csi mounts and unmounts the volumes of pods by the node's CSI drivers. Its callers: package plugin registers
+// and unregisters drivers (Register, Unregister); package volume calls SetUp and TearDown for each pod; the node's
+// status reads InUse, statistics read Stats. It never attaches a volume: a controller does.
 //
 // Records on the disk, with Kubernetes' names, say what is mounted, so that a restarted kubelet continues where it was:
 //
@@ -12,8 +12,10 @@
 //	pods/<uid>/volumeDevices/kubernetes.io~csi/<name>/     vol_data.json, published: of block volumes
 //
 // Invariants:
-//  1. A record is on the disk before a driver is asked to mount, and goes when it has unmounted: what a crash leaves is undone.
-//  2. A volume that is attached is in the node's volumesInUse, as the server has it, before it is mounted, and until it is unstaged.
+//  1. A record is on the disk before a driver is asked to mount, and goes when it has unmounted: what a crash leaves is
+//     undone.
+//  2. A volume that is attached is in the node's volumesInUse, as the server has it, before it is mounted, and until it
+//     is unstaged.
 //  3. Calls about one volume do not overlap. A driver that hangs holds up the pods with its volumes and nobody else.
 //  4. Drivers are called without a lock on what all volumes share, and each call has a time limit.
 package csi
@@ -97,10 +99,16 @@ type use struct {
 // New returns an empty Mounter. Call Load next.
 func New(cfg Config) *Mounter {
 	m := &Mounter{
-		cfg: cfg, kick: make(chan struct{}, 1), nodeMu: make(chan struct{}, 1), drivers: map[string]*driver{}, volumes: map[key]*volume{},
-		waiting: map[string]map[string]bool{}, news: make(chan struct{}),
+		cfg:     cfg,
+		kick:    make(chan struct{}, 1),
+		nodeMu:  make(chan struct{}, 1),
+		drivers: map[string]*driver{},
+		volumes: map[key]*volume{},
+		waiting: map[string]map[string]bool{},
+		news:    make(chan struct{}),
 	}
-	m.tokens.of, m.stats.of = map[string]map[string]token{}, map[string]map[string]*reading{}
+	m.tokens.of = map[string]map[string]token{}
+	m.stats.of = map[string]map[string]*reading{}
 	return m
 }
 
@@ -186,7 +194,8 @@ func (m *Mounter) volumeLocked(k key) *volume {
 func (m *Mounter) drop(v *volume, uid string) {
 	m.mu.Lock()
 	delete(v.pods, uid)
-	gone, attached := len(v.pods) == 0 && !v.staged, v.attached
+	gone := len(v.pods) == 0 && !v.staged
+	attached := v.attached
 	if gone && m.volumes[v.key] == v {
 		delete(m.volumes, v.key)
 	}

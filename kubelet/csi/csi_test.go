@@ -46,7 +46,10 @@ func (o *objects) Secret(_ context.Context, namespace, name string) (*corev1.Sec
 func (o *objects) Token(_ context.Context, _, _ string, r *authv1.TokenRequest) (*authv1.TokenRequest, error) {
 	o.tokens++
 	out := r.DeepCopy()
-	out.Status = authv1.TokenRequestStatus{Token: fmt.Sprintf("token-%d", o.tokens), ExpirationTimestamp: metav1.NewTime(time.Now().Add(time.Hour))}
+	out.Status = authv1.TokenRequestStatus{
+		Token:               fmt.Sprintf("token-%d", o.tokens),
+		ExpirationTimestamp: metav1.NewTime(time.Now().Add(time.Hour)),
+	}
 	return out, nil
 }
 
@@ -77,12 +80,25 @@ func newBench(t *testing.T, objs ...runtime.Object) *bench {
 		}
 	}
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "n-uid"}}
-	b := &bench{t: t, api: clienttest.New(append(objs, node)...), node: node, events: events.NewFakeRecorder(100), changed: make(chan struct{}, 1)}
+	b := &bench{
+		t:       t,
+		api:     clienttest.New(append(objs, node)...),
+		node:    node,
+		events:  events.NewFakeRecorder(100),
+		changed: make(chan struct{}, 1),
+	}
 	b.driver = &csitest.Driver{
-		Name: driverName, NodeID: "id-of-n", Dir: t.TempDir(), Kubelet: dir, Named: rootdir.Standard, Mounts: os.Getuid() == 0, MaxVolumes: 7,
-		Topology: map[string]string{"topology.dirs.example.com/node": "n"},
+		Name:       driverName,
+		NodeID:     "id-of-n",
+		Dir:        t.TempDir(),
+		Kubelet:    dir,
+		Named:      rootdir.Standard,
+		Mounts:     os.Getuid() == 0,
+		MaxVolumes: 7,
+		Topology:   map[string]string{"topology.dirs.example.com/node": "n"},
 		Can: []csiapi.NodeServiceCapability_RPC_Type{
-			csiapi.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME, csiapi.NodeServiceCapability_RPC_EXPAND_VOLUME, csiapi.NodeServiceCapability_RPC_GET_VOLUME_STATS,
+			csiapi.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME, csiapi.NodeServiceCapability_RPC_EXPAND_VOLUME,
+			csiapi.NodeServiceCapability_RPC_GET_VOLUME_STATS,
 		},
 	}
 	b.m = b.mounter()
@@ -106,15 +122,28 @@ func newBench(t *testing.T, objs ...runtime.Object) *bench {
 func (b *bench) mounter() *Mounter {
 	b.t.Helper()
 	m := New(Config{
-		Dir: rootdir.Dir(b.driver.Kubelet), NodeName: "n", API: b.api, Objects: &objects{}, Events: b.events, Log: slog.New(slog.DiscardHandler),
-		Node: func() *corev1.Node { b.mu.Lock(); defer b.mu.Unlock(); return b.node },
+		Dir:      rootdir.Dir(b.driver.Kubelet),
+		NodeName: "n",
+		API:      b.api,
+		Objects:  &objects{},
+		Events:   b.events,
+		Log:      slog.New(slog.DiscardHandler),
+		Node: func() *corev1.Node {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			return b.node
+		},
 		NodeChanged: func() {
 			select {
 			case b.changed <- struct{}{}:
 			default:
 			}
 		},
-		Wake: func(uid string) { b.mu.Lock(); defer b.mu.Unlock(); b.woken = append(b.woken, uid) },
+		Wake: func(uid string) {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			b.woken = append(b.woken, uid)
+		},
 	})
 	var pods []string
 	entries, err := os.ReadDir(filepath.Join(b.driver.Kubelet, "pods"))
@@ -141,7 +170,10 @@ func (b *bench) serve() {
 			b.t.Error(err)
 		}
 	}()
-	b.stop = func() { stop(); <-done }
+	b.stop = func() {
+		stop()
+		<-done
+	}
 	b.t.Cleanup(b.stop)
 	waittest.Until(b.t, "the driver's sockets are there", func() bool {
 		_, err := os.Lstat(filepath.Join(b.driver.Kubelet, "plugins_registry", driverName+"-reg.sock"))
@@ -152,7 +184,10 @@ func (b *bench) serve() {
 
 func (b *bench) info() plugin.Info {
 	return plugin.Info{
-		Socket: driverName + "-reg.sock", Name: driverName, Endpoint: filepath.Join(b.driver.Named, "plugins", driverName, "csi.sock"), Versions: []string{"1.0.0"},
+		Socket:   driverName + "-reg.sock",
+		Name:     driverName,
+		Endpoint: filepath.Join(b.driver.Named, "plugins", driverName, "csi.sock"),
+		Versions: []string{"1.0.0"},
 	}
 }
 
@@ -217,25 +252,46 @@ func (b *bench) empty() {
 }
 
 func pod(uid string) *corev1.Pod {
-	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p-" + uid, Namespace: "ns", UID: types.UID(uid)}, Spec: corev1.PodSpec{ServiceAccountName: "sa"}}
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Name:      "p-" + uid,
+			Namespace: "ns",
+			UID:       types.UID(uid),
+		},
+		Spec: corev1.PodSpec{ServiceAccountName: "sa"},
+	}
 }
 
 func claimed(uid, pv, handle string) Request {
 	return Request{
-		Pod: pod(uid), Name: "data",
+		Pod:   pod(uid),
+		Name:  "data",
 		Claim: &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "claim-" + pv}},
-		PV: &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: pv}, Spec: corev1.PersistentVolumeSpec{
-			AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, MountOptions: []string{"noatime"},
-			PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{
-				Driver: driverName, VolumeHandle: handle, FSType: "ext4", VolumeAttributes: map[string]string{"kind": "dir"},
-				NodeStageSecretRef: &corev1.SecretReference{Namespace: "s", Name: "stage"}, NodePublishSecretRef: &corev1.SecretReference{Namespace: "s", Name: "publish"},
-			}},
-		}},
+		PV: &corev1.PersistentVolume{
+			ObjectMeta: metav1.ObjectMeta{Name: pv},
+			Spec: corev1.PersistentVolumeSpec{
+				AccessModes:  []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+				MountOptions: []string{"noatime"},
+				PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{
+					Driver:               driverName,
+					VolumeHandle:         handle,
+					FSType:               "ext4",
+					VolumeAttributes:     map[string]string{"kind": "dir"},
+					NodeStageSecretRef:   &corev1.SecretReference{Namespace: "s", Name: "stage"},
+					NodePublishSecretRef: &corev1.SecretReference{Namespace: "s", Name: "publish"},
+				}},
+			},
+		},
 	}
 }
 
 func noAttach(change ...func(*storagev1.CSIDriverSpec)) *storagev1.CSIDriver {
-	d := &storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: driverName}, Spec: storagev1.CSIDriverSpec{AttachRequired: new(false)}}
+	d := &storagev1.CSIDriver{
+		ObjectMeta: metav1.ObjectMeta{Name: driverName},
+		Spec: storagev1.CSIDriverSpec{
+			AttachRequired: new(false),
+		},
+	}
 	for _, c := range change {
 		c(&d.Spec)
 	}
@@ -261,7 +317,10 @@ func TestRegistration(t *testing.T) {
 		t.Errorf("node: labels %v, annotations %v", n.Labels, n.Annotations)
 	}
 	want := []storagev1.CSINodeDriver{{
-		Name: driverName, NodeID: "id-of-n", TopologyKeys: []string{"topology.dirs.example.com/node"}, Allocatable: &storagev1.VolumeNodeResources{Count: new(int32(7))},
+		Name:         driverName,
+		NodeID:       "id-of-n",
+		TopologyKeys: []string{"topology.dirs.example.com/node"},
+		Allocatable:  &storagev1.VolumeNodeResources{Count: new(int32(7))},
 	}}
 	if diff := cmp.Diff(want, c.Spec.Drivers); diff != "" || c.OwnerReferences[0].UID != "n-uid" {
 		t.Errorf("CSINode of %v: %s", c.OwnerReferences, diff)
@@ -281,7 +340,9 @@ func TestRegistration(t *testing.T) {
 	// A label that says something else is not overwritten.
 	b.driver.Topology = map[string]string{"topology.dirs.example.com/node": "m"}
 	err := b.m.Register(t.Context(), b.info())
-	if err == nil || !strings.Contains(err.Error(), `detected topology value collision: driver reported "topology.dirs.example.com/node":"m" but existing label is "topology.dirs.example.com/node":"n"`) {
+	if err == nil ||
+		!strings.Contains(err.Error(),
+			`detected topology value collision: driver reported "topology.dirs.example.com/node":"m" but existing label is "topology.dirs.example.com/node":"n"`) {
 		t.Errorf("got %v", err)
 	}
 	if b.m.registered(driverName) != nil {
@@ -297,13 +358,20 @@ func TestDriversThatAreRefused(t *testing.T) {
 		driver func()
 		want   string
 	}{
-		"name":     {func(i *plugin.Info) { i.Name = "../x" }, nil, "is no name of a CSI driver"},
-		"version":  {func(i *plugin.Info) { i.Versions = []string{"0.3.0"} }, nil, "none of 1.x"},
-		"endpoint": {func(i *plugin.Info) { i.Endpoint = "/run/docker.sock" }, nil, "is not below the kubelet's directory"},
-		"way out":  {func(i *plugin.Info) { i.Endpoint = "/var/lib/kubelet/../../../run/docker.sock" }, nil, "is not below the kubelet's directory"},
-		"no id":    {func(*plugin.Info) {}, func() { b.driver.NodeID = "" }, "the node has no id"},
-		"long id":  {func(*plugin.Info) {}, func() { b.driver.NodeID = strings.Repeat("x", 300) }, "more than 256"},
-		"label":    {func(*plugin.Info) {}, func() { b.driver.NodeID, b.driver.Topology = "n", map[string]string{"a b": "c"} }, "topology"},
+		"name":    {func(i *plugin.Info) { i.Name = "../x" }, nil, "is no name of a CSI driver"},
+		"version": {func(i *plugin.Info) { i.Versions = []string{"0.3.0"} }, nil, "none of 1.x"},
+		"endpoint": {
+			func(i *plugin.Info) { i.Endpoint = "/run/docker.sock" }, nil, "is not below the kubelet's directory",
+		},
+		"way out": {func(i *plugin.Info) {
+			i.Endpoint = "/var/lib/kubelet/../../../run/docker.sock"
+		}, nil, "is not below the kubelet's directory"},
+		"no id":   {func(*plugin.Info) {}, func() { b.driver.NodeID = "" }, "the node has no id"},
+		"long id": {func(*plugin.Info) {}, func() { b.driver.NodeID = strings.Repeat("x", 300) }, "more than 256"},
+		"label": {func(*plugin.Info) {}, func() {
+			b.driver.NodeID = "n"
+			b.driver.Topology = map[string]string{"a b": "c"}
+		}, "topology"},
 	} {
 		i := b.info()
 		c.change(&i)
@@ -313,7 +381,8 @@ func TestDriversThatAreRefused(t *testing.T) {
 		if err := b.m.Register(t.Context(), i); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: got %v, want %q", name, err, c.want)
 		}
-		b.driver.NodeID, b.driver.Topology = "id-of-n", nil
+		b.driver.NodeID = "id-of-n"
+		b.driver.Topology = nil
 	}
 }
 
@@ -321,19 +390,26 @@ func TestLifeOfAVolume(t *testing.T) {
 	b := newBench(t, noAttach())
 	b.serve()
 	first := b.setUp(claimed("u1", "pv", "handle"))
-	if first.Path != filepath.Join(b.driver.Kubelet, "pods/u1/volumes/kubernetes.io~csi/pv/mount") || !first.OwnedByGroup || !first.Fresh {
+	if first.Path != filepath.Join(b.driver.Kubelet, "pods/u1/volumes/kubernetes.io~csi/pv/mount") ||
+		!first.OwnedByGroup || !first.Fresh {
 		t.Errorf("got %+v", first)
 	}
 	b.calls("NodeStageVolume handle", "NodePublishVolume handle")
 	stage := b.driver.Last("NodeStageVolume").(*csiapi.NodeStageVolumeRequest)
-	if !strings.HasPrefix(stage.GetStagingTargetPath(), "/var/lib/kubelet/plugins/kubernetes.io/csi/dirs.example.com/") || !strings.HasSuffix(stage.GetStagingTargetPath(), "/globalmount") ||
-		stage.GetSecrets()["from"] != "s/stage" || stage.GetVolumeCapability().GetMount().GetFsType() != "ext4" || stage.GetVolumeContext()["kind"] != "dir" {
+	if !strings.HasPrefix(stage.GetStagingTargetPath(),
+		"/var/lib/kubelet/plugins/kubernetes.io/csi/dirs.example.com/") ||
+		!strings.HasSuffix(stage.GetStagingTargetPath(), "/globalmount") ||
+		stage.GetSecrets()["from"] != "s/stage" || stage.GetVolumeCapability().GetMount().GetFsType() != "ext4" ||
+		stage.GetVolumeContext()["kind"] != "dir" {
 		t.Errorf("staged by %v", stage)
 	}
 	publish := b.driver.Last("NodePublishVolume").(*csiapi.NodePublishVolumeRequest)
-	if publish.GetTargetPath() != "/var/lib/kubelet/pods/u1/volumes/kubernetes.io~csi/pv/mount" || publish.GetStagingTargetPath() != stage.GetStagingTargetPath() ||
-		publish.GetSecrets()["from"] != "s/publish" || publish.GetVolumeCapability().GetMount().GetMountFlags()[0] != "noatime" ||
-		publish.GetVolumeCapability().GetAccessMode().GetMode() != csiapi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER {
+	if publish.GetTargetPath() != "/var/lib/kubelet/pods/u1/volumes/kubernetes.io~csi/pv/mount" ||
+		publish.GetStagingTargetPath() != stage.GetStagingTargetPath() ||
+		publish.GetSecrets()["from"] != "s/publish" ||
+		publish.GetVolumeCapability().GetMount().GetMountFlags()[0] != "noatime" ||
+		publish.GetVolumeCapability().GetAccessMode().
+			GetMode() != csiapi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER {
 		t.Errorf("published by %v", publish)
 	}
 	b.setUp(claimed("u1", "pv", "handle"))
@@ -344,7 +420,8 @@ func TestLifeOfAVolume(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(first.Path, "file"), []byte("kept"), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if got, err := os.ReadFile(filepath.Join(b.driver.Kubelet, "pods/u2/volumes/kubernetes.io~csi/pv/mount/file")); err != nil || string(got) != "kept" {
+		if got, err := os.ReadFile(filepath.Join(b.driver.Kubelet,
+			"pods/u2/volumes/kubernetes.io~csi/pv/mount/file")); err != nil || string(got) != "kept" {
 			t.Errorf("the other pod reads %q, %v", got, err)
 		}
 	}
@@ -388,7 +465,10 @@ func TestAttachedVolumes(t *testing.T) {
 		b.mu.Unlock()
 		b.m.NodeUpdated(n)
 	}
-	a := &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: attachmentID(key{driverName, "handle"}, "n")}, Spec: storagev1.VolumeAttachmentSpec{Attacher: driverName, NodeName: "n"}}
+	a := &storagev1.VolumeAttachment{
+		ObjectMeta: metav1.ObjectMeta{Name: attachmentID(key{driverName, "handle"}, "n")},
+		Spec:       storagev1.VolumeAttachmentSpec{Attacher: driverName, NodeName: "n"},
+	}
 	a.Status = storagev1.VolumeAttachmentStatus{Attached: true, AttachmentMetadata: map[string]string{"device": "sdx"}}
 	if _, err := b.api.StorageV1().VolumeAttachments().Create(t.Context(), a, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
@@ -402,7 +482,8 @@ func TestAttachedVolumes(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.calls("NodeStageVolume handle", "NodePublishVolume handle")
-	if c := b.driver.Last("NodePublishVolume").(*csiapi.NodePublishVolumeRequest).GetPublishContext(); c["device"] != "sdx" {
+	if c := b.driver.Last(
+		"NodePublishVolume").(*csiapi.NodePublishVolumeRequest).GetPublishContext(); c["device"] != "sdx" {
 		t.Errorf("published with the context %v", c)
 	}
 	// A kubelet that is started anew uses it still.
@@ -460,7 +541,8 @@ func TestRestartedKubelet(t *testing.T) {
 		b.driver.Calls()
 	}
 	// Killed between two steps: a volume is staged, and no pod has it.
-	if err := os.RemoveAll(filepath.Join(b.driver.Kubelet, "pods/u1/volumes/kubernetes.io~csi/pv/vol_data.json")); err != nil {
+	if err := os.RemoveAll(
+		filepath.Join(b.driver.Kubelet, "pods/u1/volumes/kubernetes.io~csi/pv/vol_data.json")); err != nil {
 		t.Fatal(err)
 	}
 	b.m = b.mounter()
@@ -483,7 +565,8 @@ func TestDriversThatFail(t *testing.T) {
 			t.Errorf("got %v, want %q", err, want)
 		}
 	}
-	fails(`MountVolume.MountDevice failed for volume "pv" : kubernetes.io/csi: attacher.MountDevice failed to create newCsiDriverClient: driver name dirs.example.com not found in the list of registered CSI drivers`)
+	fails(
+		`MountVolume.MountDevice failed for volume "pv" : kubernetes.io/csi: attacher.MountDevice failed to create newCsiDriverClient: driver name dirs.example.com not found in the list of registered CSI drivers`)
 	b.serve()
 	if !slices.Equal(b.woken, []string{"u"}) {
 		t.Errorf("the driver came, and %v was woken", b.woken)
@@ -503,7 +586,9 @@ func TestDriversThatFail(t *testing.T) {
 		_, err := b.m.SetUp(t.Context(), r)
 		done <- err
 	}()
-	waittest.Until(b.t, "the driver hangs", func() bool { return slices.Contains(b.driver.Calls(), "NodePublishVolume handle") })
+	waittest.Until(b.t, "the driver hangs", func() bool {
+		return slices.Contains(b.driver.Calls(), "NodePublishVolume handle")
+	})
 	b.driver.Break("NodePublishVolume", nil)
 	b.setUp(claimed("v", "second", "second"))
 	if err := <-done; err == nil {
@@ -512,12 +597,15 @@ func TestDriversThatFail(t *testing.T) {
 	b.driver.Calls()
 	// What was half done is undone, and a driver that is away holds up nothing but this.
 	b.driver.Break("NodeUnstageVolume", status.Error(codes.Internal, "busy"))
-	if err := b.m.TearDown(t.Context(), "u"); err == nil || !strings.Contains(err.Error(), `UnmountVolume.TearDown failed for volume "pv" : UnmountDevice failed: rpc error: code = Internal desc = busy`) {
+	if err := b.m.TearDown(t.Context(), "u"); err == nil ||
+		!strings.Contains(err.Error(),
+			`UnmountVolume.TearDown failed for volume "pv" : UnmountDevice failed: rpc error: code = Internal desc = busy`) {
 		t.Errorf("got %v", err)
 	}
 	b.driver.Break("NodeUnstageVolume", nil)
 	b.m.Unregister(t.Context(), b.info())
-	if err := b.m.TearDown(t.Context(), "u"); err == nil || !strings.Contains(err.Error(), "not found in the list of registered CSI drivers") {
+	if err := b.m.TearDown(t.Context(), "u"); err == nil ||
+		!strings.Contains(err.Error(), "not found in the list of registered CSI drivers") {
 		t.Errorf("got %v", err)
 	}
 	b.register(b.m)
@@ -530,17 +618,26 @@ func TestDriversThatFail(t *testing.T) {
 }
 
 func TestInlineVolumes(t *testing.T) {
-	r := Request{Pod: pod("u"), Name: "keys", ReadOnly: true, Inline: &corev1.CSIVolumeSource{
-		Driver: driverName, VolumeAttributes: map[string]string{"a": "b"}, NodePublishSecretRef: &corev1.LocalObjectReference{Name: "mine"},
-	}}
+	r := Request{
+		Pod:      pod("u"),
+		Name:     "keys",
+		ReadOnly: true,
+		Inline: &corev1.CSIVolumeSource{
+			Driver:               driverName,
+			VolumeAttributes:     map[string]string{"a": "b"},
+			NodePublishSecretRef: &corev1.LocalObjectReference{Name: "mine"},
+		},
+	}
 	b := newBench(t, noAttach())
 	b.serve()
-	if _, err := b.m.SetUp(t.Context(), r); err == nil || !strings.Contains(err.Error(), `volume mode "Ephemeral" not supported by driver dirs.example.com`) {
+	if _, err := b.m.SetUp(t.Context(), r); err == nil ||
+		!strings.Contains(err.Error(), `volume mode "Ephemeral" not supported by driver dirs.example.com`) {
 		t.Errorf("got %v", err)
 	}
 	b = newBench(t, noAttach(func(s *storagev1.CSIDriverSpec) {
 		s.VolumeLifecycleModes = []storagev1.VolumeLifecycleMode{storagev1.VolumeLifecycleEphemeral}
-		s.PodInfoOnMount, s.RequiresRepublish = new(true), new(true)
+		s.PodInfoOnMount = new(true)
+		s.RequiresRepublish = new(true)
 		s.TokenRequests = []storagev1.TokenRequest{{Audience: "vault"}}
 	}))
 	b.serve()
@@ -556,15 +653,22 @@ func TestInlineVolumes(t *testing.T) {
 	}
 	delete(q.GetVolumeContext(), tokensKey)
 	want := map[string]string{
-		"a": "b", "csi.storage.k8s.io/ephemeral": "true", "csi.storage.k8s.io/pod.name": "p-u", "csi.storage.k8s.io/pod.namespace": "ns",
-		"csi.storage.k8s.io/pod.uid": "u", "csi.storage.k8s.io/serviceAccount.name": "sa",
+		"a":                                      "b",
+		"csi.storage.k8s.io/ephemeral":           "true",
+		"csi.storage.k8s.io/pod.name":            "p-u",
+		"csi.storage.k8s.io/pod.namespace":       "ns",
+		"csi.storage.k8s.io/pod.uid":             "u",
+		"csi.storage.k8s.io/serviceAccount.name": "sa",
 	}
-	if diff := cmp.Diff(want, q.GetVolumeContext()); diff != "" || q.GetSecrets()["from"] != "ns/mine" || !q.GetReadonly() {
+	if diff := cmp.Diff(want, q.GetVolumeContext()); diff != "" || q.GetSecrets()["from"] != "ns/mine" ||
+		!q.GetReadonly() {
 		t.Errorf("%v\n%s", q, diff)
 	}
 	b.setUp(r) // published anew, with the same token
 	b.calls("NodePublishVolume " + handle)
-	if c := b.driver.Last("NodePublishVolume").(*csiapi.NodePublishVolumeRequest).GetVolumeContext()[tokensKey]; !strings.Contains(c, "token-1") {
+	if c := b.driver.Last(
+		"NodePublishVolume").(*csiapi.NodePublishVolumeRequest).GetVolumeContext()[tokensKey]; !strings.Contains(c,
+		"token-1") {
 		t.Errorf("tokens: %s", c)
 	}
 	if err := b.m.TearDown(t.Context(), "u"); err != nil {

@@ -42,13 +42,22 @@ type driver struct {
 func dial(name, socket, endpoint string, dir rootdir.Dir) (*driver, error) {
 	rel, standard, ok := dir.Rel(endpoint)
 	if !ok || rel == "" {
-		return nil, fmt.Errorf("the endpoint %.200q is not below the kubelet's directory, %s or %s", endpoint, rootdir.Standard, dir)
+		return nil, fmt.Errorf("the endpoint %.200q is not below the kubelet's directory, %s or %s", endpoint,
+			rootdir.Standard, dir)
 	}
 	conn, err := plugin.Dial(string(dir), rel)
 	if err != nil {
 		return nil, err
 	}
-	return &driver{name: name, socket: socket, dir: dir, standard: standard, conn: conn, node: csiapi.NewNodeClient(conn), within: callWithin}, nil
+	return &driver{
+		name:     name,
+		socket:   socket,
+		dir:      dir,
+		standard: standard,
+		conn:     conn,
+		node:     csiapi.NewNodeClient(conn),
+		within:   callWithin,
+	}, nil
 }
 
 func (d *driver) close() { _ = d.conn.Close() } // calls under way end with an error
@@ -88,7 +97,10 @@ func (d *driver) can(what csiapi.NodeServiceCapability_RPC_Type) bool {
 }
 
 // call calls a driver with a time limit.
-func call[Q, A any](ctx context.Context, within time.Duration, fn func(context.Context, Q, ...grpc.CallOption) (A, error), q Q) (A, error) {
+func call[Q, A any](ctx context.Context, within time.Duration, fn func(
+	context.Context, Q, ...grpc.CallOption,
+) (A, error), q Q,
+) (A, error) {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	a, err := fn(ctx, q, grpc.WaitForReady(false))
@@ -126,7 +138,8 @@ func (m *Mounter) registered(name string) *driver {
 	return m.drivers[name]
 }
 
-// awaited returns the driver of that name. If none is registered it returns an error, and the pod is woken when one registers.
+// awaited returns the driver of that name. If none is registered it returns an error, and the pod is woken when one
+// registers.
 func (m *Mounter) awaited(name, uid string) (*driver, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

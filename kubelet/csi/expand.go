@@ -13,15 +13,27 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// expand grows the file system to the volume's size if the claim's status is smaller. It never delays a pod: a failure is recorded as
-// an event and retried.
+// expand grows the file system to the volume's size if the claim's status is smaller. It never delays a pod: a failure
+// is recorded as an event and retried.
 func (m *Mounter) expand(ctx context.Context, j *job, target string) {
 	want := larger(j.Claim, j.PV)
 	if want == nil || j.ReadOnly {
 		return
 	}
-	pod := &corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: j.Pod.Namespace, Name: j.Pod.Name, UID: j.Pod.UID}
-	claim := &corev1.ObjectReference{APIVersion: "v1", Kind: "PersistentVolumeClaim", Namespace: j.Claim.Namespace, Name: j.Claim.Name, UID: j.Claim.UID}
+	pod := &corev1.ObjectReference{
+		APIVersion: "v1",
+		Kind:       "Pod",
+		Namespace:  j.Pod.Namespace,
+		Name:       j.Pod.Name,
+		UID:        j.Pod.UID,
+	}
+	claim := &corev1.ObjectReference{
+		APIVersion: "v1",
+		Kind:       "PersistentVolumeClaim",
+		Namespace:  j.Claim.Namespace,
+		Name:       j.Claim.Name,
+		UID:        j.Claim.UID,
+	}
 	err := m.nodeExpand(ctx, j, target, want.Value())
 	if err == nil {
 		err = m.expanded(ctx, j.Claim, *want)
@@ -30,11 +42,13 @@ func (m *Mounter) expand(ctx context.Context, j *job, target string) {
 		return
 	}
 	if err != nil {
-		m.cfg.Events.Eventf(pod, corev1.EventTypeWarning, "VolumeResizeFailed", "MountVolume.NodeExpandVolume failed for volume %q : %v", j.name, err)
+		m.cfg.Events.Eventf(pod, corev1.EventTypeWarning, "VolumeResizeFailed",
+			"MountVolume.NodeExpandVolume failed for volume %q : %v", j.name, err)
 		return
 	}
 	for _, ref := range []*corev1.ObjectReference{pod, claim} {
-		m.cfg.Events.Eventf(ref, corev1.EventTypeNormal, "FileSystemResizeSuccessful", "MountVolume.NodeExpandVolume succeeded for volume %q %s", j.name, m.cfg.NodeName)
+		m.cfg.Events.Eventf(ref, corev1.EventTypeNormal, "FileSystemResizeSuccessful",
+			"MountVolume.NodeExpandVolume succeeded for volume %q %s", j.name, m.cfg.NodeName)
 	}
 }
 
@@ -46,7 +60,8 @@ func larger(c *corev1.PersistentVolumeClaim, v *corev1.PersistentVolume) *resour
 		return nil
 	}
 	switch c.Status.AllocatedResourceStatuses[corev1.ResourceStorage] {
-	case corev1.PersistentVolumeClaimControllerResizeInProgress, corev1.PersistentVolumeClaimControllerResizeInfeasible, corev1.PersistentVolumeClaimNodeResizeInfeasible:
+	case corev1.PersistentVolumeClaimControllerResizeInProgress,
+		corev1.PersistentVolumeClaimControllerResizeInfeasible, corev1.PersistentVolumeClaimNodeResizeInfeasible:
 		return nil
 	case corev1.PersistentVolumeClaimNodeResizePending, corev1.PersistentVolumeClaimNodeResizeInProgress:
 	}
@@ -59,8 +74,11 @@ func (m *Mounter) nodeExpand(ctx context.Context, j *job, target string, size in
 		return err
 	}
 	req := &csiapi.NodeExpandVolumeRequest{
-		VolumeId: j.handle, VolumePath: j.driver.pathSeen(target), CapacityRange: &csiapi.CapacityRange{RequiredBytes: size},
-		VolumeCapability: j.capability(j.driver, ""), Secrets: secrets,
+		VolumeId:         j.handle,
+		VolumePath:       j.driver.pathSeen(target),
+		CapacityRange:    &csiapi.CapacityRange{RequiredBytes: size},
+		VolumeCapability: j.capability(j.driver, ""),
+		Secrets:          secrets,
 	}
 	if j.volume.staged {
 		_, at := j.stagedAt(j.block, j.name)
@@ -78,7 +96,8 @@ func (m *Mounter) expanded(ctx context.Context, c *corev1.PersistentVolumeClaim,
 		case corev1.PersistentVolumeClaimResizing, corev1.PersistentVolumeClaimFileSystemResizePending,
 			corev1.PersistentVolumeClaimControllerResizeError, corev1.PersistentVolumeClaimNodeResizeError:
 			continue
-		case corev1.PersistentVolumeClaimVolumeModifyVolumeError, corev1.PersistentVolumeClaimVolumeModifyingVolume, corev1.PersistentVolumeClaimUnused:
+		case corev1.PersistentVolumeClaimVolumeModifyVolumeError, corev1.PersistentVolumeClaimVolumeModifyingVolume,
+			corev1.PersistentVolumeClaimUnused:
 		}
 		conditions = append(conditions, cond)
 	}
@@ -86,10 +105,14 @@ func (m *Mounter) expanded(ctx context.Context, c *corev1.PersistentVolumeClaim,
 	if len(c.Status.AllocatedResourceStatuses) > 0 {
 		status["allocatedResourceStatuses"] = map[string]any{"storage": nil}
 	}
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": c.UID, "resourceVersion": c.ResourceVersion}, "status": status})
+	patch, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"uid": c.UID, "resourceVersion": c.ResourceVersion},
+		"status":   status,
+	})
 	if err != nil {
 		return err
 	}
-	_, err = m.cfg.API.CoreV1().PersistentVolumeClaims(c.Namespace).Patch(ctx, c.Name, types.MergePatchType, patch, metav1.PatchOptions{}, "status")
+	_, err = m.cfg.API.CoreV1().PersistentVolumeClaims(c.Namespace).Patch(ctx, c.Name, types.MergePatchType, patch,
+		metav1.PatchOptions{}, "status")
 	return err
 }

@@ -16,11 +16,17 @@ import (
 
 func TestGrowthAndUsage(t *testing.T) {
 	r := claimed("u", "pv", "handle")
-	r.Claim.ResourceVersion, r.Claim.UID = "7", "c-uid"
+	r.Claim.ResourceVersion = "7"
+	r.Claim.UID = "c-uid"
 	r.Claim.Status = corev1.PersistentVolumeClaimStatus{
-		Capacity:                  corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")},
-		AllocatedResourceStatuses: map[corev1.ResourceName]corev1.ClaimResourceStatus{corev1.ResourceStorage: corev1.PersistentVolumeClaimNodeResizePending},
-		Conditions:                []corev1.PersistentVolumeClaimCondition{{Type: corev1.PersistentVolumeClaimFileSystemResizePending}, {Type: "Other"}},
+		Capacity: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")},
+		AllocatedResourceStatuses: map[corev1.ResourceName]corev1.ClaimResourceStatus{
+			corev1.ResourceStorage: corev1.PersistentVolumeClaimNodeResizePending,
+		},
+		Conditions: []corev1.PersistentVolumeClaimCondition{
+			{Type: corev1.PersistentVolumeClaimFileSystemResizePending},
+			{Type: "Other"},
+		},
 	}
 	r.PV.Spec.Capacity = corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("2Gi")}
 	b := newBench(t, noAttach(), r.Claim)
@@ -30,14 +36,16 @@ func TestGrowthAndUsage(t *testing.T) {
 	}
 	b.calls("NodeStageVolume handle", "NodePublishVolume handle", "NodeExpandVolume handle")
 	q := b.driver.Last("NodeExpandVolume").(*csiapi.NodeExpandVolumeRequest)
-	if q.GetCapacityRange().GetRequiredBytes() != 2<<30 || !strings.HasSuffix(q.GetVolumePath(), "/pv/mount") || !strings.HasSuffix(q.GetStagingTargetPath(), "/globalmount") {
+	if q.GetCapacityRange().GetRequiredBytes() != 2<<30 || !strings.HasSuffix(q.GetVolumePath(), "/pv/mount") ||
+		!strings.HasSuffix(q.GetStagingTargetPath(), "/globalmount") {
 		t.Errorf("grown by %v", q)
 	}
 	c, err := b.api.CoreV1().PersistentVolumeClaims("ns").Get(t.Context(), "claim-pv", metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s := c.Status; s.Capacity.Storage().String() != "2Gi" || len(s.Conditions) != 1 || len(s.AllocatedResourceStatuses) != 0 {
+	if s := c.Status; s.Capacity.Storage().String() != "2Gi" || len(s.Conditions) != 1 ||
+		len(s.AllocatedResourceStatuses) != 0 {
 		t.Errorf("the claim's status: %+v", s)
 	}
 	if e := <-b.events.Events; e != `Normal FileSystemResizeSuccessful MountVolume.NodeExpandVolume succeeded for volume "pv" n` {
@@ -47,11 +55,13 @@ func TestGrowthAndUsage(t *testing.T) {
 	// A driver that cannot is told of, and holds up nothing.
 	b.driver.Break("NodeExpandVolume", status.Error(codes.Internal, "no"))
 	b.setUp(r)
-	if e := <-b.events.Events; !strings.HasPrefix(e, `Warning VolumeResizeFailed MountVolume.NodeExpandVolume failed for volume "pv" : rpc error: code = Internal desc = no`) {
+	if e := <-b.events.Events; !strings.HasPrefix(e,
+		`Warning VolumeResizeFailed MountVolume.NodeExpandVolume failed for volume "pv" : rpc error: code = Internal desc = no`) {
 		t.Errorf("event %q", e)
 	}
 	b.driver.Calls()
-	if u := b.m.Stats(t.Context(), "u", "data"); u == nil || *u.Capacity != 1000 || *u.Available != 600 || *u.InodesUsed != 3 {
+	if u := b.m.Stats(t.Context(), "u", "data"); u == nil || *u.Capacity != 1000 || *u.Available != 600 ||
+		*u.InodesUsed != 3 {
 		t.Errorf("usage: %+v", u)
 	}
 	b.m.Stats(t.Context(), "u", "data")
@@ -81,7 +91,8 @@ func FuzzRecord(f *testing.F) {
 					t.Errorf("%q leads to %s", b, p)
 				}
 			}
-			if !strings.HasPrefix(record, "pods/u/") || !strings.HasPrefix(at, "pods/u/") && !strings.HasPrefix(at, staging+"/") {
+			if !strings.HasPrefix(record, "pods/u/") || !strings.HasPrefix(at, "pods/u/") && !strings.HasPrefix(at,
+				staging+"/") {
 				t.Errorf("%q leads to %s, %s", b, record, at)
 			}
 		}

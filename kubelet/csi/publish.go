@@ -23,8 +23,8 @@ import (
 // nodeIDs is the annotation with the node's id for each driver, as JSON.
 const nodeIDs = "csi.volume.kubernetes.io/nodeid"
 
-// Run creates the node's CSINode, writes the drivers again after the Node object was deleted, and unstages unused volumes, until ctx is
-// done. The node must be registered.
+// Run creates the node's CSINode, writes the drivers again after the Node object was deleted, and unstages unused
+// volumes, until ctx is done. The node must be registered.
 func (m *Mounter) Run(ctx context.Context) {
 	m.again()
 	wait := time.Second
@@ -58,10 +58,12 @@ func (m *Mounter) Run(ctx context.Context) {
 	}
 }
 
-// publish writes all registered drivers into the node's objects. Drivers listed there that are not registered stay: they may register soon.
+// publish writes all registered drivers into the node's objects. Drivers listed there that are not registered stay:
+// they may register soon.
 func (m *Mounter) publish(ctx context.Context) error { return m.write(ctx, "") }
 
-// withdraw removes a driver from the node's objects. Its topology labels stay: other drivers may use them, and volumes' node affinity.
+// withdraw removes a driver from the node's objects. Its topology labels stay: other drivers may use them, and volumes'
+// node affinity.
 func (m *Mounter) withdraw(ctx context.Context, name string) error { return m.write(ctx, name) }
 
 // write writes the node's objects, without the driver called gone unless it is registered again.
@@ -143,7 +145,8 @@ func describe(n *corev1.Node, all map[string]*driver, gone string) (labels map[s
 			case !there:
 				labels[k] = v
 			case have != v:
-				return nil, "", fmt.Errorf("detected topology value collision: driver reported %q:%q but existing label is %q:%q", k, v, k, have)
+				return nil, "", fmt.Errorf("detected topology value collision: driver reported %q:%q but existing "+
+					"label is %q:%q", k, v, k, have)
 			}
 		}
 	}
@@ -159,9 +162,15 @@ func (m *Mounter) writeCSINode(ctx context.Context, n *corev1.Node, all map[stri
 	api := m.cfg.API.StorageV1().CSINodes()
 	have, err := api.Get(ctx, m.cfg.NodeName, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		next := &storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: m.cfg.NodeName, OwnerReferences: []metav1.OwnerReference{{
-			APIVersion: "v1", Kind: "Node", Name: n.Name, UID: n.UID,
-		}}}}
+		next := &storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{
+			Name: m.cfg.NodeName,
+			OwnerReferences: []metav1.OwnerReference{{
+				APIVersion: "v1",
+				Kind:       "Node",
+				Name:       n.Name,
+				UID:        n.UID,
+			}},
+		}}
 		next.Spec.Drivers = merge(nil, all, gone)
 		_, err = api.Create(ctx, next, metav1.CreateOptions{})
 		return err
@@ -169,12 +178,17 @@ func (m *Mounter) writeCSINode(ctx context.Context, n *corev1.Node, all map[stri
 	if err != nil {
 		return err
 	}
-	if i := slices.IndexFunc(have.OwnerReferences, func(r metav1.OwnerReference) bool { return r.Kind == "Node" }); i >= 0 && have.OwnerReferences[i].UID != n.UID {
+	if i := slices.IndexFunc(have.OwnerReferences, func(r metav1.OwnerReference) bool {
+		return r.Kind == "Node"
+	}); i >= 0 && have.OwnerReferences[i].UID != n.UID {
 		uid := have.UID // owned by a deleted Node object: the garbage collector will delete it
-		if err := api.Delete(ctx, have.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}}); err != nil && !apierrors.IsNotFound(err) {
+		if err := api.Delete(ctx, have.Name,
+			metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}}); err != nil &&
+			!apierrors.IsNotFound(err) {
 			return err
 		}
-		return apierrors.NewConflict(storagev1.Resource("csinodes"), have.Name, errors.New("it belonged to an earlier node"))
+		return apierrors.NewConflict(storagev1.Resource("csinodes"), have.Name,
+			errors.New("it belonged to an earlier node"))
 	}
 	next := have.DeepCopy()
 	next.Spec.Drivers = merge(have.Spec.Drivers, all, gone)
@@ -186,7 +200,9 @@ func (m *Mounter) writeCSINode(ctx context.Context, n *corev1.Node, all map[stri
 		return err
 	}
 	// A driver's entry is immutable: it can only be removed and added anew.
-	next.Spec.Drivers = slices.DeleteFunc(have.DeepCopy().Spec.Drivers, func(d storagev1.CSINodeDriver) bool { return all[d.Name] != nil })
+	next.Spec.Drivers = slices.DeleteFunc(have.DeepCopy().Spec.Drivers, func(d storagev1.CSINodeDriver) bool {
+		return all[d.Name] != nil
+	})
 	if len(next.Spec.Drivers) == len(have.Spec.Drivers) {
 		return err
 	}
@@ -221,7 +237,7 @@ func merge(have []storagev1.CSINodeDriver, all map[string]*driver, gone string) 
 func (d *driver) entry() storagev1.CSINodeDriver {
 	e := storagev1.CSINodeDriver{Name: d.name, NodeID: d.id, TopologyKeys: slices.Sorted(maps.Keys(d.segments))}
 	if d.max > 0 {
-		e.Allocatable = &storagev1.VolumeNodeResources{Count: new(int32(d.max))} //nolint:gosec // heard has looked at it
+		e.Allocatable = &storagev1.VolumeNodeResources{Count: new(int32(d.max))} // heard has looked at it
 	}
 	return e
 }

@@ -163,7 +163,8 @@ func (m *Mounter) loadStaged(root *inroot.Dir) error {
 			}
 			if dir, _ := r.key().stagedAt(r.Block, r.SpecVolID); dir == filepath.Join(staging, d, n) {
 				v := m.loaded(&r, "")
-				v.staged, v.record = true, r
+				v.staged = true
+				v.record = r
 			}
 		}
 	}

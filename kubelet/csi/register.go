@@ -16,8 +16,8 @@ import (
 	"keelson/kubelet/plugin"
 )
 
-// Register registers a driver: it calls NodeGetInfo and writes the answer into the node's objects. It replaces a driver of the same name
-// with another socket.
+// Register registers a driver: it calls NodeGetInfo and writes the answer into the node's objects. It replaces a driver
+// of the same name with another socket.
 func (m *Mounter) Register(ctx context.Context, i plugin.Info) error {
 	if err := acceptable(i); err != nil {
 		return err
@@ -106,7 +106,9 @@ const (
 
 // heard checks and keeps a driver's answer to NodeGetInfo.
 func (d *driver) heard(info *csiapi.NodeGetInfoResponse) error {
-	d.id, d.max, d.segments = info.GetNodeId(), info.GetMaxVolumesPerNode(), info.GetAccessibleTopology().GetSegments()
+	d.id = info.GetNodeId()
+	d.max = info.GetMaxVolumesPerNode()
+	d.segments = info.GetAccessibleTopology().GetSegments()
 	switch {
 	case d.id == "":
 		return errors.New("the node has no id")

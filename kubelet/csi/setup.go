@@ -36,12 +36,13 @@ type Volume struct {
 const (
 	// attachedWithin is how long a pod waits for the attachment before an event is recorded.
 	attachedWithin = 2*time.Minute + 3*time.Second
-	// republishEvery is the interval for drivers with requiresRepublish, and for comparing a volume with its claim's size.
+	// republishEvery is the interval for drivers with requiresRepublish, and for comparing a volume with its claim's
+	// size.
 	republishEvery = time.Minute
 )
 
-// SetUp mounts the volume in the pod's directory; if it is mounted already, it does nothing. It waits until the volume is attached. Errors
-// for users are *Error.
+// SetUp mounts the volume in the pod's directory; if it is mounted already, it does nothing. It waits until the volume
+// is attached. Errors for users are *Error.
 func (m *Mounter) SetUp(ctx context.Context, r Request) (Volume, error) {
 	s, err := specOf(r)
 	if err != nil {
@@ -59,10 +60,16 @@ func (m *Mounter) SetUp(ctx context.Context, r Request) (Volume, error) {
 		return v, nil // it republishes after it has registered again
 	}
 	if err != nil && s.Inline != nil {
-		return Volume{}, &Error{s.op("SetUp", ""), s.name, fmt.Errorf("kubernetes.io/csi: mounter.SetUpAt failed to get CSI client: %w", err)}
+		return Volume{}, &Error{
+			s.op("SetUp", ""), s.name, fmt.Errorf("kubernetes.io/csi: mounter.SetUpAt failed to get CSI client: %w",
+				err),
+		}
 	}
 	if err != nil {
-		return Volume{}, &Error{s.op("MountDevice", "SetUp"), s.name, fmt.Errorf("kubernetes.io/csi: attacher.MountDevice failed to create newCsiDriverClient: %w", err)}
+		return Volume{}, &Error{
+			s.op("MountDevice", "SetUp"), s.name,
+			fmt.Errorf("kubernetes.io/csi: attacher.MountDevice failed to create newCsiDriverClient: %w", err),
+		}
 	}
 	attach := s.PV != nil && (obj == nil || obj.Spec.AttachRequired == nil || *obj.Spec.AttachRequired)
 	v, u := m.use(s, string(r.Pod.UID), attach)
@@ -70,7 +77,14 @@ func (m *Mounter) SetUp(ctx context.Context, r Request) (Volume, error) {
 		return Volume{}, &Error{s.op("SetUp", "SetUp"), s.name, err}
 	}
 	defer v.end()
-	return m.setUp(ctx, &job{spec: s, object: obj, driver: d, volume: v, use: u, uid: string(r.Pod.UID)})
+	return m.setUp(ctx, &job{
+		spec:   s,
+		object: obj,
+		driver: d,
+		volume: v,
+		use:    u,
+		uid:    string(r.Pod.UID),
+	})
 }
 
 // kept returns a volume that is still mounted in the pod while its driver is not registered.
@@ -87,7 +101,8 @@ func (m *Mounter) kept(s *spec) (Volume, bool) {
 	return Volume{Path: m.at(target)}, true
 }
 
-// mounted reports whether a volume is published. It checks record and mount table, since mounts do not survive a reboot.
+// mounted reports whether a volume is published. It checks record and mount table, since mounts do not survive a
+// reboot.
 func mounted(root *inroot.Dir, dir, target string) bool {
 	if _, err := root.Lstat(filepath.Join(dir, published)); err != nil {
 		return false
@@ -100,7 +115,8 @@ func mounted(root *inroot.Dir, dir, target string) bool {
 func (m *Mounter) object(ctx context.Context, s *spec) (*storagev1.CSIDriver, error) {
 	obj, err := m.cfg.API.StorageV1().CSIDrivers().Get(ctx, s.driver, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		obj, err = nil, nil
+		obj = nil
+		err = nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read CSIDriver %s: %w", s.driver, err)
@@ -113,7 +129,8 @@ func (m *Mounter) object(ctx context.Context, s *spec) (*storagev1.CSIDriver, er
 		modes = obj.Spec.VolumeLifecycleModes
 	}
 	if !slices.Contains(modes, storagev1.VolumeLifecycleEphemeral) {
-		return nil, fmt.Errorf("kubernetes.io/csi: mounter.SetUpAt failed to check volume lifecycle mode: volume mode %q not supported by driver %s (only supports %q)", s.lifecycle(), s.driver, modes)
+		return nil, fmt.Errorf("kubernetes.io/csi: mounter.SetUpAt failed to check volume lifecycle mode: volume "+
+			"mode %q not supported by driver %s (only supports %q)", s.lifecycle(), s.driver, modes)
 	}
 	return obj, nil
 }
@@ -163,7 +180,7 @@ func (m *Mounter) setUp(ctx context.Context, j *job) (Volume, error) {
 }
 
 // soon is when SetUp runs again. A random part spreads pods that started together.
-func soon() time.Time { return time.Now().Add(republishEvery + rand.N(republishEvery/4)) } //nolint:gosec // no secret
+func soon() time.Time { return time.Now().Add(republishEvery + rand.N(republishEvery/4)) } // no secret
 
 // there reports whether the volume is published in the pod, by this run of the kubelet or an earlier one.
 func (j *job) there(dir, target string) bool {
@@ -217,13 +234,18 @@ func (m *Mounter) stage(ctx context.Context, j *job, group string) error {
 	if err := j.use.save(j.root, dir); err != nil {
 		return err
 	}
-	j.volume.staged, j.volume.record = true, j.use.record // or in part: it must be unstaged
+	j.volume.staged = true
+	j.volume.record = j.use.record // or in part: it must be unstaged
 	if err := j.root.MkdirAll(target, 0o750); err != nil {
 		return err
 	}
 	_, err = call(ctx, j.driver.within, j.driver.node.NodeStageVolume, &csiapi.NodeStageVolumeRequest{
-		VolumeId: j.handle, PublishContext: j.context, StagingTargetPath: j.driver.pathSeen(target),
-		VolumeCapability: j.capability(j.driver, group), Secrets: secrets, VolumeContext: j.attributes,
+		VolumeId:          j.handle,
+		PublishContext:    j.context,
+		StagingTargetPath: j.driver.pathSeen(target),
+		VolumeCapability:  j.capability(j.driver, group),
+		Secrets:           secrets,
+		VolumeContext:     j.attributes,
 	})
 	j.volume.ready = err == nil
 	return err
@@ -238,8 +260,13 @@ func (m *Mounter) publishVolume(ctx context.Context, j *job, target, group strin
 		return err
 	}
 	req := &csiapi.NodePublishVolumeRequest{
-		VolumeId: j.handle, PublishContext: j.context, TargetPath: j.driver.pathSeen(target), VolumeCapability: j.capability(j.driver, group),
-		Readonly: j.ReadOnly, Secrets: secrets, VolumeContext: info,
+		VolumeId:         j.handle,
+		PublishContext:   j.context,
+		TargetPath:       j.driver.pathSeen(target),
+		VolumeCapability: j.capability(j.driver, group),
+		Readonly:         j.ReadOnly,
+		Secrets:          secrets,
+		VolumeContext:    info,
 	}
 	if staged {
 		_, at := j.stagedAt(j.block, j.name)
@@ -250,7 +277,8 @@ func (m *Mounter) publishVolume(ctx context.Context, j *job, target, group strin
 		return err
 	}
 	if _, err := j.root.Lstat(target); errors.Is(err, unix.ENOENT) {
-		return fmt.Errorf("driver %s has published the volume, and nothing is at %s: its pod must mount %s/pods with mountPropagation Bidirectional",
+		return fmt.Errorf("driver %s has published the volume, and nothing is at %s: its pod must mount %s/pods with "+
+			"mountPropagation Bidirectional",
 			j.driver.name, m.at(target), rootdir.Standard)
 	}
 	return nil
@@ -259,7 +287,10 @@ func (m *Mounter) publishVolume(ctx context.Context, j *job, target, group strin
 // volumeContext returns the volume context and the secrets of NodePublishVolume.
 func (m *Mounter) volumeContext(ctx context.Context, j *job) (info, secrets map[string]string, err error) {
 	if j.Inline != nil && j.Inline.NodePublishSecretRef != nil {
-		secrets, err = m.secrets(ctx, &corev1.SecretReference{Namespace: j.Pod.Namespace, Name: j.Inline.NodePublishSecretRef.Name})
+		secrets, err = m.secrets(ctx, &corev1.SecretReference{
+			Namespace: j.Pod.Namespace,
+			Name:      j.Inline.NodePublishSecretRef.Name,
+		})
 	} else if j.PV != nil {
 		secrets, err = m.secrets(ctx, j.PV.Spec.CSI.NodePublishSecretRef)
 	}
@@ -271,8 +302,10 @@ func (m *Mounter) volumeContext(ctx context.Context, j *job) (info, secrets map[
 		info = map[string]string{}
 	}
 	if o := j.object; o != nil && o.Spec.PodInfoOnMount != nil && *o.Spec.PodInfoOnMount {
-		info["csi.storage.k8s.io/pod.name"], info["csi.storage.k8s.io/pod.namespace"] = j.Pod.Name, j.Pod.Namespace
-		info["csi.storage.k8s.io/pod.uid"], info["csi.storage.k8s.io/serviceAccount.name"] = j.uid, j.Pod.Spec.ServiceAccountName
+		info["csi.storage.k8s.io/pod.name"] = j.Pod.Name
+		info["csi.storage.k8s.io/pod.namespace"] = j.Pod.Namespace
+		info["csi.storage.k8s.io/pod.uid"] = j.uid
+		info["csi.storage.k8s.io/serviceAccount.name"] = j.Pod.Spec.ServiceAccountName
 		info["csi.storage.k8s.io/ephemeral"] = fmt.Sprint(j.Inline != nil)
 	}
 	asked, err := m.tokensFor(ctx, j)

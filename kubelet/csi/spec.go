@@ -52,15 +52,23 @@ func specOf(r Request) (*spec, error) {
 	s := &spec{Request: r}
 	switch {
 	case r.Inline != nil:
-		s.name, s.driver, s.handle = r.Name, r.Inline.Driver, inlineHandle(string(r.Pod.UID), r.Name)
-		s.attributes, s.modes = r.Inline.VolumeAttributes, []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}
+		s.name = r.Name
+		s.driver = r.Inline.Driver
+		s.handle = inlineHandle(string(r.Pod.UID), r.Name)
+		s.attributes = r.Inline.VolumeAttributes
+		s.modes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}
 		if r.Inline.FSType != nil {
 			s.fsType = *r.Inline.FSType
 		}
 	case r.PV != nil && r.PV.Spec.CSI != nil:
 		src := r.PV.Spec.CSI
-		s.name, s.driver, s.handle = r.PV.Name, src.Driver, src.VolumeHandle
-		s.attributes, s.fsType, s.modes, s.options = src.VolumeAttributes, src.FSType, r.PV.Spec.AccessModes, r.PV.Spec.MountOptions
+		s.name = r.PV.Name
+		s.driver = src.Driver
+		s.handle = src.VolumeHandle
+		s.attributes = src.VolumeAttributes
+		s.fsType = src.FSType
+		s.modes = r.PV.Spec.AccessModes
+		s.options = r.PV.Spec.MountOptions
 		s.block = r.PV.Spec.VolumeMode != nil && *r.PV.Spec.VolumeMode == corev1.PersistentVolumeBlock
 	default:
 		return nil, errors.New("it is not a volume of a CSI driver")
@@ -80,7 +88,14 @@ func inlineHandle(uid, name string) string {
 }
 
 func (s *spec) record(node string, attached bool) record {
-	r := record{SpecVolID: s.name, VolumeHandle: s.handle, DriverName: s.driver, NodeName: node, Mode: string(s.lifecycle()), Block: s.block}
+	r := record{
+		SpecVolID:    s.name,
+		VolumeHandle: s.handle,
+		DriverName:   s.driver,
+		NodeName:     node,
+		Mode:         string(s.lifecycle()),
+		Block:        s.block,
+	}
 	if attached {
 		r.AttachmentID = attachmentID(s.key, node)
 	}
@@ -121,7 +136,8 @@ func (k key) stagedAt(block bool, name string) (dir, target string) {
 	return dir, filepath.Join(dir, "globalmount")
 }
 
-// publishedAt returns the directory of a pod's record, relative to the kubelet's; target is the path for NodePublishVolume.
+// publishedAt returns the directory of a pod's record, relative to the kubelet's; target is the path for
+// NodePublishVolume.
 func publishedAt(uid string, block bool, name string) (dir, target string) {
 	if block {
 		return filepath.Join("pods", uid, devicesOf, name), filepath.Join(staging, "volumeDevices/publish", name, uid)
@@ -130,8 +146,8 @@ func publishedAt(uid string, block bool, name string) (dir, target string) {
 	return dir, filepath.Join(dir, "mount")
 }
 
-// PublishedAt returns the path of a pod's volume, relative to the kubelet's directory. name is the PersistentVolume's, or for an inline
-// volume its name in the pod.
+// PublishedAt returns the path of a pod's volume, relative to the kubelet's directory. name is the PersistentVolume's,
+// or for an inline volume its name in the pod.
 func PublishedAt(uid, name string) string {
 	_, target := publishedAt(uid, false, name)
 	return target
@@ -145,7 +161,9 @@ func (s *spec) capability(d *driver, group string) *csiapi.VolumeCapability {
 		return c
 	}
 	c.AccessType = &csiapi.VolumeCapability_Mount{Mount: &csiapi.VolumeCapability_MountVolume{
-		FsType: s.fsType, MountFlags: s.options, VolumeMountGroup: group,
+		FsType:           s.fsType,
+		MountFlags:       s.options,
+		VolumeMountGroup: group,
 	}}
 	return c
 }

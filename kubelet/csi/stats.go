@@ -56,8 +56,8 @@ func (s *measured) forget(uid string) {
 	delete(s.of, uid)
 }
 
-// Stats returns the driver's statistics of a published volume, at most a minute old; nil: none. A driver that hangs is called again after
-// a minute.
+// Stats returns the driver's statistics of a published volume, at most a minute old; nil: none. A driver that hangs is
+// called again after a minute.
 func (m *Mounter) Stats(ctx context.Context, uid, name string) *Usage {
 	r, d := m.find(uid, name)
 	if d == nil || !d.can(csiapi.NodeServiceCapability_RPC_GET_VOLUME_STATS) {
@@ -81,7 +81,8 @@ func (m *Mounter) Stats(ctx context.Context, uid, name string) *Usage {
 	if ctx.Err() != nil {
 		return nil
 	}
-	last.at, last.usage = time.Now(), nil
+	last.at = time.Now()
+	last.usage = nil
 	if err != nil {
 		m.cfg.Log.Debug("ask csi driver for the usage of a volume", "driver", d.name, "volume", r.SpecVolID, "err", err)
 		return nil
@@ -105,15 +106,21 @@ func (m *Mounter) find(uid, name string) (record, *driver) {
 func usageOf(resp *csiapi.NodeGetVolumeStatsResponse, at time.Time) *Usage {
 	u := &Usage{At: at}
 	for _, v := range resp.GetUsage() {
-		total, free, used := v.GetTotal(), v.GetAvailable(), v.GetUsed()
+		total := v.GetTotal()
+		free := v.GetAvailable()
+		used := v.GetUsed()
 		if total < 0 || free < 0 || used < 0 {
 			continue
 		}
 		switch v.GetUnit() {
 		case csiapi.VolumeUsage_BYTES:
-			u.Capacity, u.Available, u.Used = &total, &free, &used
+			u.Capacity = &total
+			u.Available = &free
+			u.Used = &used
 		case csiapi.VolumeUsage_INODES:
-			u.Inodes, u.InodesFree, u.InodesUsed = &total, &free, &used
+			u.Inodes = &total
+			u.InodesFree = &free
+			u.InodesUsed = &used
 		case csiapi.VolumeUsage_UNKNOWN:
 		}
 	}

@@ -16,8 +16,8 @@ import (
 	"keelson/lib/linux"
 )
 
-// TearDown unpublishes the pod's volumes and unstages those that no other pod uses. The pod must have no process left. The caller retries
-// after an error; one failed volume does not stop the others.
+// TearDown unpublishes the pod's volumes and unstages those that no other pod uses. The pod must have no process left.
+// The caller retries after an error; one failed volume does not stop the others.
 func (m *Mounter) TearDown(ctx context.Context, uid string) error {
 	root, err := inroot.Open(string(m.cfg.Dir))
 	if errors.Is(err, unix.ENOENT) {
@@ -90,7 +90,10 @@ func (m *Mounter) tearDown(ctx context.Context, root *inroot.Dir, uid string, r 
 	defer v.end()
 	dir, target := publishedAt(uid, r.Block, r.SpecVolID)
 	// Call the driver even if nothing is mounted: a call that timed out may still mount.
-	_, err := call(ctx, d.within, d.node.NodeUnpublishVolume, &csiapi.NodeUnpublishVolumeRequest{VolumeId: r.VolumeHandle, TargetPath: d.pathSeen(target)})
+	_, err := call(ctx, d.within, d.node.NodeUnpublishVolume, &csiapi.NodeUnpublishVolumeRequest{
+		VolumeId:   r.VolumeHandle,
+		TargetPath: d.pathSeen(target),
+	})
 	if err != nil && code(err) != codes.NotFound {
 		return err
 	}
@@ -138,7 +141,10 @@ func (m *Mounter) unstage(ctx context.Context, root *inroot.Dir, d *driver, v *v
 		return nil
 	}
 	dir, target := v.stagedAt(v.record.Block, v.record.SpecVolID)
-	_, err := call(ctx, d.within, d.node.NodeUnstageVolume, &csiapi.NodeUnstageVolumeRequest{VolumeId: v.handle, StagingTargetPath: d.pathSeen(target)})
+	_, err := call(ctx, d.within, d.node.NodeUnstageVolume, &csiapi.NodeUnstageVolumeRequest{
+		VolumeId:          v.handle,
+		StagingTargetPath: d.pathSeen(target),
+	})
 	if err != nil && code(err) != codes.NotFound {
 		return fmt.Errorf("UnmountDevice failed: %w", err)
 	}
@@ -148,7 +154,8 @@ func (m *Mounter) unstage(ctx context.Context, root *inroot.Dir, d *driver, v *v
 	if err := root.RemoveAll(dir); err != nil {
 		return fmt.Errorf("UnmountDevice failed: %w", err)
 	}
-	v.staged, v.ready = false, false
+	v.staged = false
+	v.ready = false
 	return nil
 }
 

@@ -45,7 +45,8 @@ func (m *Mounter) tokensFor(ctx context.Context, j *job) (string, error) {
 		}
 		t, err := m.token(ctx, j, r.Audience, seconds)
 		if err != nil {
-			return "", fmt.Errorf("fetch a token of service account %s/%s: %w", j.Pod.Namespace, j.Pod.Spec.ServiceAccountName, err)
+			return "", fmt.Errorf("fetch a token of service account %s/%s: %w", j.Pod.Namespace,
+				j.Pod.Spec.ServiceAccountName, err)
 		}
 		out[r.Audience] = t
 	}
@@ -62,7 +63,12 @@ func (m *Mounter) token(ctx context.Context, j *job, audience string, seconds in
 	}
 	req := &authv1.TokenRequest{Spec: authv1.TokenRequestSpec{
 		ExpirationSeconds: &seconds,
-		BoundObjectRef:    &authv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: j.Pod.Name, UID: j.Pod.UID},
+		BoundObjectRef: &authv1.BoundObjectReference{
+			APIVersion: "v1",
+			Kind:       "Pod",
+			Name:       j.Pod.Name,
+			UID:        j.Pod.UID,
+		},
 	}}
 	if audience != "" {
 		req.Spec.Audiences = []string{audience}

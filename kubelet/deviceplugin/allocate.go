@@ -24,7 +24,8 @@ const (
 	// allocateTimeout and preStartTimeout bound calls of a plugin. Kubernetes has the second one only.
 	allocateTimeout = time.Minute
 	preStartTimeout = pluginapi.KubeletPreStartContainerRPCTimeoutInSecs * time.Second
-	// maxResponseItems bounds how many items of each kind Allocate may answer with for one container, and maxErrorText the text of an error.
+	// maxResponseItems bounds how many items of each kind Allocate may answer with for one container, and maxErrorText
+	// the text of an error.
 	maxResponseItems = 1024
 	maxErrorText     = 1024
 )
@@ -58,8 +59,8 @@ func (m *Manager) requests(p *corev1.Pod, c *corev1.Container) []deviceRequest {
 	return out
 }
 
-// Allocate allocates devices for the pod's containers. It may be repeated: what a container has it keeps. Devices of an init container are reused
-// by the containers after it, unless it is a sidecar.
+// Allocate allocates devices for the pod's containers. It may be repeated: what a container has it keeps. Devices of an
+// init container are reused by the containers after it, unless it is a sidecar.
 func (m *Manager) Allocate(ctx context.Context, p *corev1.Pod) error {
 	if m == nil {
 		return nil
@@ -94,7 +95,9 @@ func (m *Manager) Allocate(ctx context.Context, p *corev1.Pod) error {
 	return nil
 }
 
-func (m *Manager) allocate(ctx context.Context, uid, container string, a deviceRequest, reusable map[string]bool) ([]string, error) {
+func (m *Manager) allocate(
+	ctx context.Context, uid, container string, a deviceRequest, reusable map[string]bool,
+) ([]string, error) {
 	m.mu.Lock()
 	r := m.pods[uid]
 	m.mu.Unlock()
@@ -106,14 +109,21 @@ func (m *Manager) allocate(ctx context.Context, uid, container string, a deviceR
 		return nil, err
 	}
 	begin := time.Now()
-	got, err := call(ctx, allocateTimeout, e.api.Allocate, &pluginapi.AllocateRequest{ContainerRequests: []*pluginapi.ContainerAllocateRequest{{DevicesIds: ids}}})
+	got, err := call(ctx, allocateTimeout, e.api.Allocate, &pluginapi.AllocateRequest{
+		ContainerRequests: []*pluginapi.ContainerAllocateRequest{{DevicesIds: ids}},
+	})
 	m.allocations.WithLabelValues(a.resource).Observe(time.Since(begin).Seconds())
 	var answer *pluginapi.ContainerAllocateResponse
 	if err == nil {
 		answer, err = singleResponse(got.GetContainerResponses())
 	}
 	if err == nil {
-		err = m.saveAllocation(uid, container, allocation{Resource: a.resource, IDs: ids, NUMANodes: m.numaNodes(a.resource, ids), Response: responseOf(answer)})
+		err = m.saveAllocation(uid, container, allocation{
+			Resource:  a.resource,
+			IDs:       ids,
+			NUMANodes: m.numaNodes(a.resource, ids),
+			Response:  responseOf(answer),
+		})
 	}
 	if err != nil {
 		m.unallocate(uid, a.resource, ids)
@@ -126,21 +136,25 @@ func singleResponse(list []*pluginapi.ContainerAllocateResponse) (*pluginapi.Con
 	if len(list) != 1 {
 		return nil, fmt.Errorf("the device plugin answered for %d containers, and was asked about one", len(list))
 	}
-	if one := list[0]; max(len(one.GetEnvs()), len(one.GetMounts()), len(one.GetDevices()), len(one.GetAnnotations()), len(one.GetCdiDevices())) > maxResponseItems {
+	if one := list[0]; max(len(one.GetEnvs()), len(one.GetMounts()), len(one.GetDevices()), len(one.GetAnnotations()),
+		len(one.GetCdiDevices())) > maxResponseItems {
 		return nil, fmt.Errorf("the device plugin gives one container more than %d things of a kind", maxResponseItems)
 	}
 	return list[0], nil
 }
 
-// selectDevices selects devices for a pod and marks them as allocated. While too few are available, for example until another pod is torn down, it
-// waits.
-func (m *Manager) selectDevices(ctx context.Context, uid string, a deviceRequest, reusable map[string]bool) ([]string, *endpoint, error) {
+// selectDevices selects devices for a pod and marks them as allocated. While too few are available, for example until
+// another pod is torn down, it waits.
+func (m *Manager) selectDevices(
+	ctx context.Context, uid string, a deviceRequest, reusable map[string]bool,
+) ([]string, *endpoint, error) {
 	wctx, cancel := context.WithTimeout(ctx, m.cfg.AllocateWait)
 	defer cancel()
 	preferredBy := map[*endpoint][]string{}
 	for {
 		m.mu.Lock()
-		r, changed := m.resources[a.resource], m.changed
+		r := m.resources[a.resource]
+		changed := m.changed
 		mustInclude, available := r.candidates(reusable)
 		e := r.endpoint
 		enough := r.listed && len(mustInclude)+len(available) >= a.count
@@ -164,7 +178,8 @@ func (m *Manager) selectDevices(ctx context.Context, uid string, a deviceRequest
 			if !listed {
 				return nil, nil, errors.New("its device plugin is not registered")
 			}
-			return nil, nil, fmt.Errorf("requested number of devices unavailable. Requested: %d, Available: %d", a.count, len(mustInclude)+len(available))
+			return nil, nil, fmt.Errorf("requested number of devices unavailable. Requested: %d, Available: %d",
+				a.count, len(mustInclude)+len(available))
 		}
 	}
 }
@@ -203,9 +218,13 @@ func combine(n int, mustInclude, preferred, available []string) []string {
 
 // preferredAllocation calls GetPreferredAllocation. The answer is a hint only; an error is no hint.
 func preferredAllocation(ctx context.Context, e *endpoint, n int, mustInclude, available []string) []string {
-	got, err := call(ctx, preStartTimeout, e.api.GetPreferredAllocation, &pluginapi.PreferredAllocationRequest{ContainerRequests: []*pluginapi.ContainerPreferredAllocationRequest{{
-		AvailableDeviceIDs: slices.Concat(mustInclude, available), MustIncludeDeviceIDs: mustInclude[:min(n, len(mustInclude))], AllocationSize: int32(n), //nolint:gosec // bounded by asks
-	}}})
+	got, err := call(ctx, preStartTimeout, e.api.GetPreferredAllocation, &pluginapi.PreferredAllocationRequest{
+		ContainerRequests: []*pluginapi.ContainerPreferredAllocationRequest{{
+			AvailableDeviceIDs:   slices.Concat(mustInclude, available),
+			MustIncludeDeviceIDs: mustInclude[:min(n, len(mustInclude))],
+			AllocationSize:       int32(n), // bounded by asks
+		}},
+	})
 	if err != nil || len(got.GetContainerResponses()) != 1 {
 		return nil
 	}
@@ -239,8 +258,8 @@ func (m *Manager) saveAllocation(uid, container string, a allocation) error {
 	return nil
 }
 
-// RunContainerOptions returns what a container that is about to start needs. It allocates the devices, if that is not done yet, and calls
-// PreStartContainer.
+// RunContainerOptions returns what a container that is about to start needs. It allocates the devices, if that is not
+// done yet, and calls PreStartContainer.
 func (m *Manager) RunContainerOptions(ctx context.Context, p *corev1.Pod, c *corev1.Container) (*RunOptions, error) {
 	out := &RunOptions{Envs: map[string]string{}, Annotations: map[string]string{}}
 	if m == nil || len(c.Resources.Limits) == 0 {
@@ -273,7 +292,9 @@ func (m *Manager) preStart(ctx context.Context, a *allocation) error {
 	if e == nil || !e.options.GetPreStartRequired() { // unknown until it has registered since the kubelet started
 		return nil
 	}
-	_, err := call(ctx, preStartTimeout, e.api.PreStartContainer, &pluginapi.PreStartContainerRequest{DevicesIds: a.IDs})
+	_, err := call(ctx, preStartTimeout, e.api.PreStartContainer, &pluginapi.PreStartContainerRequest{
+		DevicesIds: a.IDs,
+	})
 	return err
 }
 
@@ -290,13 +311,25 @@ func (g *RunOptions) merge(a *response) {
 		}
 	}
 	for _, f := range a.Mounts {
-		if !slices.ContainsFunc(g.Mounts, func(o *runtimeapi.Mount) bool { return o.GetContainerPath() == f.ContainerPath }) {
-			g.Mounts = append(g.Mounts, &runtimeapi.Mount{ContainerPath: f.ContainerPath, HostPath: f.HostPath, Readonly: f.ReadOnly})
+		if !slices.ContainsFunc(g.Mounts, func(o *runtimeapi.Mount) bool {
+			return o.GetContainerPath() == f.ContainerPath
+		}) {
+			g.Mounts = append(g.Mounts, &runtimeapi.Mount{
+				ContainerPath: f.ContainerPath,
+				HostPath:      f.HostPath,
+				Readonly:      f.ReadOnly,
+			})
 		}
 	}
 	for _, f := range a.Devices {
-		if !slices.ContainsFunc(g.Devices, func(o *runtimeapi.Device) bool { return o.GetContainerPath() == f.ContainerPath }) {
-			g.Devices = append(g.Devices, &runtimeapi.Device{ContainerPath: f.ContainerPath, HostPath: f.HostPath, Permissions: f.Permissions})
+		if !slices.ContainsFunc(g.Devices, func(o *runtimeapi.Device) bool {
+			return o.GetContainerPath() == f.ContainerPath
+		}) {
+			g.Devices = append(g.Devices, &runtimeapi.Device{
+				ContainerPath: f.ContainerPath,
+				HostPath:      f.HostPath,
+				Permissions:   f.Permissions,
+			})
 		}
 	}
 	for _, name := range a.CDI {
@@ -309,10 +342,18 @@ func (g *RunOptions) merge(a *response) {
 func responseOf(a *pluginapi.ContainerAllocateResponse) response {
 	out := response{Envs: maps.Clone(a.GetEnvs()), Annotations: maps.Clone(a.GetAnnotations())}
 	for _, f := range a.GetMounts() {
-		out.Mounts = append(out.Mounts, hostFile{ContainerPath: f.GetContainerPath(), HostPath: f.GetHostPath(), ReadOnly: f.GetReadOnly()})
+		out.Mounts = append(out.Mounts, hostFile{
+			ContainerPath: f.GetContainerPath(),
+			HostPath:      f.GetHostPath(),
+			ReadOnly:      f.GetReadOnly(),
+		})
 	}
 	for _, f := range a.GetDevices() {
-		out.Devices = append(out.Devices, hostFile{ContainerPath: f.GetContainerPath(), HostPath: f.GetHostPath(), Permissions: f.GetPermissions()})
+		out.Devices = append(out.Devices, hostFile{
+			ContainerPath: f.GetContainerPath(),
+			HostPath:      f.GetHostPath(),
+			Permissions:   f.GetPermissions(),
+		})
 	}
 	for _, d := range a.GetCdiDevices() {
 		out.CDI = append(out.CDI, d.GetName())
@@ -321,7 +362,10 @@ func responseOf(a *pluginapi.ContainerAllocateResponse) response {
 }
 
 // call calls a plugin with a timeout.
-func call[Q, A any](ctx context.Context, within time.Duration, fn func(context.Context, Q, ...grpc.CallOption) (A, error), q Q) (A, error) {
+func call[Q, A any](ctx context.Context, within time.Duration, fn func(
+	context.Context, Q, ...grpc.CallOption,
+) (A, error), q Q,
+) (A, error) {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	a, err := fn(ctx, q, grpc.WaitForReady(false))

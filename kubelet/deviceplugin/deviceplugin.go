@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package deviceplugin serves device plugins (the API v1beta1: extended resources such as nvidia.com/gpu). Plugins register at the socket
-// device-plugins/kubelet.sock of the kubelet's directory and list their devices; whole devices are allocated to containers. The node's
-// capacity has what is there, its allocatable what is healthy. The kubelet runs one Manager; workers of pods call it.
+// Package deviceplugin serves device plugins (the API v1beta1: extended resources such as nvidia.com/gpu). Plugins
+// register at the socket device-plugins/kubelet.sock of the kubelet's directory and list their devices; whole devices
+// are allocated to containers. The node's capacity has what is there, its allocatable what is healthy. The kubelet runs
+// one Manager; workers of pods call it.
 //
 // Invariants:
 //  1. A device is allocated to one pod only, from before Allocate is called until the pod is torn down.
-//  2. An allocation is on the disk before its container starts: after a restart of the kubelet the container still has it, and nobody else does.
+//  2. An allocation is on the disk before its container starts: after a restart of the kubelet the container still has
+//     it, and nobody else does.
 //  3. A plugin can change its own devices only, and no lock is held during a call of a plugin.
 package deviceplugin
 
@@ -34,9 +36,10 @@ type Config struct {
 	ResourcesChanged func()
 	HealthChanged    func(uid string)
 	Log              *slog.Logger
-	// StopGracePeriod is for how long the devices of a plugin that has stopped still count as the node's capacity, none of them healthy; 0: 5
-	// minutes, as in Kubernetes. AllocateWait is for how long a pod waits for devices that another pod still has; 0: 10 seconds. HealthTimeout is
-	// for how long the last health of a plugin's devices is valid after it has stopped; 0: 30 seconds.
+	// StopGracePeriod is for how long the devices of a plugin that has stopped still count as the node's capacity, none
+	// of them healthy; 0: 5 minutes, as in Kubernetes. AllocateWait is for how long a pod waits for devices that
+	// another pod still has; 0: 10 seconds. HealthTimeout is for how long the last health of a plugin's devices is
+	// valid after it has stopped; 0: 30 seconds.
 	StopGracePeriod, AllocateWait, HealthTimeout time.Duration
 }
 
@@ -88,7 +91,13 @@ func New(c Config) *Manager {
 	if c.HealthTimeout == 0 {
 		c.HealthTimeout = 30 * time.Second
 	}
-	return &Manager{cfg: c, metrics: newMetrics(), resources: map[string]*pool{}, pods: map[string]*record{}, changed: make(chan struct{})}
+	return &Manager{
+		cfg:       c,
+		metrics:   newMetrics(),
+		resources: map[string]*pool{},
+		pods:      map[string]*record{},
+		changed:   make(chan struct{}),
+	}
 }
 
 // Pods returns the UIDs of the pods that have devices.
@@ -101,14 +110,16 @@ func (m *Manager) Pods() []string {
 	return slices.Sorted(maps.Keys(m.pods))
 }
 
-// Resources returns the capacity of extended resources, and how many of their devices are healthy. A resource whose plugin has stopped for good has 0.
+// Resources returns the capacity of extended resources, and how many of their devices are healthy. A resource whose
+// plugin has stopped for good has 0.
 func (m *Manager) Resources() (capacity, allocatable corev1.ResourceList) {
 	if m == nil {
 		return nil, nil
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	capacity, allocatable = corev1.ResourceList{}, corev1.ResourceList{}
+	capacity = corev1.ResourceList{}
+	allocatable = corev1.ResourceList{}
 	for name, r := range m.resources {
 		healthy := 0
 		for _, d := range r.devices {

@@ -43,13 +43,26 @@ type node struct {
 
 func newNode(t *testing.T, dir string, grace time.Duration) *node {
 	t.Helper()
-	n := &node{t: t, dir: dir, changed: make(chan struct{}, 1), health: make(chan string, 100)}
-	n.Manager = New(Config{Dir: rootdir.Dir(dir), Log: slog.New(slog.DiscardHandler), StopGracePeriod: grace, AllocateWait: time.Millisecond, HealthTimeout: time.Millisecond, ResourcesChanged: func() {
-		select {
-		case n.changed <- struct{}{}:
-		default:
-		}
-	}, HealthChanged: func(uid string) { n.health <- uid }})
+	n := &node{
+		t:       t,
+		dir:     dir,
+		changed: make(chan struct{}, 1),
+		health:  make(chan string, 100),
+	}
+	n.Manager = New(Config{
+		Dir:             rootdir.Dir(dir),
+		Log:             slog.New(slog.DiscardHandler),
+		StopGracePeriod: grace,
+		AllocateWait:    time.Millisecond,
+		HealthTimeout:   time.Millisecond,
+		ResourcesChanged: func() {
+			select {
+			case n.changed <- struct{}{}:
+			default:
+			}
+		},
+		HealthChanged: func(uid string) { n.health <- uid },
+	})
 	if err := n.Load(); err != nil {
 		t.Fatal(err)
 	}
@@ -63,7 +76,8 @@ func newNode(t *testing.T, dir string, grace time.Duration) *node {
 		}
 	})
 	t.Cleanup(n.stop)
-	if err := n.register(&pluginapi.RegisterRequest{}); err == nil || !strings.Contains(err.Error(), "API version") { // it listens: sockets that come now stay
+	// it listens: sockets that come now stay
+	if err := n.register(&pluginapi.RegisterRequest{}); err == nil || !strings.Contains(err.Error(), "API version") {
 		t.Fatal(err)
 	}
 	return n
@@ -75,7 +89,8 @@ func (n *node) waitForResources(want string) {
 	var got string
 	for {
 		capacity, allocatable := n.Resources()
-		c, a := capacity[gpus], allocatable[gpus]
+		c := capacity[gpus]
+		a := allocatable[gpus]
 		if got = c.String() + " " + a.String(); got == want {
 			return
 		}
@@ -130,10 +145,14 @@ func (f *fake) called(what string) {
 	f.calls = append(f.calls, what)
 }
 
-func (f *fake) GetPreferredAllocation(_ context.Context, q *pluginapi.PreferredAllocationRequest) (*pluginapi.PreferredAllocationResponse, error) {
+func (f *fake) GetPreferredAllocation(
+	_ context.Context, q *pluginapi.PreferredAllocationRequest,
+) (*pluginapi.PreferredAllocationResponse, error) {
 	c := q.GetContainerRequests()[0]
 	f.called(fmt.Sprint("prefer ", c.GetAllocationSize(), c.GetMustIncludeDeviceIDs(), c.GetAvailableDeviceIDs()))
-	return &pluginapi.PreferredAllocationResponse{ContainerResponses: []*pluginapi.ContainerPreferredAllocationResponse{{DeviceIDs: f.prefer}}}, nil
+	return &pluginapi.PreferredAllocationResponse{ContainerResponses: []*pluginapi.ContainerPreferredAllocationResponse{
+		{DeviceIDs: f.prefer},
+	}}, nil
 }
 
 func (f *fake) Allocate(_ context.Context, q *pluginapi.AllocateRequest) (*pluginapi.AllocateResponse, error) {
@@ -142,16 +161,19 @@ func (f *fake) Allocate(_ context.Context, q *pluginapi.AllocateRequest) (*plugi
 	out := &pluginapi.AllocateResponse{}
 	for range f.answers {
 		out.ContainerResponses = append(out.ContainerResponses, &pluginapi.ContainerAllocateResponse{
-			Envs: map[string]string{"GPUS": strings.Join(ids, ",")}, Annotations: map[string]string{"a": "b"},
-			Mounts:     []*pluginapi.Mount{{ContainerPath: "/lib/gpu", HostPath: "/opt/gpu", ReadOnly: true}},
-			Devices:    []*pluginapi.DeviceSpec{{ContainerPath: "/dev/gpu", HostPath: "/dev/null", Permissions: "rw"}},
-			CdiDevices: []*pluginapi.CDIDevice{{Name: "example.com/gpu=" + ids[0]}},
+			Envs:        map[string]string{"GPUS": strings.Join(ids, ",")},
+			Annotations: map[string]string{"a": "b"},
+			Mounts:      []*pluginapi.Mount{{ContainerPath: "/lib/gpu", HostPath: "/opt/gpu", ReadOnly: true}},
+			Devices:     []*pluginapi.DeviceSpec{{ContainerPath: "/dev/gpu", HostPath: "/dev/null", Permissions: "rw"}},
+			CdiDevices:  []*pluginapi.CDIDevice{{Name: "example.com/gpu=" + ids[0]}},
 		})
 	}
 	return out, f.fails
 }
 
-func (f *fake) PreStartContainer(_ context.Context, q *pluginapi.PreStartContainerRequest) (*pluginapi.PreStartContainerResponse, error) {
+func (f *fake) PreStartContainer(
+	_ context.Context, q *pluginapi.PreStartContainerRequest,
+) (*pluginapi.PreStartContainerResponse, error) {
 	f.called(fmt.Sprint("start ", q.GetDevicesIds()))
 	return &pluginapi.PreStartContainerResponse{}, nil
 }
@@ -159,7 +181,8 @@ func (f *fake) PreStartContainer(_ context.Context, q *pluginapi.PreStartContain
 // serve has a plugin listen and register, with all options.
 func (n *node) serve(f *fake, socket string) *fake {
 	n.t.Helper()
-	f.lists, f.answers = make(chan []*pluginapi.Device, 10), max(f.answers, 1)
+	f.lists = make(chan []*pluginapi.Device, 10)
+	f.answers = max(f.answers, 1)
 	if err := os.MkdirAll(filepath.Join(n.dir, socketsDir), 0o750); err != nil {
 		n.t.Fatal(err)
 	}
@@ -174,11 +197,16 @@ func (n *node) serve(f *fake, socket string) *fake {
 		defer close(done)
 		_ = s.Serve(l)
 	}()
-	f.stop = func() { s.Stop(); <-done }
+	f.stop = func() {
+		s.Stop()
+		<-done
+	}
 	n.t.Cleanup(f.stop)
 	if err := n.register(&pluginapi.RegisterRequest{
-		Version: pluginapi.Version, Endpoint: socket, ResourceName: gpus,
-		Options: &pluginapi.DevicePluginOptions{PreStartRequired: true, GetPreferredAllocationAvailable: true},
+		Version:      pluginapi.Version,
+		Endpoint:     socket,
+		ResourceName: gpus,
+		Options:      &pluginapi.DevicePluginOptions{PreStartRequired: true, GetPreferredAllocationAvailable: true},
 	}); err != nil {
 		n.t.Fatal(err)
 	}
@@ -198,11 +226,21 @@ func devices(ids ...string) (out []*pluginapi.Device) {
 }
 
 func container(name string, n int64) corev1.Container {
-	return corev1.Container{Name: name, Resources: corev1.ResourceRequirements{Limits: corev1.ResourceList{gpus: *resource.NewQuantity(n, resource.DecimalSI)}}}
+	return corev1.Container{
+		Name: name,
+		Resources: corev1.ResourceRequirements{
+			Limits: corev1.ResourceList{gpus: *resource.NewQuantity(n, resource.DecimalSI)},
+		},
+	}
 }
 
 func pod(name string, containers ...corev1.Container) *corev1.Pod {
-	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name)}, Spec: corev1.PodSpec{Containers: containers}}
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name)},
+		Spec: corev1.PodSpec{
+			Containers: containers,
+		},
+	}
 }
 
 func TestDevices(t *testing.T) {
@@ -217,14 +255,17 @@ func TestDevices(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if given.Envs["GPUS"] != "c,a" || given.Annotations["a"] != "b" || len(given.Mounts) != 1 || !given.Mounts[0].GetReadonly() || given.Mounts[0].GetHostPath() != "/opt/gpu" ||
-		len(given.Devices) != 1 || given.Devices[0].GetPermissions() != "rw" || !slices.Equal(given.CDI, []string{"example.com/gpu=c"}) {
+	if given.Envs["GPUS"] != "c,a" || given.Annotations["a"] != "b" || len(given.Mounts) != 1 ||
+		!given.Mounts[0].GetReadonly() || given.Mounts[0].GetHostPath() != "/opt/gpu" ||
+		len(given.Devices) != 1 || given.Devices[0].GetPermissions() != "rw" ||
+		!slices.Equal(given.CDI, []string{"example.com/gpu=c"}) {
 		t.Errorf("given: %+v", given)
 	}
 	r := prometheus.NewRegistry()
 	r.MustRegister(n.Manager)
 	counted, err := r.Gather()
-	if err != nil || len(counted) != 2 || counted[0].GetMetric()[0].GetHistogram().GetSampleCount() != 2 || counted[1].GetMetric()[0].GetCounter().GetValue() != 1 {
+	if err != nil || len(counted) != 2 || counted[0].GetMetric()[0].GetHistogram().GetSampleCount() != 2 ||
+		counted[1].GetMetric()[0].GetCounter().GetValue() != 1 {
 		t.Errorf("counted: %v %v", counted, err)
 	}
 	want := []string{"prefer 1 [] [a b c]", "allocate [c]", "prefer 2 [c] [c a b]", "allocate [c a]", "start [c a]"}
@@ -235,7 +276,8 @@ func TestDevices(t *testing.T) {
 		t.Errorf("a container that asks for nothing: %+v %v", given, err)
 	}
 	other := pod("other", container("main", 2))
-	if err := n.Allocate(t.Context(), other); err == nil || !strings.Contains(err.Error(), "Requested: 2, Available: 1") {
+	if err := n.Allocate(t.Context(), other); err == nil ||
+		!strings.Contains(err.Error(), "Requested: 2, Available: 1") {
 		t.Errorf("more than there are: %v", err)
 	}
 	f.lists <- devices("a", "b", "c", "bad")
@@ -291,20 +333,23 @@ func TestRestart(t *testing.T) {
 	if got := n.Pods(); !slices.Equal(got, []string{"p"}) {
 		t.Errorf("pods %v", got)
 	}
-	if given, err := n.RunContainerOptions(t.Context(), p, &p.Spec.Containers[0]); err != nil || given.Envs["GPUS"] != "a" {
+	if given, err := n.RunContainerOptions(t.Context(), p, &p.Spec.Containers[0]); err != nil ||
+		given.Envs["GPUS"] != "a" {
 		t.Errorf("a container starts again without the plugin: %+v %v", given, err)
 	}
 	f = n.serve(&fake{}, "new.sock")
 	f.lists <- devices("a", "b")
 	n.waitForResources("2 2")
-	if err := n.Allocate(t.Context(), pod("q", container("main", 1))); err != nil || !slices.Contains(f.calls, "allocate [b]") {
+	if err := n.Allocate(t.Context(), pod("q", container("main", 1))); err != nil ||
+		!slices.Contains(f.calls, "allocate [b]") {
 		t.Errorf("another pod: %v %v", err, f.calls)
 	}
 	f.stop()
 	n.waitForResources("2 0")
 }
 
-// TestDevicesOfContainers: the PodResources API gets what containers have and what is healthy, with the NUMA nodes of the topology, also after a restart without it.
+// TestDevicesOfContainers: the PodResources API gets what containers have and what is healthy, with the NUMA nodes of
+// the topology, also after a restart without it.
 func TestDevicesOfContainers(t *testing.T) {
 	dir := t.TempDir()
 	n := newNode(t, dir, time.Hour)
@@ -313,7 +358,8 @@ func TestDevicesOfContainers(t *testing.T) {
 	list[0].Topology = &pluginapi.TopologyInfo{Nodes: []*pluginapi.NUMANode{{ID: 2}, {ID: 0}, {ID: 2}}}
 	f.lists <- list
 	n.waitForResources("3 2")
-	a, b := Device{Resource: gpus, ID: "a"}, Device{Resource: gpus, ID: "b", NUMANodes: []int64{0, 2}}
+	a := Device{Resource: gpus, ID: "a"}
+	b := Device{Resource: gpus, ID: "b", NUMANodes: []int64{0, 2}}
 	if diff := cmp.Diff([]Device{a, b}, n.Allocatable()); diff != "" {
 		t.Errorf("allocatable (-want +got):\n%s", diff)
 	}
@@ -346,7 +392,11 @@ func TestTooManyNodes(t *testing.T) {
 	for i := range maxListNUMANodes/maxNUMANodes + 1 {
 		many = append(many, &pluginapi.Device{ID: fmt.Sprint(i), Topology: near(maxNUMANodes)})
 	}
-	for want, list := range map[string][]*pluginapi.Device{"": many[1:], "all together": many, "is near 65": {{ID: "a", Topology: near(maxNUMANodes + 1)}}} {
+	for want, list := range map[string][]*pluginapi.Device{
+		"":             many[1:],
+		"all together": many,
+		"is near 65":   {{ID: "a", Topology: near(maxNUMANodes + 1)}},
+	} {
 		_, err := devicesOf(&pluginapi.ListAndWatchResponse{Devices: list})
 		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
 			t.Errorf("got %v, want %q", err, want)
@@ -362,7 +412,8 @@ func TestGone(t *testing.T) {
 	n.waitForResources("1 1")
 	f.stop()
 	n.waitForResources("0 0")
-	if err := n.Allocate(t.Context(), pod("p", container("main", 1))); err == nil || !strings.Contains(err.Error(), "not registered") {
+	if err := n.Allocate(t.Context(), pod("p", container("main", 1))); err == nil ||
+		!strings.Contains(err.Error(), "not registered") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -399,11 +450,14 @@ func TestInvalidAnswers(t *testing.T) {
 	f := n.serve(&fake{answers: 2}, "gpu.sock")
 	f.lists <- devices("a", "b")
 	n.waitForResources("2 2")
-	if err := n.Allocate(t.Context(), pod("p", container("main", 1))); err == nil || !strings.Contains(err.Error(), "for 2 containers") {
+	if err := n.Allocate(t.Context(), pod("p", container("main", 1))); err == nil ||
+		!strings.Contains(err.Error(), "for 2 containers") {
 		t.Errorf("an answer for two: %v", err)
 	}
-	f.answers, f.fails = 1, errors.New("no")
-	if err := n.Allocate(t.Context(), pod("p", container("main", 2))); err == nil || !strings.HasSuffix(err.Error(), "desc = no") {
+	f.answers = 1
+	f.fails = errors.New("no")
+	if err := n.Allocate(t.Context(), pod("p", container("main", 2))); err == nil ||
+		!strings.HasSuffix(err.Error(), "desc = no") {
 		t.Errorf("an error: %v", err)
 	}
 	f.fails = nil
@@ -430,7 +484,8 @@ func TestManyPods(t *testing.T) {
 	var wg sync.WaitGroup
 	for i := range 20 {
 		wg.Go(func() {
-			if err := n.Allocate(t.Context(), pod(fmt.Sprint("p", i), container("a", 1), container("b", 1))); err != nil {
+			if err := n.Allocate(t.Context(),
+				pod(fmt.Sprint("p", i), container("a", 1), container("b", 1))); err != nil {
 				t.Error(err)
 			}
 		})

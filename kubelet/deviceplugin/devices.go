@@ -52,7 +52,9 @@ func (m *Manager) Allocatable() []Device {
 }
 
 func sorted(list []Device) []Device {
-	slices.SortFunc(list, func(a, b Device) int { return cmp.Or(cmp.Compare(a.Resource, b.Resource), cmp.Compare(a.ID, b.ID)) })
+	slices.SortFunc(list, func(a, b Device) int {
+		return cmp.Or(cmp.Compare(a.Resource, b.Resource), cmp.Compare(a.ID, b.ID))
+	})
 	return list
 }
 

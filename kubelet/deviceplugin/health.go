@@ -13,8 +13,8 @@ import (
 	"keelson/kubelet/podinfo"
 )
 
-// Health returns the health of a container's devices, by resource. A resource is left out as long as its plugin may still register after a start of
-// the kubelet.
+// Health returns the health of a container's devices, by resource. A resource is left out as long as its plugin may
+// still register after a start of the kubelet.
 func (m *Manager) Health(uid, container string) []corev1.ResourceStatus {
 	if m == nil {
 		return nil
@@ -57,7 +57,8 @@ func (m *Manager) notifyPods(uids []string) {
 	}
 }
 
-// expireHealth waits for the health timeout of a plugin that has stopped, or that has listed nothing, and notifies the pods.
+// expireHealth waits for the health timeout of a plugin that has stopped, or that has listed nothing, and notifies the
+// pods.
 func (m *Manager) expireHealth(ctx context.Context, e *endpoint) {
 	select {
 	case <-ctx.Done():

@@ -33,7 +33,8 @@ func (n *node) waitForHealth(want string) {
 	}
 }
 
-// TestHealth: pods hear how their devices are, that nobody knows when the plugin has gone, and nothing before it has come back after a restart.
+// TestHealth: pods hear how their devices are, that nobody knows when the plugin has gone, and nothing before it has
+// come back after a restart.
 func TestHealth(t *testing.T) {
 	dir := t.TempDir()
 	n := newNode(t, dir, time.Hour)

@@ -26,7 +26,9 @@ type lister struct {
 	lists chan []*pluginapi.Device
 }
 
-func (l *lister) ListAndWatch(ctx context.Context, _ *pluginapi.Empty, _ ...grpc.CallOption) (grpc.ServerStreamingClient[pluginapi.ListAndWatchResponse], error) {
+func (l *lister) ListAndWatch(
+	ctx context.Context, _ *pluginapi.Empty, _ ...grpc.CallOption,
+) (grpc.ServerStreamingClient[pluginapi.ListAndWatchResponse], error) {
 	return &listStream{ctx: ctx, of: l}, nil
 }
 
@@ -56,8 +58,16 @@ type timedManager struct {
 func newTimedManager(t *testing.T) *timedManager {
 	t.Helper()
 	n := &timedManager{t: t}
-	n.Manager = New(Config{Dir: rootdir.Dir(t.TempDir()), Log: slog.New(slog.DiscardHandler), ResourcesChanged: func() {}, HealthChanged: func(string) { n.told.Add(1) }})
-	n.restoreLocked(&record{UID: "p", Containers: map[string][]allocation{"main": {{Resource: gpus, IDs: []string{"a"}}}}})
+	n.Manager = New(Config{
+		Dir:              rootdir.Dir(t.TempDir()),
+		Log:              slog.New(slog.DiscardHandler),
+		ResourcesChanged: func() {},
+		HealthChanged:    func(string) { n.told.Add(1) },
+	})
+	n.restoreLocked(&record{
+		UID:        "p",
+		Containers: map[string][]allocation{"main": {{Resource: gpus, IDs: []string{"a"}}}},
+	})
 	return n
 }
 
@@ -73,7 +83,12 @@ func (n *timedManager) add(ctx context.Context, lists ...[]*pluginapi.Device) *e
 		l.lists <- list
 	}
 	ctx, end := context.WithCancel(ctx)
-	e := &endpoint{resource: gpus, conn: conn, api: l, stop: end}
+	e := &endpoint{
+		resource: gpus,
+		conn:     conn,
+		api:      l,
+		stop:     end,
+	}
 	if err := n.addEndpoint(e); err != nil {
 		n.t.Fatal(err)
 	}
@@ -92,8 +107,8 @@ func (n *timedManager) is(when string, want corev1.ResourceHealthStatus, told in
 	}
 }
 
-// TestHealthWithoutAList: a plugin that takes another's place and tells no devices leaves them as the first one said for 30 seconds; then
-// nobody knows, and pods are told.
+// TestHealthWithoutAList: a plugin that takes another's place and tells no devices leaves them as the first one said
+// for 30 seconds; then nobody knows, and pods are told.
 func TestHealthWithoutAList(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -111,7 +126,8 @@ func TestHealthWithoutAList(t *testing.T) {
 	})
 }
 
-// TestHealthAfterABadList: a plugin whose list is refused is given up with its connection, and what it said before holds for 30 seconds.
+// TestHealthAfterABadList: a plugin whose list is refused is given up with its connection, and what it said before
+// holds for 30 seconds.
 func TestHealthAfterABadList(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())

@@ -14,11 +14,15 @@ func newMetrics() metrics {
 	labels := []string{"resource_name"}
 	return metrics{
 		registrations: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Subsystem: "kubelet", Name: "device_plugin_registration_total", Help: "[ALPHA] Cumulative number of device plugin registrations. Broken down by resource name.",
+			Subsystem: "kubelet",
+			Name:      "device_plugin_registration_total",
+			Help:      "[ALPHA] Cumulative number of device plugin registrations. Broken down by resource name.",
 		}, labels),
 		allocations: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Subsystem: "kubelet", Name: "device_plugin_alloc_duration_seconds",
-			Help: "[ALPHA] Duration in seconds to serve a device plugin Allocation request. Broken down by resource name.",
+			Subsystem: "kubelet",
+			Name:      "device_plugin_alloc_duration_seconds",
+			Help: "[ALPHA] Duration in seconds to serve a device plugin Allocation request. Broken down by " +
+				"resource name.",
 		}, labels),
 	}
 }

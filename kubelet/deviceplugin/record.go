@@ -12,7 +12,8 @@ import (
 	"keelson/kubelet/rootdir"
 )
 
-// record is the checkpoint of a pod's devices on the disk. No container can read it, and a record that the Manager has is never modified.
+// record is the checkpoint of a pod's devices on the disk. No container can read it, and a record that the Manager has
+// is never modified.
 type record struct {
 	UID        string                  `json:"uid"`
 	Containers map[string][]allocation `json:"containers"`

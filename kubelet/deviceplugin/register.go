@@ -29,7 +29,8 @@ import (
 const (
 	socketsDir = "device-plugins" // within the kubelet's directory
 	ownSocket  = "kubelet.sock"
-	// Limits for plugins: resources of a node, devices of a resource, bytes of a list of devices and of a device ID, sockets.
+	// Limits for plugins: resources of a node, devices of a resource, bytes of a list of devices and of a device ID,
+	// sockets.
 	maxResources = 256
 	maxDevices   = 16 << 10
 	maxListBytes = 4 << 20
@@ -38,7 +39,8 @@ const (
 	// Limits for NUMA nodes of one device, and of all devices of a list.
 	maxNUMANodes     = 64
 	maxListNUMANodes = 4 * maxDevices
-	// listInterval is the minimum time between two lists of a plugin, and changedListInterval that after one which changes the status of pods.
+	// listInterval is the minimum time between two lists of a plugin, and changedListInterval that after one which
+	// changes the status of pods.
 	listInterval        = 100 * time.Millisecond
 	changedListInterval = time.Second
 )
@@ -58,20 +60,24 @@ func (m *Manager) Run(ctx context.Context) error {
 		wg.Go(func() { m.removeAfterGracePeriod(ctx, name, nil) })
 	}
 	m.mu.Unlock()
-	s := grpc.NewServer(grpc.MaxRecvMsgSize(64<<10), grpc.MaxConcurrentStreams(16), grpc.ConnectionTimeout(10*time.Second), grpc.WaitForHandlers(true))
-	pluginapi.RegisterRegistrationServer(s, &registration{add: func(e *endpoint) error {
-		ectx, end := context.WithCancel(ctx)
-		e.stop = end
-		if err := m.addEndpoint(e); err != nil {
-			end()
-			return err
-		}
-		wg.Go(func() {
-			defer end()
-			m.runEndpoint(ectx, e)
-		})
-		return nil
-	}, dial: m.dial})
+	s := grpc.NewServer(grpc.MaxRecvMsgSize(64<<10), grpc.MaxConcurrentStreams(16),
+		grpc.ConnectionTimeout(10*time.Second), grpc.WaitForHandlers(true))
+	pluginapi.RegisterRegistrationServer(s, &registration{
+		add: func(e *endpoint) error {
+			ectx, end := context.WithCancel(ctx)
+			e.stop = end
+			if err := m.addEndpoint(e); err != nil {
+				end()
+				return err
+			}
+			wg.Go(func() {
+				defer end()
+				m.runEndpoint(ectx, e)
+			})
+			return nil
+		},
+		dial: m.dial,
+	})
 	wg.Go(func() {
 		<-ctx.Done()
 		s.Stop()
@@ -83,7 +89,8 @@ func (m *Manager) Run(ctx context.Context) error {
 	return nil
 }
 
-// listen opens the kubelet's socket. It removes the sockets of plugins: by that they know that they have to register again.
+// listen opens the kubelet's socket. It removes the sockets of plugins: by that they know that they have to register
+// again.
 func (m *Manager) listen() (net.Listener, error) {
 	root, err := inroot.Open(string(m.cfg.Dir))
 	if err != nil {
@@ -110,7 +117,8 @@ func (m *Manager) listen() (net.Listener, error) {
 			return nil, err
 		}
 	}
-	l, err := net.ListenUnix("unix", &net.UnixAddr{Net: "unix", Name: filepath.Join(dir.ProcPath(), ownSocket)}) // its path may be too long for a socket's name
+	// its path may be too long for a socket's name
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Net: "unix", Name: filepath.Join(dir.ProcPath(), ownSocket)})
 	if err != nil {
 		return nil, err
 	}
@@ -134,20 +142,28 @@ func (s *registration) Register(_ context.Context, q *pluginapi.RegisterRequest)
 	no := func(format string, args ...any) (*pluginapi.Empty, error) {
 		return nil, grpcstatus.Errorf(codes.InvalidArgument, format, args...)
 	}
-	name, socket := q.GetResourceName(), q.GetEndpoint()
+	name := q.GetResourceName()
+	socket := q.GetEndpoint()
 	switch {
 	case q.GetVersion() != pluginapi.Version:
-		return no("requested API version %.20q is not supported by kubelet. Supported version is %q", q.GetVersion(), pluginapi.Version)
+		return no("requested API version %.20q is not supported by kubelet. Supported version is %q", q.GetVersion(),
+			pluginapi.Version)
 	case !resources.IsExtended(corev1.ResourceName(name)):
 		return no("the ResourceName %.300q is invalid", name)
-	case socket == "" || strings.HasPrefix(socket, ".") || filepath.Base(socket) != socket || socket == ownSocket || len(socket) > 255:
+	case socket == "" || strings.HasPrefix(socket, ".") || filepath.Base(socket) != socket || socket == ownSocket ||
+		len(socket) > 255:
 		return no("the endpoint %.300q is not the name of a socket in %s", socket, pluginapi.DevicePluginPath)
 	}
 	conn, err := s.dial(socket)
 	if err != nil {
 		return no("%v", err)
 	}
-	if err := s.add(&endpoint{resource: name, options: q.GetOptions(), conn: conn, api: pluginapi.NewDevicePluginClient(conn)}); err != nil {
+	if err := s.add(&endpoint{
+		resource: name,
+		options:  q.GetOptions(),
+		conn:     conn,
+		api:      pluginapi.NewDevicePluginClient(conn),
+	}); err != nil {
 		_ = conn.Close() // nothing was called
 		return no("%v", err)
 	}
@@ -168,7 +184,8 @@ func (m *Manager) addEndpoint(e *endpoint) error {
 	if r.listed {
 		r.stoppedAt = time.Now()
 	}
-	r.endpoint, r.listed = e, false
+	r.endpoint = e
+	r.listed = false
 	m.registrations.WithLabelValues(e.resource).Inc()
 	return nil
 }
@@ -203,7 +220,8 @@ func (m *Manager) runEndpoint(ctx context.Context, e *endpoint) {
 
 // listAndWatch reads the lists of a plugin's devices until its stream ends.
 func (m *Manager) listAndWatch(ctx context.Context, e *endpoint) error {
-	stream, err := e.api.ListAndWatch(ctx, &pluginapi.Empty{}, grpc.MaxCallRecvMsgSize(maxListBytes), grpc.WaitForReady(false))
+	stream, err := e.api.ListAndWatch(ctx, &pluginapi.Empty{}, grpc.MaxCallRecvMsgSize(maxListBytes),
+		grpc.WaitForReady(false))
 	if err != nil {
 		return err
 	}
@@ -229,14 +247,16 @@ func (m *Manager) listAndWatch(ctx context.Context, e *endpoint) error {
 
 // devicesOf checks and converts a list of devices.
 func devicesOf(list *pluginapi.ListAndWatchResponse) (map[string]device, error) {
-	devices, all := map[string]device{}, 0
+	devices := map[string]device{}
+	all := 0
 	for _, d := range list.GetDevices() {
 		if id := d.GetID(); id == "" || len(id) > maxDeviceID {
 			return nil, fmt.Errorf("%.300q is no name of a device", id)
 		}
 		n := len(d.GetTopology().GetNodes())
 		if all += n; n > maxNUMANodes || all > maxListNUMANodes {
-			return nil, fmt.Errorf("device %q is near %d NUMA nodes, all together are near %d: more than %d and %d", d.GetID(), n, all, maxNUMANodes, maxListNUMANodes)
+			return nil, fmt.Errorf("device %q is near %d NUMA nodes, all together are near %d: more than %d and %d",
+				d.GetID(), n, all, maxNUMANodes, maxListNUMANodes)
 		}
 		var nodes []int64
 		for _, node := range d.GetTopology().GetNodes() {
@@ -260,7 +280,9 @@ func (m *Manager) updateDevices(e *endpoint, devices map[string]device) (news bo
 		return false
 	}
 	more := len(r.devices) != len(devices)
-	r.devices, r.listed, r.known = devices, true, true
+	r.devices = devices
+	r.listed = true
+	r.known = true
 	users := r.podUIDs()
 	m.notifyWaitersLocked()
 	m.mu.Unlock()
@@ -272,7 +294,8 @@ func (m *Manager) updateDevices(e *endpoint, devices map[string]device) (news bo
 	return len(users) > 0
 }
 
-// removeAfterGracePeriod removes the devices of a plugin that has stopped, unless another registers in time. Allocations stay.
+// removeAfterGracePeriod removes the devices of a plugin that has stopped, unless another registers in time.
+// Allocations stay.
 func (m *Manager) removeAfterGracePeriod(ctx context.Context, name string, last *endpoint) {
 	select {
 	case <-ctx.Done():
@@ -285,7 +308,8 @@ func (m *Manager) removeAfterGracePeriod(ctx context.Context, name string, last 
 		m.mu.Unlock()
 		return
 	}
-	r.devices, r.known = map[string]device{}, true
+	r.devices = map[string]device{}
+	r.known = true
 	users := r.podUIDs()
 	m.mu.Unlock()
 	m.writeResources()

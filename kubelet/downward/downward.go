@@ -15,7 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// Field is the value at a field path of the pod. The addresses are passed because a starting pod's status does not have them yet.
+// Field is the value at a field path of the pod. The addresses are passed because a starting pod's status does not have
+// them yet.
 func Field(p *corev1.Pod, path string, podIPs, hostIPs []string) (string, error) {
 	if base, key, ok := splitSubscript(path); ok {
 		switch base {
@@ -76,8 +77,8 @@ func formatMap(m map[string]string) string {
 	return strings.Join(out, "\n")
 }
 
-// Resource is the value of a resource of container c in units of the selector's divisor, rounded up. A limit that is not set is
-// what the node can give.
+// Resource is the value of a resource of container c in units of the selector's divisor, rounded up. A limit that is
+// not set is what the node can give.
 func Resource(c *corev1.Container, sel *corev1.ResourceFieldSelector, allocatable corev1.ResourceList) (string, error) {
 	kind, name, ok := strings.Cut(sel.Resource, ".")
 	if !ok || kind != "limits" && kind != "requests" {

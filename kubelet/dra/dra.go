@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package dra implements Dynamic Resource Allocation on the node. Drivers prepare the ResourceClaims of a pod before its containers start;
-// containers get the CDI device IDs that the drivers return; drivers unprepare a claim when no container of its pods runs any more. Drivers
-// register as plugins of the type DRAPlugin. The kubelet runs one Manager; workers of pods call it.
+// Package dra implements Dynamic Resource Allocation on the node. Drivers prepare the ResourceClaims of a pod before
+// its containers start; containers get the CDI device IDs that the drivers return; drivers unprepare a claim when no
+// container of its pods runs any more. Drivers register as plugins of the type DRAPlugin. The kubelet runs one Manager;
+// workers of pods call it.
 //
 // Invariants:
 //  1. A driver prepares a claim only for a pod that the claim is reserved for.
-//  2. That a pod uses a claim is on the disk before a driver is called: after a crash of the kubelet the claim is unprepared in any case.
-//  3. A claim is unprepared with the last of its pods, and before the API server hears that the pod has ended: only then can another pod get
-//     the devices.
+//  2. That a pod uses a claim is on the disk before a driver is called: after a crash of the kubelet the claim is
+//     unprepared in any case.
+//  3. A claim is unprepared with the last of its pods, and before the API server hears that the pod has ended: only
+//     then can another pod get the devices.
 package dra
 
 import (
@@ -42,9 +44,11 @@ type Config struct {
 	// HealthChanged is called when the health of a pod's devices has changed.
 	HealthChanged func(uid string)
 	Log           *slog.Logger
-	// WipingDelay is for how long the ResourceSlices of an unregistered driver are kept; 0: 30 seconds, as in Kubernetes.
+	// WipingDelay is for how long the ResourceSlices of an unregistered driver are kept; 0: 30 seconds, as in
+	// Kubernetes.
 	WipingDelay time.Duration
-	// HealthTimeout is for how long drivers may take to report the health of their devices after a start of the kubelet; 0: 30 seconds.
+	// HealthTimeout is for how long drivers may take to report the health of their devices after a start of the
+	// kubelet; 0: 30 seconds.
 	HealthTimeout time.Duration
 }
 
@@ -89,8 +93,17 @@ func New(c Config) *Manager {
 		c.HealthTimeout = defaultHealthTimeout
 	}
 	return &Manager{
-		cfg: c, metrics: newMetrics(), claims: map[string]*claim{}, drivers: map[string][]*driver{}, waitingPods: map[string]map[string]bool{}, unregistered: map[string]time.Time{},
-		unregisteredChanged: make(chan struct{}, 1), health: healthInfo{byDriver: map[string]map[deviceKey]healthReport{}, changed: make(chan struct{}, 1)},
+		cfg:                 c,
+		metrics:             newMetrics(),
+		claims:              map[string]*claim{},
+		drivers:             map[string][]*driver{},
+		waitingPods:         map[string]map[string]bool{},
+		unregistered:        map[string]time.Time{},
+		unregisteredChanged: make(chan struct{}, 1),
+		health: healthInfo{
+			byDriver: map[string]map[deviceKey]healthReport{},
+			changed:  make(chan struct{}, 1),
+		},
 	}
 }
 
@@ -127,7 +140,8 @@ func (m *Manager) CDIDeviceIDs(ctx context.Context, p *corev1.Pod, c *corev1.Con
 	return names, nil
 }
 
-// request is a request of a claim that a container uses; without a name it uses all of them. statusName is its name in the container's status.
+// request is a request of a claim that a container uses; without a name it uses all of them. statusName is its name in
+// the container's status.
 type request struct{ claim, name, statusName string }
 
 func requestsOf(p *corev1.Pod, c *corev1.Container) ([]request, error) {
@@ -148,7 +162,8 @@ func requestsOf(p *corev1.Pod, c *corev1.Container) ([]request, error) {
 	if s := p.Status.ExtendedResourceClaimStatus; s != nil {
 		for _, of := range s.RequestMappings {
 			if of.ContainerName == c.Name {
-				out = append(out, request{s.ResourceClaimName, of.RequestName, requestRef(s.ResourceClaimName, of.RequestName)})
+				out = append(out,
+					request{s.ResourceClaimName, of.RequestName, requestRef(s.ResourceClaimName, of.RequestName)})
 			}
 		}
 	}

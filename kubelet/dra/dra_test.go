@@ -46,14 +46,23 @@ type node struct {
 
 func newNode(t *testing.T, objs ...runtime.Object) *node {
 	t.Helper()
-	n := &node{t: t, dir: t.TempDir(), api: clienttest.New(objs...), woken: make(chan string, 100), changed: make(chan string, 100)}
+	n := &node{
+		t:       t,
+		dir:     t.TempDir(),
+		api:     clienttest.New(objs...),
+		woken:   make(chan string, 100),
+		changed: make(chan string, 100),
+	}
 	for _, d := range []string{"plugins", "plugins_registry", "cdi"} {
 		if err := os.Mkdir(filepath.Join(n.dir, d), 0o750); err != nil {
 			t.Fatal(err)
 		}
 	}
 	n.driver = &dratest.Driver{
-		Name: gpus, Kubelet: n.dir, Named: rootdir.Standard, CDI: filepath.Join(n.dir, "cdi"),
+		Name:    gpus,
+		Kubelet: n.dir,
+		Named:   rootdir.Standard,
+		CDI:     filepath.Join(n.dir, "cdi"),
 		Claim: func(ctx context.Context, namespace, name string) (*resourcev1.ResourceClaim, error) {
 			return n.api.ResourceV1().ResourceClaims(namespace).Get(ctx, name, metav1.GetOptions{})
 		},
@@ -66,8 +75,13 @@ func newNode(t *testing.T, objs ...runtime.Object) *node {
 func (n *node) restart() {
 	n.t.Helper()
 	n.Manager = New(Config{
-		Dir: rootdir.Dir(n.dir), Plugins: filepath.Join(n.dir, "plugins_registry"), NodeName: "n", API: n.api, Log: slog.New(slog.DiscardHandler),
-		Wake: func(uid string) { n.woken <- uid }, HealthChanged: func(uid string) { n.changed <- uid },
+		Dir:           rootdir.Dir(n.dir),
+		Plugins:       filepath.Join(n.dir, "plugins_registry"),
+		NodeName:      "n",
+		API:           n.api,
+		Log:           slog.New(slog.DiscardHandler),
+		Wake:          func(uid string) { n.woken <- uid },
+		HealthChanged: func(uid string) { n.changed <- uid },
 	})
 	if err := n.Load(); err != nil {
 		n.t.Fatal(err)
@@ -79,7 +93,12 @@ func (n *node) info() plugin.Info {
 	if err != nil {
 		n.t.Fatal(err)
 	}
-	return plugin.Info{Socket: gpus + "-reg.sock", Name: i.GetName(), Endpoint: i.GetEndpoint(), Versions: i.GetSupportedVersions()}
+	return plugin.Info{
+		Socket:   gpus + "-reg.sock",
+		Name:     i.GetName(),
+		Endpoint: i.GetEndpoint(),
+		Versions: i.GetSupportedVersions(),
+	}
 }
 
 // serve starts the driver and registers it.
@@ -112,7 +131,10 @@ func pod(name string, claims ...string) *corev1.Pod {
 	for _, of := range claims {
 		of, request, _ := strings.Cut(of, "/")
 		if !slices.ContainsFunc(p.Spec.ResourceClaims, func(c corev1.PodResourceClaim) bool { return c.Name == of }) {
-			p.Spec.ResourceClaims = append(p.Spec.ResourceClaims, corev1.PodResourceClaim{Name: of, ResourceClaimName: &of})
+			p.Spec.ResourceClaims = append(p.Spec.ResourceClaims, corev1.PodResourceClaim{
+				Name:              of,
+				ResourceClaimName: &of,
+			})
 		}
 		c.Resources.Claims = append(c.Resources.Claims, corev1.ResourceClaim{Name: of, Request: request})
 	}
@@ -122,15 +144,25 @@ func pod(name string, claims ...string) *corev1.Pod {
 
 // claimed has devices for its requests, and is reserved for pods.
 func claimed(name, requests string, users ...string) *resourcev1.ResourceClaim {
-	c := &resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "dev", Name: name, UID: types.UID("uid-" + name)}}
+	c := &resourcev1.ResourceClaim{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "dev", Name: name, UID: types.UID("uid-" + name)},
+	}
 	c.Status.Allocation = &resourcev1.AllocationResult{}
 	for r := range strings.FieldsSeq(requests) {
-		c.Status.Allocation.Devices.Results = append(c.Status.Allocation.Devices.Results, resourcev1.DeviceRequestAllocationResult{
-			Request: r, Driver: gpus, Pool: "n", Device: "gpu-" + r,
-		})
+		c.Status.Allocation.Devices.Results = append(
+			c.Status.Allocation.Devices.Results, resourcev1.DeviceRequestAllocationResult{
+				Request: r,
+				Driver:  gpus,
+				Pool:    "n",
+				Device:  "gpu-" + r,
+			})
 	}
 	for _, u := range users {
-		c.Status.ReservedFor = append(c.Status.ReservedFor, resourcev1.ResourceClaimConsumerReference{Resource: "pods", Name: u, UID: types.UID("pod-" + u)})
+		c.Status.ReservedFor = append(c.Status.ReservedFor, resourcev1.ResourceClaimConsumerReference{
+			Resource: "pods",
+			Name:     u,
+			UID:      types.UID("pod-" + u),
+		})
 	}
 	return c
 }
@@ -150,10 +182,11 @@ func (n *node) expectCDIDevices(p *corev1.Pod, want ...string) {
 	}
 }
 
-// TestSharedClaim: a claim that two pods share is prepared once, survives the kubelet, is prepared anew for a pod of the next life, and is given back
-// with the second pod.
+// TestSharedClaim: a claim that two pods share is prepared once, survives the kubelet, is prepared anew for a pod of
+// the next life, and is given back with the second pod.
 func TestSharedClaim(t *testing.T) {
-	a, b := pod("a", "c/x"), pod("b", "c")
+	a := pod("a", "c/x")
+	b := pod("b", "c")
 	n := newNode(t, claimed("c", "x y", "a", "b"))
 	n.serve()
 	for _, p := range []*corev1.Pod{a, b, a} {
@@ -208,10 +241,14 @@ func TestClaimsOfContainers(t *testing.T) {
 		t.Fatal(err)
 	}
 	n.restart()
-	want := []Claim{{Namespace: "dev", Name: "c", Devices: []Device{
-		{Driver: gpus, Pool: "n", Name: "gpu-x", ShareID: new("share"), CDI: []string{gpus + "/claim=uid-c-0"}},
-		{Driver: gpus, Pool: "n", Name: "gpu-z", CDI: []string{gpus + "/claim=uid-c-2"}},
-	}}}
+	want := []Claim{{
+		Namespace: "dev",
+		Name:      "c",
+		Devices: []Device{
+			{Driver: gpus, Pool: "n", Name: "gpu-x", ShareID: new("share"), CDI: []string{gpus + "/claim=uid-c-0"}},
+			{Driver: gpus, Pool: "n", Name: "gpu-z", CDI: []string{gpus + "/claim=uid-c-2"}},
+		},
+	}}
 	if diff := cmp.Diff(want, n.Claims(p, &p.Spec.Containers[0])); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
@@ -254,9 +291,12 @@ func TestMetrics(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := map[string]float64{
-		"dra_operations_duration_seconds true PrepareResources": 1, "dra_operations_duration_seconds false PrepareResources": 1,
-		"dra_grpc_operations_duration_seconds gpus.example.com OK /k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin/NodePrepareResources": 2,
-		"dra_resource_claims_in_use <any>": 2, "dra_resource_claims_in_use gpus.example.com": 2,
+		"dra_operations_duration_seconds true PrepareResources":  1,
+		"dra_operations_duration_seconds false PrepareResources": 1,
+		"dra_grpc_operations_duration_seconds gpus.example.com OK " +
+			"/k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin/NodePrepareResources": 2,
+		"dra_resource_claims_in_use <any>":            2,
+		"dra_resource_claims_in_use gpus.example.com": 2,
 	}
 	if diff := cmp.Diff(want, counted()); diff != "" {
 		t.Errorf("prepared (-want +got):\n%s", diff)
@@ -269,7 +309,8 @@ func TestMetrics(t *testing.T) {
 	delete(want, "dra_resource_claims_in_use gpus.example.com")
 	want["dra_resource_claims_in_use <any>"] = 0
 	want["dra_operations_duration_seconds false UnprepareResources"] = 1
-	want["dra_grpc_operations_duration_seconds gpus.example.com OK /k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin/NodeUnprepareResources"] = 2
+	want["dra_grpc_operations_duration_seconds gpus.example.com OK "+
+		"/k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin/NodeUnprepareResources"] = 2
 	if diff := cmp.Diff(want, counted()); diff != "" {
 		t.Errorf("given back (-want +got):\n%s", diff)
 	}
@@ -312,7 +353,8 @@ func TestRefused(t *testing.T) {
 		}
 		n.serve()
 		err := n.Prepare(t.Context(), pod("p", tt.claim.Name))
-		if err == nil || !strings.Contains(err.Error(), tt.want) || !strings.HasPrefix(err.Error(), "prepare dynamic resources: ") {
+		if err == nil || !strings.Contains(err.Error(), tt.want) ||
+			!strings.HasPrefix(err.Error(), "prepare dynamic resources: ") {
 			t.Errorf("got %v, want %s", err, tt.want)
 		}
 		n.expectCalls()
@@ -330,7 +372,8 @@ func TestDriverFailures(t *testing.T) {
 		}
 		return nil
 	}
-	if err := n.Prepare(t.Context(), p); err == nil || !strings.Contains(err.Error(), "DRA driver gpus.example.com is not registered") {
+	if err := n.Prepare(t.Context(), p); err == nil ||
+		!strings.Contains(err.Error(), "DRA driver gpus.example.com is not registered") {
 		t.Errorf("without a driver: %v", err)
 	}
 	if err := n.Unprepare(t.Context(), "pod-p"); err != nil || len(n.Pods()) != 0 {
@@ -343,7 +386,8 @@ func TestDriverFailures(t *testing.T) {
 	if got := <-n.woken; got != "pod-p" {
 		t.Errorf("woken: %s", got)
 	}
-	if err := n.Prepare(t.Context(), p); err == nil || !strings.Contains(err.Error(), "NodePrepareResources failed for ResourceClaim c: the gpu is hot") {
+	if err := n.Prepare(t.Context(), p); err == nil ||
+		!strings.Contains(err.Error(), "NodePrepareResources failed for ResourceClaim c: the gpu is hot") {
 		t.Errorf("a hot driver: %v", err)
 	}
 	if _, err := n.CDIDeviceIDs(t.Context(), p, &p.Spec.Containers[0]); err == nil {
@@ -369,15 +413,18 @@ func TestAnotherOfTheName(t *testing.T) {
 	}
 	other := claimed("c", "x", "q")
 	other.UID = "another"
-	if err := n.api.Tracker().Update(resourcev1.SchemeGroupVersion.WithResource("resourceclaims"), other, "dev"); err != nil {
+	if err := n.api.Tracker().Update(resourcev1.SchemeGroupVersion.WithResource("resourceclaims"), other,
+		"dev"); err != nil {
 		t.Fatal(err)
 	}
-	if err := n.Prepare(t.Context(), pod("q", "c")); err == nil || !strings.Contains(err.Error(), "old ResourceClaim with same name c and different UID uid-c still exists") {
+	if err := n.Prepare(t.Context(), pod("q", "c")); err == nil ||
+		!strings.Contains(err.Error(), "old ResourceClaim with same name c and different UID uid-c still exists") {
 		t.Errorf("got %v", err)
 	}
 }
 
-// TestOtherDevices: a claim that got other devices, since its pod was deleted by force, does not open the former ones to its next pod.
+// TestOtherDevices: a claim that got other devices, since its pod was deleted by force, does not open the former ones
+// to its next pod.
 func TestOtherDevices(t *testing.T) {
 	n := newNode(t, claimed("c", "x", "p"))
 	n.serve()
@@ -386,11 +433,13 @@ func TestOtherDevices(t *testing.T) {
 	}
 	other := claimed("c", "x", "q")
 	other.Status.Allocation.Devices.Results[0].Device = "another"
-	if err := n.api.Tracker().Update(resourcev1.SchemeGroupVersion.WithResource("resourceclaims"), other, "dev"); err != nil {
+	if err := n.api.Tracker().Update(resourcev1.SchemeGroupVersion.WithResource("resourceclaims"), other,
+		"dev"); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 {
-		if err := n.Prepare(t.Context(), pod("q", "c")); err == nil || !strings.Contains(err.Error(), "ResourceClaim c has other devices by now") {
+		if err := n.Prepare(t.Context(), pod("q", "c")); err == nil ||
+			!strings.Contains(err.Error(), "ResourceClaim c has other devices by now") {
 			t.Errorf("got %v", err)
 		}
 		n.restart()
@@ -415,7 +464,10 @@ func TestRegister(t *testing.T) {
 		want   string
 	}{
 		{func(i *plugin.Info) { i.Name = "../x" }, "is no name of a DRA driver"},
-		{func(i *plugin.Info) { i.Versions = []string{"v1alpha4.DRAPlugin"} }, "none of services supported by the plugin"},
+		{
+			func(i *plugin.Info) { i.Versions = []string{"v1alpha4.DRAPlugin"} },
+			"none of services supported by the plugin",
+		},
 		{func(i *plugin.Info) { i.Endpoint = "/etc/x.sock" }, "is not below the kubelet's directory"},
 	} {
 		i := n.info()
@@ -433,7 +485,11 @@ func TestDamaged(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, content := range map[string]string{
-		"a.json": "{", "b.json": `{"uid": "../x", "namespace": "n", "name": "m"}`, "c.json": `{"uid": "c"}`, "d.json.new": "", "e.json": `{"uid": "f", "namespace": "n", "name": "m"}`,
+		"a.json":     "{",
+		"b.json":     `{"uid": "../x", "namespace": "n", "name": "m"}`,
+		"c.json":     `{"uid": "c"}`,
+		"d.json.new": "",
+		"e.json":     `{"uid": "f", "namespace": "n", "name": "m"}`,
 	} {
 		if err := os.WriteFile(filepath.Join(n.dir, recordsDir, name), []byte(content), 0o600); err != nil {
 			t.Fatal(err)
@@ -447,15 +503,21 @@ func TestDamaged(t *testing.T) {
 	n.restart()
 }
 
-// TestSlices: the slices of a driver that has gone, or that does not come, are deleted after a time; those of one that comes back are not.
+// TestSlices: the slices of a driver that has gone, or that does not come, are deleted after a time; those of one that
+// comes back are not.
 func TestSlices(t *testing.T) {
 	slice := func(driver string) *resourcev1.ResourceSlice {
-		return &resourcev1.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: driver}, Spec: resourcev1.ResourceSliceSpec{Driver: driver, NodeName: new("n")}}
+		return &resourcev1.ResourceSlice{
+			ObjectMeta: metav1.ObjectMeta{Name: driver},
+			Spec:       resourcev1.ResourceSliceSpec{Driver: driver, NodeName: new("n")},
+		}
 	}
 	n := newNode(t, slice("never.example.com"), slice(gpus))
 	n.cfg.WipingDelay = 100 * time.Millisecond
 	deleted := make(chan string, 10)
-	n.api.PrependReactor("delete-collection", "resourceslices", func(a clienttesting.Action) (bool, runtime.Object, error) {
+	n.api.PrependReactor("delete-collection", "resourceslices", func(
+		a clienttesting.Action,
+	) (bool, runtime.Object, error) {
 		d, ok := a.(clienttesting.DeleteCollectionActionImpl)
 		if !ok {
 			t.Errorf("%T", a)
@@ -466,7 +528,10 @@ func TestSlices(t *testing.T) {
 	n.serve()
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
-	go func() { n.Run(ctx); close(done) }() // ends with ctx
+	go func() {
+		n.Run(ctx)
+		close(done)
+	}() // ends with ctx
 	if got := <-deleted; got != "spec.driver=never.example.com,spec.nodeName=n" {
 		t.Errorf("first %s", got)
 	}

@@ -20,11 +20,13 @@ import (
 )
 
 const (
-	// maxReportedDevices limits the devices of a driver's reports, maxDeviceName their names in bytes, and maxHealthTimeout the timeout of a report.
+	// maxReportedDevices limits the devices of a driver's reports, maxDeviceName their names in bytes, and
+	// maxHealthTimeout the timeout of a report.
 	maxReportedDevices = 16 << 10
 	maxDeviceName      = 1024
 	maxHealthTimeout   = 24 * time.Hour
-	// reportInterval is the minimum time between two reports of a driver, and changedReportInterval that after one which changes the status of pods.
+	// reportInterval is the minimum time between two reports of a driver, and changedReportInterval that after one
+	// which changes the status of pods.
 	reportInterval        = 100 * time.Millisecond
 	changedReportInterval = time.Second
 	// reconnectDelay is the time until a broken stream is opened again, as in Kubernetes.
@@ -43,9 +45,10 @@ type healthReport struct {
 
 // healthInfo is the health of all devices. mu of the Manager guards it.
 type healthInfo struct {
-	byDriver    map[string]map[deviceKey]healthReport // a driver without an entry has not reported since the kubelet started
-	startupOver bool                                  // drivers have had time to report since the kubelet started
-	changed     chan struct{}                         // capacity 1: drivers or reports have changed
+	// a driver without an entry has not reported since the kubelet started
+	byDriver    map[string]map[deviceKey]healthReport
+	startupOver bool          // drivers have had time to report since the kubelet started
+	changed     chan struct{} // capacity 1: drivers or reports have changed
 }
 
 // healthClientOf returns a client of the newest version of the health service that a driver has; nil: it has none.
@@ -59,8 +62,8 @@ func healthClientOf(conn *grpc.ClientConn, versions []string) healthapi.DRAResou
 	return nil
 }
 
-// Health returns the health of the devices of a container's claims, by claim and request as the container names them. A claim is left out as long
-// as one of its drivers may still report for the first time since the kubelet started.
+// Health returns the health of the devices of a container's claims, by claim and request as the container names them. A
+// claim is left out as long as one of its drivers may still report for the first time since the kubelet started.
 func (m *Manager) Health(p *corev1.Pod, c *corev1.Container) []corev1.ResourceStatus {
 	wanted, err := requestsOf(p, c)
 	if m == nil || err != nil {
@@ -93,14 +96,16 @@ func (m *Manager) deviceHealthLocked(of *claim, request string) (list []podinfo.
 		}
 		one := podinfo.DeviceHealth{IDs: d.resourceIDs(), Health: corev1.ResourceHealthStatusUnknown}
 		if r, ok := reports[deviceKey{d.Pool, d.Device}]; ok && time.Now().Before(r.until) {
-			one.Health, one.Message = r.health, r.message
+			one.Health = r.health
+			one.Message = r.message
 		}
 		list = append(list, one)
 	}
 	return list, true
 }
 
-// resourceIDs returns possible resourceIDs of the device in a status: its first CDI device ID, as in Kubernetes, else its driver, pool and name.
+// resourceIDs returns possible resourceIDs of the device in a status: its first CDI device ID, as in Kubernetes, else
+// its driver, pool and name.
 func (d *device) resourceIDs() []string {
 	var out []string
 	if len(d.CDI) > 0 {
@@ -114,7 +119,8 @@ func (d *device) resourceIDs() []string {
 	return out
 }
 
-// watchHealth watches the health of devices until ctx is done. Of several drivers of one name it watches the one that registered last.
+// watchHealth watches the health of devices until ctx is done. Of several drivers of one name it watches the one that
+// registered last.
 func (m *Manager) watchHealth(ctx context.Context) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -181,7 +187,8 @@ func (m *Manager) notifyHealthLocked() {
 	}
 }
 
-// watchDriverHealth keeps a stream to a driver open until ctx is done, or the driver says that it has no health service.
+// watchDriverHealth keeps a stream to a driver open until ctx is done, or the driver says that it has no health
+// service.
 func (m *Manager) watchDriverHealth(ctx context.Context, d *driver) {
 	for {
 		err := m.readHealthStream(ctx, d)
@@ -232,8 +239,8 @@ func (m *Manager) readHealthStream(ctx context.Context, d *driver) error {
 	}
 }
 
-// updateHealth applies a driver's report, all of it or nothing, and returns the pods whose devices have changed. A device that is not in the report keeps its
-// health until that times out.
+// updateHealth applies a driver's report, all of it or nothing, and returns the pods whose devices have changed. A
+// device that is not in the report keeps its health until that times out.
 func (m *Manager) updateHealth(driver string, list []*healthapi.DeviceHealth) (uids []string, err error) {
 	now := time.Now()
 	m.mu.Lock()
@@ -246,7 +253,8 @@ func (m *Manager) updateHealth(driver string, list []*healthapi.DeviceHealth) (u
 			fresh[at] = true
 		}
 		if len(reports)+len(fresh) > maxReportedDevices || len(at.pool)+len(at.device) > maxDeviceName {
-			return nil, fmt.Errorf("it tells of more than %d devices, or of one whose name is longer than %d bytes", maxReportedDevices, maxDeviceName)
+			return nil, fmt.Errorf("it tells of more than %d devices, or of one whose name is longer than %d bytes",
+				maxReportedDevices, maxDeviceName)
 		}
 	}
 	if !heard {
@@ -275,7 +283,11 @@ func deviceKeyOf(h *healthapi.DeviceHealth) deviceKey {
 }
 
 func healthReportOf(h *healthapi.DeviceHealth, now time.Time) healthReport {
-	r := healthReport{health: corev1.ResourceHealthStatusUnknown, message: h.GetMessage(), until: now.Add(defaultHealthTimeout)}
+	r := healthReport{
+		health:  corev1.ResourceHealthStatusUnknown,
+		message: h.GetMessage(),
+		until:   now.Add(defaultHealthTimeout),
+	}
 	switch h.GetHealth() {
 	case healthapi.HealthStatus_HEALTHY:
 		r.health = corev1.ResourceHealthStatusHealthy
@@ -286,13 +298,15 @@ func healthReportOf(h *healthapi.DeviceHealth, now time.Time) healthReport {
 	if s := h.GetHealthCheckTimeoutSeconds(); s > 0 {
 		r.until = now.Add(time.Duration(min(s, int64(maxHealthTimeout/time.Second))) * time.Second)
 	}
-	if len(r.message) > corev1.ResourceHealthMessageMaxLength+1 { // one byte more than the API takes, so that it is marked as truncated
+	// one byte more than the API takes, so that it is marked as truncated
+	if len(r.message) > corev1.ResourceHealthMessageMaxLength+1 {
 		r.message = r.message[:corev1.ResourceHealthMessageMaxLength+1]
 	}
 	return r
 }
 
-// limitReportLifetime limits the lifetime of reports to 30 seconds when the stream to the latest driver has ended: nobody would correct them.
+// limitReportLifetime limits the lifetime of reports to 30 seconds when the stream to the latest driver has ended:
+// nobody would correct them.
 func (m *Manager) limitReportLifetime(d *driver) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -325,7 +339,9 @@ func (m *Manager) podsUsingLocked(driver string, some map[deviceKey]bool) []stri
 	}
 	var out []string
 	for _, c := range m.claims {
-		if slices.ContainsFunc(c.Devices, func(d device) bool { return d.Driver == driver && (some == nil || some[deviceKey{d.Pool, d.Device}]) }) {
+		if slices.ContainsFunc(c.Devices, func(d device) bool {
+			return d.Driver == driver && (some == nil || some[deviceKey{d.Pool, d.Device}])
+		}) {
 			out = append(out, c.Pods...)
 		}
 	}
@@ -339,7 +355,8 @@ func (m *Manager) notifyPods(uids []string) {
 	}
 }
 
-// expireReports removes reports that have timed out, notifies their pods, and returns when the next one times out; zero: there is none.
+// expireReports removes reports that have timed out, notifies their pods, and returns when the next one times out;
+// zero: there is none.
 func (m *Manager) expireReports(startupEnd time.Time) (next time.Time) {
 	now := time.Now()
 	m.mu.Lock()

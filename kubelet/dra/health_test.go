@@ -19,12 +19,20 @@ import (
 func (n *node) run() {
 	n.t.Helper()
 	ctx, cancel := context.WithCancel(n.t.Context())
-	m, done := n.Manager, make(chan struct{})
-	go func() { m.watchHealth(ctx); close(done) }() // ends with ctx
-	n.t.Cleanup(func() { cancel(); <-done })
+	m := n.Manager
+	done := make(chan struct{})
+	go func() {
+		m.watchHealth(ctx)
+		close(done)
+	}() // ends with ctx
+	n.t.Cleanup(func() {
+		cancel()
+		<-done
+	})
 }
 
-// waitForHealth waits until the status of a pod's container says want of its devices, as "resource: id health message, ...; ...".
+// waitForHealth waits until the status of a pod's container says want of its devices, as "resource: id health message,
+// ...; ...".
 func (n *node) waitForHealth(p *corev1.Pod, want string) {
 	n.t.Helper()
 	for {
@@ -55,17 +63,23 @@ func (n *node) waitForHealth(p *corev1.Pod, want string) {
 }
 
 func healthOfDevice(name string, h healthapi.HealthStatus, seconds int64, message string) *healthapi.DeviceHealth {
-	return &healthapi.DeviceHealth{Device: &healthapi.DeviceIdentifier{PoolName: "n", DeviceName: name}, Health: h, HealthCheckTimeoutSeconds: seconds, Message: message}
+	return &healthapi.DeviceHealth{
+		Device:                    &healthapi.DeviceIdentifier{PoolName: "n", DeviceName: name},
+		Health:                    h,
+		HealthCheckTimeoutSeconds: seconds,
+		Message:                   message,
+	}
 }
 
-// TestHealth: what a driver says of devices, by either version of the service, is told of the pods that have them, by claim and request; what it
-// does not repeat in time is not known any more.
+// TestHealth: what a driver says of devices, by either version of the service, is told of the pods that have them, by
+// claim and request; what it does not repeat in time is not known any more.
 func TestHealth(t *testing.T) {
 	for _, version := range []dratest.Health{dratest.HealthV1, dratest.HealthV1Alpha1} {
 		t.Run(fmt.Sprint(version), func(t *testing.T) {
 			p := pod("p", "c/x", "c")
 			n := newNode(t, claimed("c", "x y", "p"), claimed("d", "z", "other"))
-			n.driver.Health, n.cfg.HealthTimeout = version, time.Hour
+			n.driver.Health = version
+			n.cfg.HealthTimeout = time.Hour
 			n.serve()
 			if err := n.Prepare(t.Context(), p); err != nil {
 				t.Fatal(err)
@@ -76,9 +90,11 @@ func TestHealth(t *testing.T) {
 			if got := n.Health(p, &p.Spec.Containers[0]); got != nil {
 				t.Errorf("before the driver was heard: %v", got)
 			}
-			n.driver.Report(healthOfDevice("gpu-x", healthapi.HealthStatus_HEALTHY, 1000, ""), healthOfDevice("gpu-y", healthapi.HealthStatus_HEALTHY, 1000, ""))
+			n.driver.Report(healthOfDevice("gpu-x", healthapi.HealthStatus_HEALTHY, 1000, ""),
+				healthOfDevice("gpu-y", healthapi.HealthStatus_HEALTHY, 1000, ""))
 			n.run()
-			x, y := gpus+"/claim=uid-c-0", gpus+"/claim=uid-c-1"
+			x := gpus + "/claim=uid-c-0"
+			y := gpus + "/claim=uid-c-1"
 			for { // the first report concerns all pods of the driver
 				if uid := <-n.changed; uid == "pod-p" {
 					break
@@ -96,7 +112,8 @@ func TestHealth(t *testing.T) {
 	}
 }
 
-// TestHealthWithoutService: the health of devices whose driver has no such service is not known, nor that of devices whose driver does not come.
+// TestHealthWithoutService: the health of devices whose driver has no such service is not known, nor that of devices
+// whose driver does not come.
 func TestHealthWithoutService(t *testing.T) {
 	unknown := "claim:c: " + gpus + "/claim=uid-c-0 Unknown"
 	for _, version := range []dratest.Health{dratest.HealthRefused, dratest.NoHealth} {
@@ -121,7 +138,8 @@ func TestHealthWithoutService(t *testing.T) {
 	}
 }
 
-// TestHealthOfTheLatestDriver: of two plugins of a driver the one that came last is heard, and what the first said holds meanwhile.
+// TestHealthOfTheLatestDriver: of two plugins of a driver the one that came last is heard, and what the first said
+// holds meanwhile.
 func TestHealthOfTheLatestDriver(t *testing.T) {
 	p := pod("p", "c")
 	n := newNode(t, claimed("c", "x", "p"))
@@ -159,11 +177,14 @@ func TestHealthIsBounded(t *testing.T) {
 	if _, err := n.updateHealth(gpus, many); err != nil {
 		t.Error(err)
 	}
-	if _, err := n.updateHealth(gpus, []*healthapi.DeviceHealth{healthOfDevice("0", healthapi.HealthStatus_UNHEALTHY, 0, "")}); err != nil {
+	if _, err := n.updateHealth(gpus,
+		[]*healthapi.DeviceHealth{healthOfDevice("0", healthapi.HealthStatus_UNHEALTHY, 0, "")}); err != nil {
 		t.Errorf("one that is known: %v", err)
 	}
 	for _, name := range []string{"one more", strings.Repeat("x", maxDeviceName)} {
-		if _, err := n.updateHealth(gpus, []*healthapi.DeviceHealth{healthOfDevice(name, healthapi.HealthStatus_HEALTHY, 0, "")}); err == nil || len(n.health.byDriver[gpus]) > maxReportedDevices {
+		if _, err := n.updateHealth(gpus,
+			[]*healthapi.DeviceHealth{healthOfDevice(name, healthapi.HealthStatus_HEALTHY, 0, "")}); err == nil ||
+			len(n.health.byDriver[gpus]) > maxReportedDevices {
 			t.Errorf("%.20s: %v, %d are known", name, err, len(n.health.byDriver[gpus]))
 		}
 	}

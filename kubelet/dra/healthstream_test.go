@@ -19,7 +19,8 @@ import (
 	healthapi "k8s.io/kubelet/pkg/apis/dra-health/v1"
 )
 
-// healthService is a driver's service of health without a connection: each stream gets the next of reports, and ends when end is closed.
+// healthService is a driver's service of health without a connection: each stream gets the next of reports, and ends
+// when end is closed.
 type healthService struct {
 	reports chan []*healthapi.DeviceHealth
 	end     chan struct{}
@@ -30,7 +31,9 @@ func newHealthService() *healthService {
 	return &healthService{reports: make(chan []*healthapi.DeviceHealth), end: make(chan struct{})}
 }
 
-func (s *healthService) NodeWatchResources(ctx context.Context, _ *healthapi.NodeWatchResourcesRequest, _ ...grpc.CallOption) (grpc.ServerStreamingClient[healthapi.NodeWatchResourcesResponse], error) {
+func (s *healthService) NodeWatchResources(
+	ctx context.Context, _ *healthapi.NodeWatchResourcesRequest, _ ...grpc.CallOption,
+) (grpc.ServerStreamingClient[healthapi.NodeWatchResourcesResponse], error) {
 	s.streams = append(s.streams, ctx)
 	return &healthStream{ctx: ctx, of: s}, nil
 }
@@ -66,7 +69,11 @@ func (s *healthStream) Recv() (*healthapi.NodeWatchResourcesResponse, error) {
 func healthManager(told *atomic.Int32) *Manager {
 	m := New(Config{Log: slog.New(slog.DiscardHandler), HealthChanged: func(string) { told.Add(1) }})
 	m.claims["dev/c"] = &claim{record: record{
-		Namespace: "dev", Name: "c", Pods: []string{"pod-p"}, Prepared: true, Devices: []device{{Driver: gpus, Pool: "n", Device: "gpu-x"}},
+		Namespace: "dev",
+		Name:      "c",
+		Pods:      []string{"pod-p"},
+		Prepared:  true,
+		Devices:   []device{{Driver: gpus, Pool: "n", Device: "gpu-x"}},
 	}}
 	return m
 }
@@ -103,16 +110,22 @@ func healthNow(t *testing.T, m *Manager) corev1.ResourceHealthStatus {
 	return got[0].Resources[0].Health
 }
 
-var badReport = []*healthapi.DeviceHealth{healthOfDevice(strings.Repeat("x", maxDeviceName), healthapi.HealthStatus_HEALTHY, 0, "")}
+var badReport = []*healthapi.DeviceHealth{
+	healthOfDevice(strings.Repeat("x", maxDeviceName), healthapi.HealthStatus_HEALTHY, 0, ""),
+}
 
 // TestRefusedReportEndsItsStream: a stream whose report is refused is closed before the next one is opened.
 func TestRefusedReportEndsItsStream(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
-		m, s := healthManager(new(atomic.Int32)), newHealthService()
+		m := healthManager(new(atomic.Int32))
+		s := newHealthService()
 		d := m.add(s)
 		done := make(chan struct{})
-		go func() { m.watchDriverHealth(ctx, d); close(done) }() // ends with ctx
+		go func() {
+			m.watchDriverHealth(ctx, d)
+			close(done)
+		}() // ends with ctx
 		for i := range 10 {
 			s.reports <- badReport
 			time.Sleep(reconnectDelay)
@@ -129,7 +142,8 @@ func TestRefusedReportEndsItsStream(t *testing.T) {
 	})
 }
 
-// TestHalfAReport: of a report that is refused nothing counts, neither what stands before the bad device nor that the driver was heard.
+// TestHalfAReport: of a report that is refused nothing counts, neither what stands before the bad device nor that the
+// driver was heard.
 func TestHalfAReport(t *testing.T) {
 	m := healthManager(new(atomic.Int32))
 	half := func(h healthapi.HealthStatus) []*healthapi.DeviceHealth {
@@ -142,7 +156,8 @@ func TestHalfAReport(t *testing.T) {
 	if got := m.Health(p, &p.Spec.Containers[0]); got != nil || len(m.health.byDriver) > 0 {
 		t.Errorf("after a first report that was refused: %v, %v", got, m.health.byDriver)
 	}
-	if uids, err := m.updateHealth(gpus, half(healthapi.HealthStatus_HEALTHY)[:1]); err != nil || !slices.Equal(uids, []string{"pod-p"}) {
+	if uids, err := m.updateHealth(gpus, half(healthapi.HealthStatus_HEALTHY)[:1]); err != nil ||
+		!slices.Equal(uids, []string{"pod-p"}) {
 		t.Errorf("a good report: told %v, %v", uids, err)
 	}
 	if uids, err := m.updateHealth(gpus, half(healthapi.HealthStatus_UNHEALTHY)); err == nil || len(uids) > 0 {
@@ -156,10 +171,12 @@ func TestHalfAReport(t *testing.T) {
 	}
 }
 
-// TestReportsOfAnEndedStream: what a driver promised for a day holds for 30 seconds once its stream has ended, however often the kubelet tries to
-// open the next. While the stream is open, or a successor's is, it holds as long as the driver said.
+// TestReportsOfAnEndedStream: what a driver promised for a day holds for 30 seconds once its stream has ended, however
+// often the kubelet tries to open the next. While the stream is open, or a successor's is, it holds as long as the
+// driver said.
 func TestReportsOfAnEndedStream(t *testing.T) {
-	unhealthy, unknown := corev1.ResourceHealthStatusUnhealthy, corev1.ResourceHealthStatusUnknown
+	unhealthy := corev1.ResourceHealthStatusUnhealthy
+	unknown := corev1.ResourceHealthStatusUnknown
 	const day = 24 * 60 * 60
 	for name, tt := range map[string]struct {
 		then func(*Manager, *driver, *healthService)
@@ -169,22 +186,32 @@ func TestReportsOfAnEndedStream(t *testing.T) {
 		"the stream ends":     {func(_ *Manager, _ *driver, s *healthService) { close(s.end) }, unknown},
 		"the driver has gone": {func(m *Manager, d *driver, _ *healthService) { m.remove(d) }, unknown},
 		"a successor comes":   {func(m *Manager, _ *driver, _ *healthService) { m.add(newHealthService()) }, unhealthy},
-		"a successor came, and then the first has gone": {func(m *Manager, d *driver, _ *healthService) { m.add(newHealthService()); m.remove(d) }, unhealthy},
+		"a successor came, and then the first has gone": {func(m *Manager, d *driver, _ *healthService) {
+			m.add(newHealthService())
+			m.remove(d)
+		}, unhealthy},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ctx, cancel := context.WithCancel(t.Context())
 				var told atomic.Int32
-				m, s := healthManager(&told), newHealthService()
+				m := healthManager(&told)
+				s := newHealthService()
 				m.health.startupOver = true
 				d := m.add(s)
 				done := make(chan struct{})
-				go func() { m.watchHealth(ctx); close(done) }() // ends with ctx
-				s.reports <- []*healthapi.DeviceHealth{healthOfDevice("gpu-x", healthapi.HealthStatus_UNHEALTHY, day, "")}
+				go func() {
+					m.watchHealth(ctx)
+					close(done)
+				}() // ends with ctx
+				s.reports <- []*healthapi.DeviceHealth{
+					healthOfDevice("gpu-x", healthapi.HealthStatus_UNHEALTHY, day, ""),
+				}
 				time.Sleep(time.Hour)
 				synctest.Wait()
 				if got := healthNow(t, m); got != unhealthy || told.Load() != 1 {
-					t.Errorf("while the stream is open: %s, the pod was told %d times, want Unhealthy and 1", got, told.Load())
+					t.Errorf("while the stream is open: %s, the pod was told %d times, want Unhealthy and 1", got,
+						told.Load())
 				}
 				tt.then(m, d, s)
 				time.Sleep(defaultHealthTimeout - time.Second)
@@ -209,7 +236,8 @@ func TestRefusedStream(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*reconnectDelay+time.Second)
 		defer cancel()
-		m, s := healthManager(new(atomic.Int32)), &refusingService{}
+		m := healthManager(new(atomic.Int32))
+		s := &refusingService{}
 		m.watchDriverHealth(ctx, &driver{name: gpus, health: s})
 		if s.calls != 11 || s.last.Err() == nil {
 			t.Errorf("%d calls in 51 seconds, want 11; the last one's context: %v", s.calls, s.last.Err())
@@ -222,7 +250,9 @@ type refusingService struct {
 	last  context.Context // of the last call
 }
 
-func (s *refusingService) NodeWatchResources(ctx context.Context, _ *healthapi.NodeWatchResourcesRequest, _ ...grpc.CallOption) (grpc.ServerStreamingClient[healthapi.NodeWatchResourcesResponse], error) {
+func (s *refusingService) NodeWatchResources(
+	ctx context.Context, _ *healthapi.NodeWatchResourcesRequest, _ ...grpc.CallOption,
+) (grpc.ServerStreamingClient[healthapi.NodeWatchResourcesResponse], error) {
 	s.calls++
 	s.last = ctx
 	return nil, errors.New("no")

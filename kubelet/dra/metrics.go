@@ -25,17 +25,27 @@ const anyDriver = "<any>"
 func newMetrics() metrics {
 	histogram := func(name, help string, labels ...string) *prometheus.HistogramVec {
 		return prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Subsystem: "dra", Name: name, Help: "[ALPHA] " + help, Buckets: prometheus.ExponentialBucketsRange(.1, 40, 15), // a call may take 45 s
+			Subsystem: "dra",
+			Name:      name,
+			Help:      "[ALPHA] " + help,
+			Buckets:   prometheus.ExponentialBucketsRange(.1, 40, 15), // a call may take 45 s
 		}, labels)
 	}
 	return metrics{
-		operations: histogram("operations_duration_seconds", "Latency histogram in seconds for the duration of handling all ResourceClaims referenced by a pod when the pod starts "+
-			"or stops. Identified by the name of the operation (PrepareResources or UnprepareResources) and separated by the success of the operation. "+
-			"The number of failed operations is provided through the histogram's overall count.", "operation_name", "is_error"),
-		calls: histogram("grpc_operations_duration_seconds", "Duration in seconds of the DRA gRPC operations", "driver_name", "method_name", "grpc_status_code"),
-		inUse: prometheus.NewDesc("dra_resource_claims_in_use", "[ALPHA] The number of ResourceClaims that are currently in use on the node, by driver name (driver_name label value) "+
-			"and across all drivers (special value "+anyDriver+" for driver_name). Note that the sum of all by-driver counts is not the total number of in-use ResourceClaims because "+
-			"the same ResourceClaim might use devices from different drivers. Instead, use the count for the "+anyDriver+" driver_name.", []string{"driver_name"}, nil),
+		operations: histogram("operations_duration_seconds", "Latency histogram in seconds for the duration of "+
+			"handling all ResourceClaims referenced by a pod when the pod starts "+
+			"or stops. Identified by the name of the operation (PrepareResources or UnprepareResources) and "+
+			"separated by the success of the operation. "+
+			"The number of failed operations is provided through the histogram's overall count.", "operation_name",
+			"is_error"),
+		calls: histogram("grpc_operations_duration_seconds", "Duration in seconds of the DRA gRPC operations",
+			"driver_name", "method_name", "grpc_status_code"),
+		inUse: prometheus.NewDesc("dra_resource_claims_in_use", "[ALPHA] The number of ResourceClaims that are "+
+			"currently in use on the node, by driver name (driver_name label value) "+
+			"and across all drivers (special value "+anyDriver+" for driver_name). Note that the sum of all "+
+			"by-driver counts is not the total number of in-use ResourceClaims because "+
+			"the same ResourceClaim might use devices from different drivers. Instead, use the count for the "+
+			anyDriver+" driver_name.", []string{"driver_name"}, nil),
 	}
 }
 
@@ -46,7 +56,10 @@ func (m *metrics) operation(name string, begin time.Time, err *error) {
 
 // timed observes the duration of each call of a driver.
 func (m *metrics) timed(driver string) grpc.DialOption {
-	return grpc.WithUnaryInterceptor(func(ctx context.Context, method string, q, a any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+	return grpc.WithUnaryInterceptor(func(
+		ctx context.Context, method string, q, a any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker,
+		opts ...grpc.CallOption,
+	) error {
 		begin := time.Now()
 		err := invoke(ctx, method, q, a, conn, opts...)
 		m.calls.WithLabelValues(driver, method, grpcstatus.Code(err).String()).Observe(time.Since(begin).Seconds())

@@ -28,8 +28,8 @@ const (
 	maxErrorText = 1024
 )
 
-// Prepare prepares the claims of a pod. Drivers are called once since the kubelet started: what they had prepared before may be lost, for example
-// by a reboot.
+// Prepare prepares the claims of a pod. Drivers are called once since the kubelet started: what they had prepared
+// before may be lost, for example by a reboot.
 func (m *Manager) Prepare(ctx context.Context, p *corev1.Pod) (err error) {
 	if m == nil || len(p.Spec.ResourceClaims) == 0 && p.Status.ExtendedResourceClaimStatus == nil {
 		return nil
@@ -80,7 +80,8 @@ func (m *Manager) prepare(ctx context.Context, p *corev1.Pod, name string, gener
 		devices = append(devices, got...)
 	}
 	next := c.record
-	next.Devices, next.Prepared = devices, true
+	next.Devices = devices
+	next.Prepared = true
 	return m.saveClaim(c, next, true)
 }
 
@@ -93,7 +94,9 @@ func (m *Manager) isReady(key, uid string) bool {
 }
 
 // fetchClaim reads a claim and checks that the pod may use it.
-func (m *Manager) fetchClaim(ctx context.Context, p *corev1.Pod, name string, generated bool) (*resourcev1.ResourceClaim, error) {
+func (m *Manager) fetchClaim(
+	ctx context.Context, p *corev1.Pod, name string, generated bool,
+) (*resourcev1.ResourceClaim, error) {
 	live, err := m.cfg.API.ResourceV1().ResourceClaims(p.Namespace).Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("fetch ResourceClaim %s: %w", name, err)
@@ -118,13 +121,22 @@ func (m *Manager) addPod(key string, live *resourcev1.ResourceClaim, uid string)
 	c := m.claims[key]
 	m.mu.Unlock()
 	if c == nil {
-		c = &claim{record: record{Namespace: live.Namespace, Name: live.Name, UID: string(live.UID), Drivers: driversOf(live), Allocated: allocatedOf(live)}}
+		c = &claim{record: record{
+			Namespace: live.Namespace,
+			Name:      live.Name,
+			UID:       string(live.UID),
+			Drivers:   driversOf(live),
+			Allocated: allocatedOf(live),
+		}}
 	}
 	if c.UID != string(live.UID) {
-		return nil, fmt.Errorf("old ResourceClaim with same name %s and different UID %s still exists", live.Name, c.UID)
+		return nil, fmt.Errorf("old ResourceClaim with same name %s and different UID %s still exists", live.Name,
+			c.UID)
 	}
-	if len(c.Allocated) > 0 && !slices.Equal(c.Allocated, allocatedOf(live)) { // those of a pod that was deleted by force
-		return nil, fmt.Errorf("ResourceClaim %s has other devices by now, and the former ones are not given back yet", live.Name)
+	// those of a pod that was deleted by force
+	if len(c.Allocated) > 0 && !slices.Equal(c.Allocated, allocatedOf(live)) {
+		return nil, fmt.Errorf("ResourceClaim %s has other devices by now, and the former ones are not given back yet",
+			live.Name)
 	}
 	if slices.Contains(c.Pods, uid) {
 		return c, nil
@@ -162,7 +174,8 @@ func (m *Manager) saveClaim(c *claim, next record, prepared bool) error {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	c.record, c.preparedInThisRun = next, prepared
+	c.record = next
+	c.preparedInThisRun = prepared
 	m.claims[next.key()] = c
 	return nil
 }
@@ -185,14 +198,21 @@ func (m *Manager) nodePrepare(ctx context.Context, name, pod string, live *resou
 	case got == nil:
 		return nil, fmt.Errorf("NodePrepareResources skipped ResourceClaim %s", live.Name)
 	case got.GetError() != "":
-		return nil, fmt.Errorf("NodePrepareResources failed for ResourceClaim %s: %.*s", live.Name, maxErrorText, got.GetError())
+		return nil, fmt.Errorf("NodePrepareResources failed for ResourceClaim %s: %.*s", live.Name, maxErrorText,
+			got.GetError())
 	case len(got.GetDevices()) > maxDevices:
-		return nil, fmt.Errorf("NodePrepareResources: %d devices for ResourceClaim %s, more than %d", len(got.GetDevices()), live.Name, maxDevices)
+		return nil, fmt.Errorf("NodePrepareResources: %d devices for ResourceClaim %s, more than %d",
+			len(got.GetDevices()), live.Name, maxDevices)
 	}
 	var out []device
 	for _, dev := range got.GetDevices() {
 		out = append(out, device{
-			Driver: name, Pool: dev.GetPoolName(), Device: dev.GetDeviceName(), ShareID: dev.ShareId, Requests: dev.GetRequestNames(), CDI: dev.GetCdiDeviceIds(),
+			Driver:   name,
+			Pool:     dev.GetPoolName(),
+			Device:   dev.GetDeviceName(),
+			ShareID:  dev.ShareId,
+			Requests: dev.GetRequestNames(),
+			CDI:      dev.GetCdiDeviceIds(),
 		})
 	}
 	return out, nil
@@ -266,7 +286,8 @@ func (m *Manager) unprepare(ctx context.Context, key, uid string) error {
 			return fmt.Errorf("NodeUnprepareResources skipped ResourceClaim %s", c.Name)
 		}
 		if got.GetError() != "" {
-			return fmt.Errorf("NodeUnprepareResources failed for ResourceClaim %s: %.*s", c.Name, maxErrorText, got.GetError())
+			return fmt.Errorf("NodeUnprepareResources failed for ResourceClaim %s: %.*s", c.Name, maxErrorText,
+				got.GetError())
 		}
 	}
 	if err := c.remove(m.cfg.Dir); err != nil {

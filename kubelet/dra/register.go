@@ -23,13 +23,16 @@ import (
 	"keelson/kubelet/rootdir"
 )
 
-// Register adds a driver. While there are several of one name, for example during an update, the one that registered last is called.
+// Register adds a driver. While there are several of one name, for example during an update, the one that registered
+// last is called.
 func (m *Manager) Register(_ context.Context, i plugin.Info) error {
-	if problems := validation.IsDNS1123Subdomain(strings.ToLower(i.Name)); len(i.Name) > resourcev1.DriverNameMaxLength || len(problems) > 0 {
+	if problems := validation.IsDNS1123Subdomain(strings.ToLower(i.Name)); len(
+		i.Name) > resourcev1.DriverNameMaxLength || len(problems) > 0 {
 		return fmt.Errorf("%.100q is no name of a DRA driver", i.Name)
 	}
 	if !slices.ContainsFunc(i.Versions, func(v string) bool { return slices.Contains(supportedServices, v) }) {
-		return fmt.Errorf("invalid supported gRPC versions of DRA driver plugin %s at endpoint %.200s: none of services supported by the plugin (%.200q) are supported by the kubelet (%q)",
+		return fmt.Errorf("invalid supported gRPC versions of DRA driver plugin %s at endpoint %.200s: none of "+
+			"services supported by the plugin (%.200q) are supported by the kubelet (%q)",
 			i.Name, i.Endpoint, i.Versions, supportedServices)
 	}
 	conn, err := m.dial(i)
@@ -38,7 +41,11 @@ func (m *Manager) Register(_ context.Context, i plugin.Info) error {
 	}
 	m.mu.Lock()
 	m.drivers[i.Name] = append(m.drivers[i.Name], &driver{
-		name: i.Name, socket: i.Socket, conn: conn, api: clientOf(conn, i.Versions), health: healthClientOf(conn, i.Versions),
+		name:   i.Name,
+		socket: i.Socket,
+		conn:   conn,
+		api:    clientOf(conn, i.Versions),
+		health: healthClientOf(conn, i.Versions),
 	})
 	m.notifyHealthLocked()
 	delete(m.unregistered, i.Name)
@@ -68,12 +75,14 @@ func (m *Manager) dial(i plugin.Info) (*grpc.ClientConn, error) {
 	}
 	rel, _, ok := m.cfg.Dir.Rel(i.Endpoint)
 	if !ok || rel == "" {
-		return nil, fmt.Errorf("the endpoint %.200q is not below the kubelet's directory, %s or %s", i.Endpoint, rootdir.Standard, m.cfg.Dir)
+		return nil, fmt.Errorf("the endpoint %.200q is not below the kubelet's directory, %s or %s", i.Endpoint,
+			rootdir.Standard, m.cfg.Dir)
 	}
 	return plugin.Dial(string(m.cfg.Dir), rel, m.timed(i.Name))
 }
 
-// Unregister removes a driver whose socket was removed. If it was the last of its name and none registers in time, its ResourceSlices are deleted.
+// Unregister removes a driver whose socket was removed. If it was the last of its name and none registers in time, its
+// ResourceSlices are deleted.
 func (m *Manager) Unregister(_ context.Context, i plugin.Info) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -116,7 +125,8 @@ func (m *Manager) Run(ctx context.Context) {
 	m.wipeSlices(ctx)
 }
 
-// wipeSlices deletes the ResourceSlices of drivers that stay unregistered for the wiping delay. After a start of the kubelet drivers have the same time to register.
+// wipeSlices deletes the ResourceSlices of drivers that stay unregistered for the wiping delay. After a start of the
+// kubelet drivers have the same time to register.
 func (m *Manager) wipeSlices(ctx context.Context) {
 	timer := time.NewTimer(m.cfg.WipingDelay)
 	defer timer.Stop()
@@ -160,7 +170,8 @@ func (m *Manager) findUnregistered(ctx context.Context) error {
 	return nil
 }
 
-// wipeDueSlices deletes the slices of drivers whose wiping delay is over, and returns the time until the next one's is; 0: there is none.
+// wipeDueSlices deletes the slices of drivers whose wiping delay is over, and returns the time until the next one's is;
+// 0: there is none.
 func (m *Manager) wipeDueSlices(ctx context.Context) (next time.Duration) {
 	m.mu.Lock()
 	var due []string
@@ -174,7 +185,9 @@ func (m *Manager) wipeDueSlices(ctx context.Context) (next time.Duration) {
 	}
 	m.mu.Unlock()
 	for _, name := range due {
-		err := m.cfg.API.ResourceV1().ResourceSlices().DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{FieldSelector: m.selector(name)})
+		err := m.cfg.API.ResourceV1().ResourceSlices().DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{
+			FieldSelector: m.selector(name),
+		})
 		if err != nil {
 			m.cfg.Log.Warn("delete resource slices of a driver that has gone", "driver", name, "err", err)
 			next = m.cfg.WipingDelay

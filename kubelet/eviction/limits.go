@@ -20,14 +20,15 @@ func HasLimits(p *corev1.Pod) bool {
 	return HasStorageLimit(p)
 }
 
-// HasStorageLimit reports whether a container of the pod has an ephemeral-storage limit, for which writable layers and logs count too.
+// HasStorageLimit reports whether a container of the pod has an ephemeral-storage limit, for which writable layers and
+// logs count too.
 func HasStorageLimit(p *corev1.Pod) bool {
 	_, ok := resourcehelper.PodLimits(p, resourcehelper.PodResourcesOptions{})[corev1.ResourceEphemeralStorage]
 	return ok
 }
 
-// OverLimit returns a message about the limit that the pod exceeds; empty: none. split: images and writable layers have a file system of
-// their own, so that container limits do not count writable layers.
+// OverLimit returns a message about the limit that the pod exceeds; empty: none. split: images and writable layers have
+// a file system of their own, so that container limits do not count writable layers.
 func OverLimit(p *corev1.Pod, u Usage, split bool) string {
 	for i := range p.Spec.Volumes {
 		v := &p.Spec.Volumes[i]
@@ -36,12 +37,15 @@ func OverLimit(p *corev1.Pod, u Usage, split bool) string {
 			continue
 		}
 		if exceeds(used.Bytes, *v.EmptyDir.SizeLimit) {
-			return fmt.Sprintf("Usage of EmptyDir volume %q exceeds the limit %q. ", v.Name, v.EmptyDir.SizeLimit.String())
+			return fmt.Sprintf("Usage of EmptyDir volume %q exceeds the limit %q. ", v.Name,
+				v.EmptyDir.SizeLimit.String())
 		}
 	}
-	if limit, ok := resourcehelper.PodLimits(p, resourcehelper.PodResourcesOptions{})[corev1.ResourceEphemeralStorage]; ok {
+	if limit, ok := resourcehelper.PodLimits(p,
+		resourcehelper.PodResourcesOptions{})[corev1.ResourceEphemeralStorage]; ok {
 		if exceeds(u.total(p), limit) {
-			return fmt.Sprintf("Pod ephemeral local storage usage exceeds the total limit of containers %s. ", limit.String())
+			return fmt.Sprintf("Pod ephemeral local storage usage exceeds the total limit of containers %s. ",
+				limit.String())
 		}
 	}
 	for i := range p.Spec.Containers {
@@ -59,7 +63,8 @@ func OverLimit(p *corev1.Pod, u Usage, split bool) string {
 				used = used.plus(*cu.Rootfs)
 			}
 			if cu.Name == c.Name && exceeds(used.Bytes, limit) {
-				return fmt.Sprintf("Container %s exceeded its local ephemeral storage limit %q. ", c.Name, limit.String())
+				return fmt.Sprintf("Container %s exceeded its local ephemeral storage limit %q. ", c.Name,
+					limit.String())
 			}
 		}
 	}

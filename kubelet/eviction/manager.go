@@ -15,7 +15,8 @@ import (
 
 // Source measures node and pods. Its methods may be called concurrently.
 type Source interface {
-	// NodeStats measures the signals. split: images and writable layers have a file system of their own. It costs a few system calls.
+	// NodeStats measures the signals. split: images and writable layers have a file system of their own. It costs a few
+	// system calls.
 	NodeStats(ctx context.Context) (f Observations, split bool, err error)
 	// PodStats measures all pods, for ranking; with disk also their disk usage.
 	PodStats(ctx context.Context, pods []*corev1.Pod, disk bool) (Usages, error)
@@ -31,7 +32,8 @@ type Node interface {
 	Critical(p *corev1.Pod) bool
 	// Reclaim removes dead containers and unused images.
 	Reclaim(ctx context.Context) error
-	// Evict evicts a pod. The channel is closed when its containers have ended; nil: there is no such pod, or it is being evicted already.
+	// Evict evicts a pod. The channel is closed when its containers have ended; nil: there is no such pod, or it is
+	// being evicted already.
 	Evict(e Eviction) <-chan struct{}
 	// EvictionStarting is called before resources are reclaimed or pods evicted.
 	EvictionStarting(resource corev1.ResourceName)
@@ -92,7 +94,13 @@ func New(cfg Config, source Source, node Node, log *slog.Logger) (*Manager, erro
 	if cfg.Transition == 0 {
 		cfg.Transition = defaultTransition
 	}
-	m := &Manager{cfg: cfg, thresholds: t, source: source, node: node, log: log}
+	m := &Manager{
+		cfg:        cfg,
+		thresholds: t,
+		source:     source,
+		node:       node,
+		log:        log,
+	}
 	for i := range m.wake {
 		m.wake[i] = make(chan struct{}, 1)
 	}
@@ -113,8 +121,8 @@ func (m *Manager) Wake() {
 	}
 }
 
-// Run checks the node until ctx is done. Pressure and limits have a loop each: a walk through a pod's files, which the pod can make long,
-// must not delay evictions under pressure.
+// Run checks the node until ctx is done. Pressure and limits have a loop each: a walk through a pod's files, which the
+// pod can make long, must not delay evictions under pressure.
 func (m *Manager) Run(ctx context.Context) {
 	var wg sync.WaitGroup
 	wg.Go(func() { m.loop(ctx, m.wake[0], m.pressureInterval, m.checkPressure) })
@@ -122,10 +130,11 @@ func (m *Manager) Run(ctx context.Context) {
 	wg.Wait()
 }
 
-// loop runs rounds. After a round that evicted a pod the next one follows at once, else after pause. A wake can only make the next round
-// earlier, so new pods never delay it.
+// loop runs rounds. After a round that evicted a pod the next one follows at once, else after pause. A wake can only
+// make the next round earlier, so new pods never delay it.
 func (m *Manager) loop(
-	ctx context.Context, wake <-chan struct{}, pause func(pods []*corev1.Pod) time.Duration, round func(context.Context) (ended bool),
+	ctx context.Context, wake <-chan struct{}, pause func(pods []*corev1.Pod) time.Duration,
+	round func(context.Context) (ended bool),
 ) {
 	t := time.NewTimer(0)
 	defer t.Stop()
@@ -205,7 +214,13 @@ func (m *Manager) checkPressure(ctx context.Context) bool {
 	}
 	for _, p := range pods {
 		text, notes := Message(t, out.Met, f, p, u)
-		if m.evict(ctx, Eviction{Pod: p, Message: text, Notes: notes, Grace: grace, Disruption: true}) {
+		if m.evict(ctx, Eviction{
+			Pod:        p,
+			Message:    text,
+			Notes:      notes,
+			Grace:      grace,
+			Disruption: true,
+		}) {
 			return true
 		}
 	}

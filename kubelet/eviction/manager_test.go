@@ -130,7 +130,9 @@ func (f *fake) set(figures Observations) {
 }
 
 func diskFigures(available int64) Observations {
-	return Observations{NodeFsAvailable: {resource.NewQuantity(available, resource.BinarySI), resource.NewQuantity(100, resource.BinarySI)}}
+	return Observations{NodeFsAvailable: {
+		resource.NewQuantity(available, resource.BinarySI), resource.NewQuantity(100, resource.BinarySI),
+	}}
 }
 
 func same(t *testing.T, got, want []string) {
@@ -141,7 +143,12 @@ func same(t *testing.T, got, want []string) {
 }
 
 func TestPressureEvictsOneAfterTheOther(t *testing.T) {
-	f := &fake{figures: memory(gi), pods: []*corev1.Pod{pod("critical", "", 0), pod("high", "", 10), pod("low", "", 1), pod("middle", "", 5)}}
+	f := &fake{
+		figures: memory(gi),
+		pods: []*corev1.Pod{
+			pod("critical", "", 0), pod("high", "", 10), pod("low", "", 1), pod("middle", "", 5),
+		},
+	}
 	got := watch(t, Config{}, f, func(m *Manager) {
 		time.Sleep(5 * time.Second)
 		f.set(memory(50 << 20))
@@ -157,7 +164,8 @@ func TestPressureEvictsOneAfterTheOther(t *testing.T) {
 		}
 	})
 	same(t, got, []string{
-		"10 conditions changed", "10 starved of memory", "10 evict low grace 1 disruption true: The node was low on resource: memory",
+		"10 conditions changed", "10 starved of memory",
+		"10 evict low grace 1 disruption true: The node was low on resource: memory",
 		"11 starved of memory", "11 evict middle grace 1 disruption true: The node was low on resource: memory",
 		"312 conditions changed",
 	})
@@ -171,7 +179,9 @@ func TestReclaimComesFirst(t *testing.T) {
 
 	f = &fake{figures: diskFigures(5), pods: []*corev1.Pod{pod("a", "", 0)}}
 	f.reclaim = func() { f.figures = diskFigures(11) } // above the threshold, below what is to be reclaimed
-	got = watch(t, Config{MinimumReclaim: "nodefs.available=5"}, f, func(*Manager) { time.Sleep(500 * time.Millisecond) })
+	got = watch(t, Config{MinimumReclaim: "nodefs.available=5"}, f, func(*Manager) {
+		time.Sleep(500 * time.Millisecond)
+	})
 	same(t, got, []string{
 		"0 conditions changed", "0 starved of ephemeral-storage", "0 reclaim",
 		"0 evict a grace 1 disruption true: The node was low on resource: ephemeral-storage",
@@ -184,7 +194,8 @@ func TestSoftThresholdLeavesTime(t *testing.T) {
 		cfg := Config{Soft: "memory.available<1Gi", SoftGrace: "memory.available=25s", MaxPodGrace: most}
 		got := watch(t, cfg, f, func(*Manager) { time.Sleep(30500 * time.Millisecond) })
 		same(t, got, []string{
-			"0 conditions changed", "30 starved of memory", "30 evict a grace " + grace + " disruption true: The node was low on resource: memory",
+			"0 conditions changed", "30 starved of memory",
+			"30 evict a grace " + grace + " disruption true: The node was low on resource: memory",
 		})
 	}
 }
@@ -192,15 +203,30 @@ func TestSoftThresholdLeavesTime(t *testing.T) {
 // limited is a pod with an emptyDir volume of 1 MiB at most.
 func limited(name string) *corev1.Pod {
 	p := pod(name, "", 0)
-	p.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{SizeLimit: new(resource.MustParse("1Mi"))}}}}
+	p.Spec.Volumes = []corev1.Volume{
+		{
+			Name: "v",
+			VolumeSource: corev1.VolumeSource{
+				EmptyDir: &corev1.EmptyDirVolumeSource{SizeLimit: new(resource.MustParse("1Mi"))},
+			},
+		},
+	}
 	return p
 }
 
 func TestLimitsAreKept(t *testing.T) {
 	over := Usage{Volumes: map[string]Disk{"v": {Bytes: 2 << 20}}}
 	f := &fake{
-		figures: memory(gi), pods: []*corev1.Pod{limited("ok"), limited("over"), limited("critical"), limited("also"), pod("free", "", 0)},
-		one: map[string]Usage{"over": over, "critical": over, "also": over, "free": over},
+		figures: memory(gi),
+		pods: []*corev1.Pod{
+			limited("ok"), limited("over"), limited("critical"), limited("also"), pod("free", "", 0),
+		},
+		one: map[string]Usage{
+			"over":     over,
+			"critical": over,
+			"also":     over,
+			"free":     over,
+		},
 	}
 	got := watch(t, Config{}, f, func(*Manager) { time.Sleep(5 * time.Second) })
 	same(t, got, []string{
@@ -212,17 +238,26 @@ func TestLimitsAreKept(t *testing.T) {
 // TestAWalkDoesNotHoldUpPressure: measuring a pod's volumes takes minutes; the node is relieved meanwhile.
 func TestAWalkDoesNotHoldUpPressure(t *testing.T) {
 	p := pod("hostile", "", 10)
-	p.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{SizeLimit: new(resource.MustParse("1Mi"))}}}}
+	p.Spec.Volumes = []corev1.Volume{
+		{
+			Name: "v",
+			VolumeSource: corev1.VolumeSource{
+				EmptyDir: &corev1.EmptyDirVolumeSource{SizeLimit: new(resource.MustParse("1Mi"))},
+			},
+		},
+	}
 	f := &fake{figures: memory(gi), pods: []*corev1.Pod{p, pod("low", "", 0)}, slow: 5 * time.Minute}
 	got := watch(t, Config{}, f, func(*Manager) {
 		time.Sleep(5 * time.Second)
 		f.set(memory(50 << 20))
 		time.Sleep(5500 * time.Millisecond)
 	})
-	same(t, got, []string{"10 conditions changed", "10 starved of memory", "10 evict low grace 1 disruption true: The node was low on resource: memory"})
+	same(t, got, []string{"10 conditions changed", "10 starved of memory", "10 evict low grace 1 disruption true: " +
+		"The node was low on resource: memory"})
 }
 
-// TestQuietWithoutPods: an empty node is looked at once a minute, one with pods every ten seconds from its first pod on.
+// TestQuietWithoutPods: an empty node is looked at once a minute, one with pods every ten seconds from its first pod
+// on.
 func TestQuietWithoutPods(t *testing.T) {
 	f := &fake{figures: memory(gi)}
 	watch(t, Config{}, f, func(m *Manager) {
@@ -246,8 +281,9 @@ func TestQuietWithoutPods(t *testing.T) {
 // TestNewPodsDoNotPutOffARound: a node that gets a pod every few seconds is protected like any other.
 func TestNewPodsDoNotPutOffARound(t *testing.T) {
 	f := &fake{
-		figures: memory(gi), pods: []*corev1.Pod{limited("critical"), limited("over"), pod("low", "", 0)},
-		one: map[string]Usage{},
+		figures: memory(gi),
+		pods:    []*corev1.Pod{limited("critical"), limited("over"), pod("low", "", 0)},
+		one:     map[string]Usage{},
 	}
 	got := watch(t, Config{}, f, func(m *Manager) {
 		time.Sleep(time.Second)
@@ -266,14 +302,21 @@ func TestNewPodsDoNotPutOffARound(t *testing.T) {
 	})
 	same(t, got, []string{
 		`10 evict over grace 1 disruption false: Usage of EmptyDir volume "v" exceeds the limit "1Mi"`,
-		"20 conditions changed", "20 starved of memory", "20 evict low grace 1 disruption true: The node was low on resource: memory",
+		"20 conditions changed", "20 starved of memory",
+		"20 evict low grace 1 disruption true: The node was low on resource: memory",
 		"21 starved of memory",
 	})
 }
 
 // TestNothingIsMeasuredWithoutLimits: while no pod has a limit, only a new pod makes the manager go through them.
 func TestNothingIsMeasuredWithoutLimits(t *testing.T) {
-	f := &fake{figures: memory(gi), pods: []*corev1.Pod{pod("free", "", 0)}, one: map[string]Usage{"over": {Volumes: map[string]Disk{"v": {Bytes: 2 << 20}}}}}
+	f := &fake{
+		figures: memory(gi),
+		pods:    []*corev1.Pod{pod("free", "", 0)},
+		one: map[string]Usage{
+			"over": {Volumes: map[string]Disk{"v": {Bytes: 2 << 20}}},
+		},
+	}
 	got := watch(t, Config{}, f, func(m *Manager) {
 		if d := m.limitsInterval(f.Pods()); d != noLimitsInterval {
 			t.Errorf("the pause without limits is %s, want %s", d, noLimitsInterval)
@@ -285,5 +328,6 @@ func TestNothingIsMeasuredWithoutLimits(t *testing.T) {
 		m.Wake()
 		time.Sleep(11 * time.Second)
 	})
-	same(t, got, []string{`610 evict over grace 1 disruption false: Usage of EmptyDir volume "v" exceeds the limit "1Mi"`})
+	same(t, got,
+		[]string{`610 evict over grace 1 disruption false: Usage of EmptyDir volume "v" exceeds the limit "1Mi"`})
 }

@@ -16,7 +16,8 @@ import (
 // Observation is the measured value of a signal.
 type Observation struct{ Available, Capacity *resource.Quantity }
 
-// Observations are the measured signals. A signal that could not be measured is missing, and its thresholds are not met.
+// Observations are the measured signals. A signal that could not be measured is missing, and its thresholds are not
+// met.
 type Observations map[Signal]Observation
 
 // State is kept from one check of the node to the next. The zero State is for the first check.
@@ -67,7 +68,9 @@ func (s State) Next(thresholds []Threshold, f Observations, transition time.Dura
 	}
 	slices.Sort(out.Conditions)
 	next.unresolved = slices.Clone(out.Met)
-	slices.SortStableFunc(out.Met, func(a, b Threshold) int { return cmp.Or(urgency(a)-urgency(b), cmp.Compare(a.Grace, b.Grace)) })
+	slices.SortStableFunc(out.Met, func(a, b Threshold) int {
+		return cmp.Or(urgency(a)-urgency(b), cmp.Compare(a.Grace, b.Grace))
+	})
 	return next, out
 }
 
@@ -79,7 +82,8 @@ func urgency(t Threshold) int {
 	return 1
 }
 
-// metThresholds returns the thresholds that are met; with reclaim also those that are not exceeded by their minimum reclaim.
+// metThresholds returns the thresholds that are met; with reclaim also those that are not exceeded by their minimum
+// reclaim.
 func metThresholds(thresholds []Threshold, f Observations, reclaim bool) []Threshold {
 	var out []Threshold
 	for _, t := range thresholds {
@@ -98,8 +102,8 @@ func metThresholds(thresholds []Threshold, f Observations, reclaim bool) []Thres
 	return out
 }
 
-// Refuse says why a node with these conditions does not take a pod; empty: it does. Critical pods are always taken. Under pressure of
-// memory alone so are pods that ask for some, and those that tolerate it.
+// Refuse says why a node with these conditions does not take a pod; empty: it does. Critical pods are always taken.
+// Under pressure of memory alone so are pods that ask for some, and those that tolerate it.
 func Refuse(conditions []corev1.NodeConditionType, p *corev1.Pod, critical bool, qos corev1.PodQOSClass) string {
 	if len(conditions) == 0 || critical {
 		return ""

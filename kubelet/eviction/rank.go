@@ -36,9 +36,9 @@ type Usage struct {
 // Usages has the usage of pods by UID.
 type Usages map[string]Usage
 
-// Rank sorts pods for eviction: first pods without a measured usage, then pods whose usage exceeds their request, then by lower priority,
-// then by the usage above the request. For process ids only priority and the number of processes count. split: images and writable layers
-// have a file system of their own.
+// Rank sorts pods for eviction: first pods without a measured usage, then pods whose usage exceeds their request, then
+// by lower priority, then by the usage above the request. For process ids only priority and the number of processes
+// count. split: images and writable layers have a file system of their own.
 func Rank(s Signal, split bool, pods []*corev1.Pod, u Usages) {
 	name := signals[s].resource
 	measure := func(p *corev1.Pod) (used, request int64, known bool) {
@@ -152,13 +152,16 @@ func Message(t Threshold, met []Threshold, f Observations, p *corev1.Pod, u Usag
 	if used, known := deref(of.Memory); known && name == corev1.ResourceMemory && p.Spec.Resources != nil {
 		if q, asked := p.Spec.Resources.Requests[name]; asked {
 			usage := resource.NewQuantity(used, resource.BinarySI).String()
-			fmt.Fprintf(&b, "Pod %s was using %s, request is %s, has larger consumption of %v. ", p.Name, usage, q.String(), name)
-			notes[keyPod], notes[keyPodUsage] = p.Name, usage
+			fmt.Fprintf(&b, "Pod %s was using %s, request is %s, has larger consumption of %v. ", p.Name, usage,
+				q.String(), name)
+			notes[keyPod] = p.Name
+			notes[keyPodUsage] = usage
 		}
 	}
 	var names, usages []string
 	for _, cu := range of.Containers {
-		i, c := 0, (*corev1.Container)(nil)
+		i := 0
+		c := (*corev1.Container)(nil)
 		for _, list := range [][]corev1.Container{p.Spec.Containers, p.Spec.InitContainers} {
 			if i = slices.IndexFunc(list, func(c corev1.Container) bool { return c.Name == cu.Name }); i >= 0 {
 				c = &list[i]
@@ -169,13 +172,18 @@ func Message(t Threshold, met []Threshold, f Observations, p *corev1.Pod, u Usag
 		if c == nil || !known {
 			continue
 		}
-		usage, request := resource.NewQuantity(used, resource.BinarySI), c.Resources.Requests[name]
+		usage := resource.NewQuantity(used, resource.BinarySI)
+		request := c.Resources.Requests[name]
 		if usage.Cmp(request) > 0 {
-			fmt.Fprintf(&b, "Container %s was using %s, request is %s, has larger consumption of %v. ", c.Name, usage, request.String(), name)
-			names, usages = append(names, c.Name), append(usages, usage.String())
+			fmt.Fprintf(&b, "Container %s was using %s, request is %s, has larger consumption of %v. ", c.Name, usage,
+				request.String(), name)
+			names = append(names, c.Name)
+			usages = append(usages, usage.String())
 		}
 	}
-	notes[keyContainers], notes[keyUsage], notes[keyStarved] = strings.Join(names, ","), strings.Join(usages, ","), string(name)
+	notes[keyContainers] = strings.Join(names, ",")
+	notes[keyUsage] = strings.Join(usages, ",")
+	notes[keyStarved] = string(name)
 	return b.String(), notes
 }
 

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package eviction is the kubelet's eviction manager. It evicts pods that exceed a limit of their own (sizeLimit of an emptyDir,
-// ephemeral-storage). When the node is low on memory, disk, inodes or process ids, it first reclaims dead containers and unused images,
-// then evicts one pod after the other in Kubernetes' order. Meanwhile the node has a pressure condition, and Refuse rejects pods that would
-// make it worse.
+// Package eviction is the kubelet's eviction manager. It evicts pods that exceed a limit of their own (sizeLimit of an
+// emptyDir, ephemeral-storage). When the node is low on memory, disk, inodes or process ids, it first reclaims dead
+// containers and unused images, then evicts one pod after the other in Kubernetes' order. Meanwhile the node has a
+// pressure condition, and Refuse rejects pods that would make it worse.
 //
-// Decisions are pure functions of measured values: Next, Rank, Message and OverLimit. Manager gets the values from a Source and acts on a
-// Node; the kubelet's root package implements both. Nothing here measures, kills a container or deletes a pod. Rules and messages are those
-// of Kubernetes' kubelet (https://kubernetes.io/docs/concepts/scheduling-eviction/node-pressure-eviction/).
+// Decisions are pure functions of measured values: Next, Rank, Message and OverLimit. Manager gets the values from a
+// Source and acts on a Node; the kubelet's root package implements both. Nothing here measures, kills a container or
+// deletes a pod. Rules and messages are those of Kubernetes' kubelet
+// (https://kubernetes.io/docs/concepts/scheduling-eviction/node-pressure-eviction/).
 package eviction
 
 import (
@@ -77,7 +78,8 @@ type Threshold struct {
 	Value  Value
 	// Grace is how long it must be met before pods are evicted; 0: a hard threshold.
 	Grace time.Duration
-	// Reclaim is the minimum reclaim: how much more than Value must be available before the threshold counts as resolved.
+	// Reclaim is the minimum reclaim: how much more than Value must be available before the threshold counts as
+	// resolved.
 	Reclaim Value
 }
 
@@ -87,7 +89,8 @@ type Config struct {
 	Hard, Soft string
 	// SoftGrace is like memory.available=1m30s, and MinimumReclaim like nodefs.available=1Gi.
 	SoftGrace, MinimumReclaim string
-	// MaxPodGrace is the grace period in seconds of a pod that is evicted for a soft threshold; 0: the pod's own grace period.
+	// MaxPodGrace is the grace period in seconds of a pod that is evicted for a soft threshold; 0: the pod's own grace
+	// period.
 	MaxPodGrace int64
 	// Interval is the time between two checks of a node with pods; 0: 10 s, as in Kubernetes.
 	Interval time.Duration
@@ -121,11 +124,13 @@ func (c Config) Thresholds() ([]Threshold, error) {
 	for i := range soft {
 		text, ok := graces[soft[i].Signal]
 		if !ok {
-			return nil, fmt.Errorf("--eviction-soft-grace-period: grace period must be specified for the soft eviction threshold %s", soft[i].Signal)
+			return nil, fmt.Errorf("--eviction-soft-grace-period: grace period must be specified for the soft "+
+				"eviction threshold %s", soft[i].Signal)
 		}
 		d, err := time.ParseDuration(text)
 		if err != nil || d <= 0 {
-			return nil, fmt.Errorf("--eviction-soft-grace-period: %s=%s is not a positive duration like 1m30s", soft[i].Signal, text)
+			return nil, fmt.Errorf("--eviction-soft-grace-period: %s=%s is not a positive duration like 1m30s",
+				soft[i].Signal, text)
 		}
 		soft[i].Grace = d
 	}
@@ -142,7 +147,8 @@ func (c Config) Thresholds() ([]Threshold, error) {
 		}
 	}
 	if c.MaxPodGrace < 0 || c.Transition < 0 {
-		return nil, fmt.Errorf("--eviction-max-pod-grace-period and --eviction-pressure-transition-period must not be negative")
+		return nil,
+			fmt.Errorf("--eviction-max-pod-grace-period and --eviction-pressure-transition-period must not be negative")
 	}
 	return out, nil
 }
@@ -160,7 +166,8 @@ func pairs(flag, text, sep string) (map[Signal]string, error) {
 			return nil, fmt.Errorf("%s: %q is not of the form SIGNAL%sVALUE", flag, one, sep)
 		}
 		if _, known := signals[s]; !known {
-			return nil, fmt.Errorf("%s: unsupported eviction signal %s; there are %v", flag, s, slices.Sorted(maps.Keys(signals)))
+			return nil, fmt.Errorf("%s: unsupported eviction signal %s; there are %v", flag, s,
+				slices.Sorted(maps.Keys(signals)))
 		}
 		if _, twice := out[s]; twice {
 			return nil, fmt.Errorf("%s: %s is given twice", flag, s)

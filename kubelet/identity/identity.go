@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package identity gets and rotates a kubelet's two certificates by the Certificates API: the client certificate (the first with a
-// bootstrap token), and the serving certificate. Both are renewed well before they expire, without a restart. cluster runs it before the
-// kubelet. It never approves or signs a certificate.
+// Package identity gets and rotates a kubelet's two certificates by the Certificates API: the client certificate (the
+// first with a bootstrap token), and the serving certificate. Both are renewed well before they expire, without a
+// restart. cluster runs it before the kubelet. It never approves or signs a certificate.
 package identity
 
 import (
@@ -35,7 +35,8 @@ type Config struct {
 	Addresses []net.IP
 	// Server has the address and CA of the API server. Its credentials are not used.
 	Server *rest.Config
-	// Bootstrap has the credentials of the first request, usually a bootstrap token. nil: the certificate in Dir must be valid.
+	// Bootstrap has the credentials of the first request, usually a bootstrap token. nil: the certificate in Dir must
+	// be valid.
 	Bootstrap *rest.Config
 	// First is called with the first client certificate, before it is used; an error ends Run. May be nil.
 	First func() error
@@ -50,7 +51,8 @@ type Identity struct {
 	rest    *rest.Config
 }
 
-// kept is a certificate with its file and its certificate manager. It is the manager's Store, so it gets each new certificate.
+// kept is a certificate with its file and its certificate manager. It is the manager's Store, so it gets each new
+// certificate.
 type kept struct {
 	certificate.Store
 	manager certificate.Manager
@@ -80,7 +82,7 @@ func (k *kept) write(cert, key []byte) (*tls.Certificate, error) {
 	if k.ended {
 		return nil, errEnded
 	}
-	return k.Store.Update(cert, key) //nolint:wrapcheck // the manager's own store, back to the manager
+	return k.Store.Update(cert, key) // the manager's own store, back to the manager
 }
 
 // end stops the rotation. One cannot wait for the manager to end, so a certificate that it still gets is dropped.
@@ -104,8 +106,9 @@ func New(cfg Config) (*Identity, error) {
 	subject := pkix.Name{CommonName: "system:node:" + cfg.NodeName, Organization: []string{"system:nodes"}}
 	var err error
 	i.client, err = i.keep("kubelet-client", certificate.Config{
-		SignerName: certv1.KubeAPIServerClientKubeletSignerName, Template: &x509.CertificateRequest{Subject: subject},
-		GetUsages: certificate.DefaultKubeletClientGetUsages,
+		SignerName: certv1.KubeAPIServerClientKubeletSignerName,
+		Template:   &x509.CertificateRequest{Subject: subject},
+		GetUsages:  certificate.DefaultKubeletClientGetUsages,
 		ClientsetFn: func(current *tls.Certificate) (kubernetes.Interface, error) {
 			if current == nil && cfg.Bootstrap != nil {
 				return kubernetes.NewForConfig(cfg.Bootstrap)
@@ -117,12 +120,17 @@ func New(cfg Config) (*Identity, error) {
 		return nil, err
 	}
 	if i.client.current.Load() == nil && cfg.Bootstrap == nil {
-		return nil, fmt.Errorf("%s holds no certificate that is still good: --bootstrap-kubeconfig must name a file with a bootstrap token", ClientFile(cfg.Dir))
+		return nil, fmt.Errorf("%s holds no certificate that is still good: --bootstrap-kubeconfig must name a file "+
+			"with a bootstrap token", ClientFile(cfg.Dir))
 	}
 	i.serving, err = i.keep("kubelet-server", certificate.Config{
 		SignerName: certv1.KubeletServingSignerName,
-		Template:   &x509.CertificateRequest{Subject: subject, DNSNames: []string{cfg.NodeName}, IPAddresses: cfg.Addresses},
-		GetUsages:  certificate.DefaultKubeletServingGetUsages,
+		Template: &x509.CertificateRequest{
+			Subject:     subject,
+			DNSNames:    []string{cfg.NodeName},
+			IPAddresses: cfg.Addresses,
+		},
+		GetUsages: certificate.DefaultKubeletServingGetUsages,
 		ClientsetFn: func(*tls.Certificate) (kubernetes.Interface, error) {
 			return kubernetes.NewForConfig(i.rest)
 		},
@@ -163,7 +171,12 @@ func (i *Identity) connection() error {
 		return &tls.Certificate{}, nil
 	}
 	c.TLSClientConfig = rest.TLSClientConfig{}
-	c.Transport = utilnet.SetTransportDefaults(&http.Transport{TLSClientConfig: conf, TLSHandshakeTimeout: 10 * time.Second, MaxIdleConnsPerHost: 25, DialContext: i.conns.DialContext})
+	c.Transport = utilnet.SetTransportDefaults(&http.Transport{
+		TLSClientConfig:     conf,
+		TLSHandshakeTimeout: 10 * time.Second,
+		MaxIdleConnsPerHost: 25,
+		DialContext:         i.conns.DialContext,
+	})
 	i.rest = c
 	return nil
 }
@@ -173,14 +186,18 @@ func (i *Identity) REST() *rest.Config { return i.rest }
 
 var errNotServing = errors.New("no serving certificate yet: its request waits for kubectl certificate approve")
 
-// ServerTLS returns a TLS configuration with the current serving certificate. Handshakes fail until the first one is issued.
+// ServerTLS returns a TLS configuration with the current serving certificate. Handshakes fail until the first one is
+// issued.
 func (i *Identity) ServerTLS() *tls.Config {
-	return &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
-		if c := i.serving.current.Load(); c != nil {
-			return c, nil
-		}
-		return nil, errNotServing
-	}}
+	return &tls.Config{
+		MinVersion: tls.VersionTLS12,
+		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+			if c := i.serving.current.Load(); c != nil {
+				return c, nil
+			}
+			return nil, errNotServing
+		},
+	}
 }
 
 // Run is a run.Func: it is ready with the first client certificate. The serving certificate may come later.

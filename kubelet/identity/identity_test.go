@@ -29,7 +29,8 @@ import (
 	"keelson/pki"
 )
 
-// signer is as much of an API server as the Certificates API needs: it signs every request at once, for the life it is told.
+// signer is as much of an API server as the Certificates API needs: it signs every request at once, for the life it is
+// told.
 type signer struct {
 	ca   *pki.Authority
 	life time.Duration
@@ -55,9 +56,20 @@ func newSigner(t *testing.T, life time.Duration) *signer {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &signer{ca: ca, life: life, csrs: map[string]*certv1.CertificateSigningRequest{}, asked: map[string][]string{}, seen: map[string]bool{}}
+	s := &signer{
+		ca:    ca,
+		life:  life,
+		csrs:  map[string]*certv1.CertificateSigningRequest{},
+		asked: map[string][]string{},
+		seen:  map[string]bool{},
+	}
 	srv := httptest.NewUnstartedServer(s)
-	srv.TLS = &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{cert}, ClientAuth: tls.RequestClientCert, ClientCAs: ca.Pool()}
+	srv.TLS = &tls.Config{
+		MinVersion:   tls.VersionTLS12,
+		Certificates: []tls.Certificate{cert},
+		ClientAuth:   tls.RequestClientCert,
+		ClientCAs:    ca.Pool(),
+	}
 	srv.StartTLS()
 	t.Cleanup(srv.Close)
 	s.url = srv.URL
@@ -65,7 +77,12 @@ func newSigner(t *testing.T, life time.Duration) *signer {
 }
 
 func (s *signer) config(token string) *rest.Config {
-	return &rest.Config{Host: s.url, BearerToken: token, TLSClientConfig: rest.TLSClientConfig{CAData: s.ca.CertPEM()}, ContentConfig: rest.ContentConfig{ContentType: "application/json"}}
+	return &rest.Config{
+		Host:            s.url,
+		BearerToken:     token,
+		TLSClientConfig: rest.TLSClientConfig{CAData: s.ca.CertPEM()},
+		ContentConfig:   rest.ContentConfig{ContentType: "application/json"},
+	}
 }
 
 func (s *signer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -101,13 +118,15 @@ func (s *signer) find(w http.ResponseWriter, r *http.Request, name string) {
 	}
 	if r.URL.Query().Get("watch") == "" {
 		answer(w, http.StatusOK, &certv1.CertificateSigningRequestList{
-			TypeMeta: metav1.TypeMeta{Kind: "CertificateSigningRequestList", APIVersion: "certificates.k8s.io/v1"}, Items: []certv1.CertificateSigningRequest{*csr},
+			TypeMeta: metav1.TypeMeta{Kind: "CertificateSigningRequestList", APIVersion: "certificates.k8s.io/v1"},
+			Items:    []certv1.CertificateSigningRequest{*csr},
 		})
 		return
 	}
 	answer(w, http.StatusOK, map[string]any{"type": "ADDED", "object": csr})
 	end := &certv1.CertificateSigningRequest{TypeMeta: csr.TypeMeta}
-	end.ResourceVersion, end.Annotations = "1", map[string]string{metav1.InitialEventsAnnotationKey: "true"}
+	end.ResourceVersion = "1"
+	end.Annotations = map[string]string{metav1.InitialEventsAnnotationKey: "true"}
 	_ = json.NewEncoder(w).Encode(map[string]any{"type": "BOOKMARK", "object": end})
 	_ = http.NewResponseController(w).Flush()
 	<-r.Context().Done()
@@ -130,13 +149,17 @@ func (s *signer) create(w http.ResponseWriter, r *http.Request, who string) {
 	if csr.Spec.SignerName == certv1.KubeletServingSignerName {
 		use = x509.ExtKeyUsageServerAuth
 	}
-	if csr.Status.Certificate, err = s.ca.Sign(req, x509.KeyUsageDigitalSignature, []x509.ExtKeyUsage{use}, s.life); err != nil {
+	if csr.Status.Certificate, err = s.ca.Sign(req, x509.KeyUsageDigitalSignature, []x509.ExtKeyUsage{use},
+		s.life); err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
 	}
-	csr.Status.Conditions = []certv1.CertificateSigningRequestCondition{{Type: certv1.CertificateApproved, Status: "True"}}
+	csr.Status.Conditions = []certv1.CertificateSigningRequestCondition{
+		{Type: certv1.CertificateApproved, Status: "True"},
+	}
 	csr.ResourceVersion = "1"
-	csr.Name, csr.UID = csr.GenerateName+string(rune('a'+len(s.csrs))), "u"
+	csr.Name = csr.GenerateName + string(rune('a'+len(s.csrs)))
+	csr.UID = "u"
 	csr.TypeMeta = metav1.TypeMeta{Kind: "CertificateSigningRequest", APIVersion: "certificates.k8s.io/v1"}
 	s.csrs[csr.Name] = &csr
 	s.asked[csr.Spec.SignerName] = append(s.asked[csr.Spec.SignerName], who)
@@ -157,7 +180,8 @@ func start(t *testing.T, cfg Config) *Identity {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	ready, ended := make(chan struct{}), make(chan error, 1)
+	ready := make(chan struct{})
+	ended := make(chan error, 1)
 	go func() { ended <- id.Run(ctx, func() { close(ready) }) }() // ends with ctx
 	t.Cleanup(func() {
 		cancel()
@@ -183,10 +207,18 @@ func (s *signer) asks(signer string) []string {
 
 func TestBootstrapAndRenewal(t *testing.T) {
 	s := newSigner(t, 8*time.Second)
-	dir, first := t.TempDir(), 0
+	dir := t.TempDir()
+	first := 0
 	cfg := Config{
-		Dir: dir, NodeName: "n1", Addresses: []net.IP{net.IPv4(127, 0, 0, 1)}, Server: s.config(""), Bootstrap: s.config("token"),
-		First: func() error { first++; return nil },
+		Dir:       dir,
+		NodeName:  "n1",
+		Addresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		Server:    s.config(""),
+		Bootstrap: s.config("token"),
+		First: func() error {
+			first++
+			return nil
+		},
 	}
 	id := start(t, cfg)
 	if first != 1 {
@@ -222,9 +254,18 @@ func TestBootstrapAndRenewal(t *testing.T) {
 
 func TestServing(t *testing.T) {
 	s := newSigner(t, time.Hour)
-	id := start(t, Config{Dir: t.TempDir(), NodeName: "n1", Addresses: []net.IP{net.IPv4(127, 0, 0, 1)}, Server: s.config(""), Bootstrap: s.config("token")})
+	id := start(t, Config{
+		Dir:       t.TempDir(),
+		NodeName:  "n1",
+		Addresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		Server:    s.config(""),
+		Bootstrap: s.config("token"),
+	})
 	conf := id.ServerTLS()
-	waittest.Until(t, "a serving certificate", func() bool { _, err := conf.GetCertificate(nil); return err == nil })
+	waittest.Until(t, "a serving certificate", func() bool {
+		_, err := conf.GetCertificate(nil)
+		return err == nil
+	})
 	c, err := conf.GetCertificate(nil)
 	if err != nil {
 		t.Fatal(err)
@@ -246,7 +287,12 @@ func TestServing(t *testing.T) {
 // TestAgain: what is there is used again, without a bootstrap token; without either the answer says what to do.
 func TestAgain(t *testing.T) {
 	s := newSigner(t, time.Hour)
-	cfg := Config{Dir: t.TempDir(), NodeName: "n1", Addresses: []net.IP{net.IPv4(127, 0, 0, 1)}, Server: s.config("")}
+	cfg := Config{
+		Dir:       t.TempDir(),
+		NodeName:  "n1",
+		Addresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		Server:    s.config(""),
+	}
 	if _, err := New(cfg); err == nil || !strings.Contains(err.Error(), "--bootstrap-kubeconfig") {
 		t.Errorf("without certificate and token: %v", err)
 	}
@@ -289,13 +335,23 @@ func (s *lateStore) Update(cert, key []byte) (*tls.Certificate, error) {
 // TestNothingIsKeptAfterTheEnd: Run ends when its directory is nobody's any more.
 func TestNothingIsKeptAfterTheEnd(t *testing.T) {
 	s := newSigner(t, time.Hour)
-	id, err := New(Config{Dir: t.TempDir(), NodeName: "n1", Server: s.config(""), Bootstrap: s.config("token")})
+	id, err := New(Config{
+		Dir:       t.TempDir(),
+		NodeName:  "n1",
+		Server:    s.config(""),
+		Bootstrap: s.config("token"),
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	late := &lateStore{Store: id.client.Store, ctx: ctx, began: make(chan struct{}), returned: make(chan struct{})}
+	late := &lateStore{
+		Store:    id.client.Store,
+		ctx:      ctx,
+		began:    make(chan struct{}),
+		returned: make(chan struct{}),
+	}
 	id.client.Store = late
 	go func() { // ends with ctx
 		defer close(late.returned)
@@ -315,7 +371,13 @@ func TestNothingIsKeptAfterTheEnd(t *testing.T) {
 }
 
 func TestNoTLS(t *testing.T) {
-	if _, err := New(Config{Dir: t.TempDir(), NodeName: "n1", Server: &rest.Config{Host: "http://127.0.0.1:1"}}); err == nil || !strings.Contains(err.Error(), "https") {
+	if _, err := New(Config{
+		Dir:      t.TempDir(),
+		NodeName: "n1",
+		Server: &rest.Config{
+			Host: "http://127.0.0.1:1",
+		},
+	}); err == nil || !strings.Contains(err.Error(), "https") {
 		t.Errorf("over plain HTTP: %v", err)
 	}
 }

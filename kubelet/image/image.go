@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package image ensures that a container's image is on the node and that its pod may use it: pull policies, pull secrets, pull records
-// (KEP-2535), back-off. The pod workers call it. It never lets a pod use an image that was pulled with another pod's secret, unless the
-// pod's own credentials can pull it too. It never removes images.
+// Package image ensures that a container's image is on the node and that its pod may use it: pull policies, pull
+// secrets, pull records (KEP-2535), back-off. The pod workers call it. It never lets a pod use an image that was pulled
+// with another pod's secret, unless the pod's own credentials can pull it too. It never removes images.
 package image
 
 import (
@@ -97,7 +97,11 @@ func New(cfg Config) (*Manager, error) {
 		return nil, err
 	}
 	return &Manager{
-		cfg: cfg, svc: cfg.Service, records: rec, slots: make(chan struct{}, max(cfg.Parallel, 1)), failed: map[string]failure{},
+		cfg:     cfg,
+		svc:     cfg.Service,
+		records: rec,
+		slots:   make(chan struct{}, max(cfg.Parallel, 1)),
+		failed:  map[string]failure{},
 	}, nil
 }
 
@@ -105,9 +109,12 @@ func New(cfg Config) (*Manager, error) {
 func (m *Manager) Ensure(ctx context.Context, r Request) (*Outcome, error) {
 	ref, err := Normalize(r.Image)
 	if err != nil {
-		return nil, &Error{Reason: "InvalidImageName", Retry: time.Now().Add(backoffMax),
+		return nil, &Error{
+			Reason:  "InvalidImageName",
+			Retry:   time.Now().Add(backoffMax),
 			Message: fmt.Sprintf("Failed to apply default image tag %q: %v", r.Image, err),
-			Event:   fmt.Sprintf("Failed to apply default image tag %q: %v", r.Image, err)}
+			Event:   fmt.Sprintf("Failed to apply default image tag %q: %v", r.Image, err),
+		}
 	}
 	if r.Policy != corev1.PullAlways || nodeLocal(ref) {
 		img, err := m.inspect(ctx, ref)
@@ -118,9 +125,12 @@ func (m *Manager) Ensure(ctx context.Context, r Request) (*Outcome, error) {
 			return &Outcome{Ref: cmp.Or(img.GetId(), ref), Image: img, Present: true}, nil
 		}
 		if r.Policy == corev1.PullNever {
-			return nil, &Error{Reason: "ErrImageNeverPull", Retry: time.Now().Add(backoffMin),
+			return nil, &Error{
+				Reason:  "ErrImageNeverPull",
+				Retry:   time.Now().Add(backoffMin),
 				Message: fmt.Sprintf("Container image %q is not present with pull policy of Never", r.Image),
-				Event:   fmt.Sprintf("Container image %q is not present with pull policy of Never", r.Image)}
+				Event:   fmt.Sprintf("Container image %q is not present with pull policy of Never", r.Image),
+			}
 		}
 	}
 	key := r.PodUID + "/" + r.Image
@@ -130,8 +140,8 @@ func (m *Manager) Ensure(ctx context.Context, r Request) (*Outcome, error) {
 	return m.pull(ctx, key, ref, r)
 }
 
-// nodeLocal reports whether an image has no registry: keelson.local is for images that were loaded on the node, so they are never pulled.
-// (Without a tag their pull policy is Always, and the pull would fail.)
+// nodeLocal reports whether an image has no registry: keelson.local is for images that were loaded on the node, so they
+// are never pulled. (Without a tag their pull policy is Always, and the pull would fail.)
 func nodeLocal(ref string) bool { return strings.HasPrefix(ref, "keelson.local/") }
 
 func (m *Manager) inspect(ctx context.Context, ref string) (*runtimeapi.Image, error) {
@@ -141,7 +151,12 @@ func (m *Manager) inspect(ctx context.Context, ref string) (*runtimeapi.Image, e
 			return nil, ctx.Err()
 		}
 		msg := fmt.Sprintf("Failed to inspect image %q: %v", ref, err)
-		return nil, &Error{Reason: "ImageInspectError", Message: msg, Event: msg, Retry: time.Now().Add(backoffMin)}
+		return nil, &Error{
+			Reason:  "ImageInspectError",
+			Message: msg,
+			Event:   msg,
+			Retry:   time.Now().Add(backoffMin),
+		}
 	}
 	return resp.GetImage(), nil
 }
@@ -153,7 +168,11 @@ func (m *Manager) backoff(key, image string) error {
 	if !ok || !time.Now().Before(f.until) {
 		return nil
 	}
-	return &Error{Reason: "ImagePullBackOff", Message: fmt.Sprintf("Back-off pulling image %q: %s", image, f.err), Retry: f.until}
+	return &Error{
+		Reason:  "ImagePullBackOff",
+		Message: fmt.Sprintf("Back-off pulling image %q: %s", image, f.err),
+		Retry:   f.until,
+	}
 }
 
 func (m *Manager) pull(ctx context.Context, key, ref string, r Request) (*Outcome, error) {
@@ -183,10 +202,16 @@ func (m *Manager) pull(ctx context.Context, key, ref string, r Request) (*Outcom
 	if err != nil {
 		return nil, err
 	}
-	return &Outcome{Ref: cmp.Or(id, img.GetId(), ref), Image: img, Took: took, Waited: time.Since(begin)}, nil
+	return &Outcome{
+		Ref:    cmp.Or(id, img.GetId(), ref),
+		Image:  img,
+		Took:   took,
+		Waited: time.Since(begin),
+	}, nil
 }
 
-// pullWithCredentials pulls with each matching credential in turn, or without credentials, and records which one succeeded.
+// pullWithCredentials pulls with each matching credential in turn, or without credentials, and records which one
+// succeeded.
 func (m *Manager) pullWithCredentials(ctx context.Context, ref string, r Request) (string, error) {
 	if err := m.records.begin(ref); err != nil {
 		return "", err
@@ -239,7 +264,12 @@ func (m *Manager) recordFailure(key, image string, err error) *Error {
 	f.until = time.Now().Add(f.delay)
 	f.err = "ErrImagePull: " + msg
 	m.failed[key] = f
-	return &Error{Reason: "ErrImagePull", Message: msg, Retry: f.until, Event: fmt.Sprintf("Failed to pull image %q: %s", image, msg)}
+	return &Error{
+		Reason:  "ErrImagePull",
+		Message: msg,
+		Retry:   f.until,
+		Event:   fmt.Sprintf("Failed to pull image %q: %s", image, msg),
+	}
 }
 
 // Forget drops the back-off of a pod.
@@ -260,7 +290,8 @@ func Normalize(image string) (string, error) {
 	tag := ""
 	if i := strings.LastIndexByte(name, ':'); i > slash {
 		name, tag = name[:i], name[i+1:]
-		if tag == "" || len(tag) > 128 || !allOf(tag, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-") {
+		if tag == "" || len(tag) > 128 ||
+			!allOf(tag, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-") {
 			return "", fmt.Errorf("couldn't parse image name %q: invalid reference format", image)
 		}
 	}
@@ -273,9 +304,11 @@ func Normalize(image string) (string, error) {
 			continue
 		}
 		if part != strings.ToLower(part) {
-			return "", fmt.Errorf("couldn't parse image name %q: invalid reference format: repository name (%s) must be lowercase", image, name)
+			return "", fmt.Errorf("couldn't parse image name %q: invalid reference format: repository name (%s) must "+
+				"be lowercase", image, name)
 		}
-		if part == "" || !allOf(part, "abcdefghijklmnopqrstuvwxyz0123456789._-") || strings.ContainsAny(part[:1]+part[len(part)-1:], "._-") {
+		if part == "" || !allOf(part, "abcdefghijklmnopqrstuvwxyz0123456789._-") ||
+			strings.ContainsAny(part[:1]+part[len(part)-1:], "._-") {
 			return "", fmt.Errorf("couldn't parse image name %q: invalid reference format", image)
 		}
 	}

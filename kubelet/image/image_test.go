@@ -23,9 +23,19 @@ import (
 
 func TestNormalize(t *testing.T) {
 	for in, want := range map[string]string{
-		"busybox": "busybox:latest", "busybox:1": "busybox:1", "localhost:5000/a/b": "localhost:5000/a/b:latest",
-		"a@sha256:00": "a@sha256:00", "keelson.local/hello": "keelson.local/hello:latest", "A:5000/x": "A:5000/x:latest",
-		"Bad": "", "": "", "a:": "", "a//b": "", "a b": "", "-a": "", ":x": "",
+		"busybox":             "busybox:latest",
+		"busybox:1":           "busybox:1",
+		"localhost:5000/a/b":  "localhost:5000/a/b:latest",
+		"a@sha256:00":         "a@sha256:00",
+		"keelson.local/hello": "keelson.local/hello:latest",
+		"A:5000/x":            "A:5000/x:latest",
+		"Bad":                 "",
+		"":                    "",
+		"a:":                  "",
+		"a//b":                "",
+		"a b":                 "",
+		"-a":                  "",
+		":x":                  "",
 	} {
 		got, err := Normalize(in)
 		if got != want || (err == nil) != (want != "") {
@@ -48,17 +58,28 @@ func FuzzNormalize(f *testing.F) {
 }
 
 func TestCredentials(t *testing.T) {
-	json := `{"auths":{"https://index.docker.io/v1/":{"auth":"` + base64.StdEncoding.EncodeToString([]byte("hub:pw")) + `"},
+	json := `{"auths":{"https://index.docker.io/v1/":{"auth":"` + base64.StdEncoding.EncodeToString([]byte("hub:pw")) +
+		`"},
 		"reg.example.com":{"username":"all","password":"p"},"reg.example.com/team":{"username":"team"},"*.wild.org":{"username":"wild"},
 		"127.0.0.1:5000":{"username":"local"}}}`
 	secrets := []*corev1.Secret{
 		{Type: corev1.SecretTypeDockerConfigJson, Data: map[string][]byte{corev1.DockerConfigJsonKey: []byte(json)}},
-		{Type: corev1.SecretTypeDockerConfigJson, Data: map[string][]byte{corev1.DockerConfigJsonKey: []byte("{broken")}},
+		{
+			Type: corev1.SecretTypeDockerConfigJson,
+			Data: map[string][]byte{corev1.DockerConfigJsonKey: []byte("{broken")},
+		},
 		{Type: corev1.SecretTypeOpaque},
 	}
 	for ref, want := range map[string][]string{
-		"busybox:latest": {"hub"}, "docker.io/me/x:1": {"hub"}, "reg.example.com/x:1": {"all"}, "reg.example.com/team/x:1": {"team", "all"},
-		"reg.example.com/teammate:1": {"all"}, "a.wild.org/x": {"wild"}, "a.b.wild.org/x": nil, "127.0.0.1:5000/x": {"local"}, "127.0.0.1:5001/x": nil,
+		"busybox:latest":             {"hub"},
+		"docker.io/me/x:1":           {"hub"},
+		"reg.example.com/x:1":        {"all"},
+		"reg.example.com/team/x:1":   {"team", "all"},
+		"reg.example.com/teammate:1": {"all"},
+		"a.wild.org/x":               {"wild"},
+		"a.b.wild.org/x":             nil,
+		"127.0.0.1:5000/x":           {"local"},
+		"127.0.0.1:5001/x":           nil,
 	} {
 		var got []string
 		for _, a := range Credentials(secrets, ref) {
@@ -100,23 +121,32 @@ func TestPolicies(t *testing.T) {
 		"there, if not present":         {critest.HelloImage, corev1.PullIfNotPresent, nil, "present"},
 		"there, always":                 {"a/there:1", corev1.PullAlways, nil, "pulled"},
 		"there, always, of no registry": {critest.HelloImage, corev1.PullAlways, nil, "present"},
-		"not there, of no registry":     {"keelson.local/none", corev1.PullAlways, status.Error(codes.NotFound, "no"), "ErrImagePull"},
-		"there, never":                  {critest.HelloImage, corev1.PullNever, nil, "present"},
-		"not there, if not present":     {"a/b:1", corev1.PullIfNotPresent, nil, "pulled"},
-		"not there, never":              {"a/b:1", corev1.PullNever, nil, "ErrImageNeverPull"},
-		"no such image":                 {"a/b:1", corev1.PullIfNotPresent, status.Error(codes.NotFound, "no"), "ErrImagePull"},
-		"no name at all":                {"A/b", corev1.PullIfNotPresent, nil, "InvalidImageName"},
+		"not there, of no registry": {
+			"keelson.local/none", corev1.PullAlways, status.Error(codes.NotFound, "no"), "ErrImagePull",
+		},
+		"there, never":              {critest.HelloImage, corev1.PullNever, nil, "present"},
+		"not there, if not present": {"a/b:1", corev1.PullIfNotPresent, nil, "pulled"},
+		"not there, never":          {"a/b:1", corev1.PullNever, nil, "ErrImageNeverPull"},
+		"no such image": {
+			"a/b:1", corev1.PullIfNotPresent, status.Error(codes.NotFound, "no"), "ErrImagePull",
+		},
+		"no name at all": {"A/b", corev1.PullIfNotPresent, nil, "InvalidImageName"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			f := critest.NewFake()
-			if _, err := f.PullImage(t.Context(), &runtimeapi.PullImageRequest{Image: &runtimeapi.ImageSpec{Image: "a/there:1"}}); err != nil {
+			if _, err := f.PullImage(t.Context(),
+				&runtimeapi.PullImageRequest{Image: &runtimeapi.ImageSpec{Image: "a/there:1"}}); err != nil {
 				t.Fatal(err)
 			}
 			if tt.fail != nil {
 				f.FailNext("PullImage", tt.fail)
 			}
-			out, err := manager(t, cri.InProcess(f).Image).Ensure(t.Context(), Request{PodUID: "u", Image: tt.image, Policy: tt.policy})
+			out, err := manager(t, cri.InProcess(f).Image).Ensure(t.Context(), Request{
+				PodUID: "u",
+				Image:  tt.image,
+				Policy: tt.policy,
+			})
 			got := reason(err)
 			if err == nil {
 				got = map[bool]string{true: "present", false: "pulled"}[out.Present]
@@ -135,13 +165,20 @@ func TestPullBackOff(t *testing.T) {
 		f.FailNext("PullImage", bad, bad, bad)
 		m := manager(t, cri.InProcess(f).Image)
 		r := Request{PodUID: "u", Image: "a/b:1", Policy: corev1.PullIfNotPresent}
-		try := func() string { _, err := m.Ensure(t.Context(), r); return reason(err) }
+		try := func() string {
+			_, err := m.Ensure(t.Context(), r)
+			return reason(err)
+		}
 		var got []string
-		for _, wait := range []time.Duration{0, time.Second, 10 * time.Second, 15 * time.Second, 6 * time.Second, 41 * time.Second} {
+		for _, wait := range []time.Duration{
+			0, time.Second, 10 * time.Second, 15 * time.Second, 6 * time.Second, 41 * time.Second,
+		} {
 			time.Sleep(wait)
 			got = append(got, try())
 		}
-		want := []string{"ErrImagePull", "ImagePullBackOff", "ErrImagePull", "ImagePullBackOff", "ErrImagePull", "<nil>"}
+		want := []string{
+			"ErrImagePull", "ImagePullBackOff", "ErrImagePull", "ImagePullBackOff", "ErrImagePull", "<nil>",
+		}
 		if !slices.Equal(got, want) {
 			t.Errorf("got %q, want %q", got, want)
 		}
@@ -150,8 +187,10 @@ func TestPullBackOff(t *testing.T) {
 
 // FuzzCredentials: secrets are anybody's; what fits an image names the registry it is for.
 func FuzzCredentials(f *testing.F) {
-	f.Add([]byte(`{"auths":{"https://index.docker.io/v1/":{"auth":"aHViOnB3"},"*.wild.org":{"username":"w"}}}`), "nginx:1")
-	f.Add([]byte(`{"reg.example.com:5000/team":{"username":"a","password":"b"}}`), "reg.example.com:5000/team/x@sha256:00")
+	f.Add([]byte(`{"auths":{"https://index.docker.io/v1/":{"auth":"aHViOnB3"},"*.wild.org":{"username":"w"}}}`),
+		"nginx:1")
+	f.Add([]byte(`{"reg.example.com:5000/team":{"username":"a","password":"b"}}`),
+		"reg.example.com:5000/team/x@sha256:00")
 	f.Add([]byte(`{"auths":{"[a-":{"auth":"!"},"":{}}}`), "a.b/c")
 	f.Fuzz(func(t *testing.T, config []byte, ref string) {
 		for _, a := range Credentials([]*corev1.Secret{

@@ -26,7 +26,8 @@ const (
 	maxRecord     = 1 << 20 // bytes of a record that are read
 )
 
-// imagePullIntent records that the kubelet is pulling an image. If the image exists after a crash, it was not preloaded.
+// imagePullIntent records that the kubelet is pulling an image. If the image exists after a crash, it was not
+// preloaded.
 type imagePullIntent struct {
 	metav1.TypeMeta `json:",inline"`
 	Image           string `json:"image"`
@@ -42,7 +43,8 @@ type imagePulledRecord struct {
 	CredentialMapping map[string]imagePullCredentials `json:"credentialMapping,omitempty"`
 }
 
-// imagePullCredentials are the credentials that have pulled an image from one repository. If they are empty, every pod is verified.
+// imagePullCredentials are the credentials that have pulled an image from one repository. If they are empty, every pod
+// is verified.
 type imagePullCredentials struct {
 	KubernetesSecrets         []imagePullSecret         `json:"kubernetesSecrets,omitempty"`
 	KubernetesServiceAccounts []imagePullServiceAccount `json:"kubernetesServiceAccounts,omitempty"`
@@ -75,8 +77,8 @@ const maxSecrets = 200
 // records keeps intents and pulled records in files that only root can read.
 //
 // Invariants:
-//  1. An intent is on disk before its pull starts, and stays until the pulled record is on disk. So a pulled image never counts as preloaded,
-//     even after a power loss.
+//  1. An intent is on disk before its pull starts, and stays until the pulled record is on disk. So a pulled image
+//     never counts as preloaded, even after a power loss.
 //  2. A record that cannot be read counts as a record without credentials.
 type records struct {
 	pullingDir, pulledDir string
@@ -86,7 +88,11 @@ type records struct {
 }
 
 func openRecords(dir string) (*records, error) {
-	r := &records{pullingDir: filepath.Join(dir, "pulling"), pulledDir: filepath.Join(dir, "pulled"), pulling: map[string]int{}}
+	r := &records{
+		pullingDir: filepath.Join(dir, "pulling"),
+		pulledDir:  filepath.Join(dir, "pulled"),
+		pulling:    map[string]int{},
+	}
 	for _, d := range []string{r.pullingDir, r.pulledDir} {
 		if err := os.MkdirAll(d, 0o700); err != nil {
 			return nil, fmt.Errorf("make directory of image pull records: %w", err)
@@ -105,7 +111,10 @@ func (r *records) begin(image string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.pulling[image] == 0 {
-		intent := imagePullIntent{TypeMeta: metav1.TypeMeta{Kind: "ImagePullIntent", APIVersion: recordVersion}, Image: image}
+		intent := imagePullIntent{
+			TypeMeta: metav1.TypeMeta{Kind: "ImagePullIntent", APIVersion: recordVersion},
+			Image:    image,
+		}
 		if err := writeRecord(fileOf(r.pullingDir, image), intent); err != nil {
 			return fmt.Errorf("record image pull intent: %w", err)
 		}
@@ -131,7 +140,8 @@ func (r *records) end(image, id string, creds *imagePullCredentials) error {
 	return removeRecord(fileOf(r.pullingDir, image))
 }
 
-// pulled reports whether the kubelet pulled an image, and which credentials have pulled it from the repository that image names.
+// pulled reports whether the kubelet pulled an image, and which credentials have pulled it from the repository that
+// image names.
 func (r *records) pulled(image, id string) (pulled bool, creds imagePullCredentials) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -158,7 +168,10 @@ func (r *records) add(image, id string, creds imagePullCredentials) error {
 func (r *records) addLocked(image, id string, creds imagePullCredentials) error {
 	rec, err := r.readLocked(id)
 	if err != nil {
-		rec = &imagePulledRecord{TypeMeta: metav1.TypeMeta{Kind: "ImagePulledRecord", APIVersion: recordVersion}, ImageRef: id}
+		rec = &imagePulledRecord{
+			TypeMeta: metav1.TypeMeta{Kind: "ImagePulledRecord", APIVersion: recordVersion},
+			ImageRef: id,
+		}
 	}
 	merged, changed := merge(rec.CredentialMapping[repository(image)], creds)
 	if err == nil && !changed {
@@ -219,7 +232,8 @@ func (r *records) intents() ([]string, error) {
 	return out, err
 }
 
-// resolveIntent replaces the intent of an interrupted pull by a record; id is the image's ID, empty if there is no image.
+// resolveIntent replaces the intent of an interrupted pull by a record; id is the image's ID, empty if there is no
+// image.
 func (r *records) resolveIntent(image, id string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -259,7 +273,8 @@ func recordFiles(dir string) ([]string, error) {
 	}
 	var out []string
 	for _, e := range entries {
-		if e.Type().IsRegular() && strings.HasPrefix(e.Name(), recordPrefix) && !strings.HasSuffix(e.Name(), tmpSuffix) {
+		if e.Type().IsRegular() && strings.HasPrefix(e.Name(), recordPrefix) &&
+			!strings.HasSuffix(e.Name(), tmpSuffix) {
 			out = append(out, filepath.Join(dir, e.Name()))
 		}
 	}
@@ -272,7 +287,7 @@ func readRecord(path string, into any) error {
 	} else if fi.Size() > maxRecord {
 		return fmt.Errorf("image pull record %s has %d bytes, more than %d", path, fi.Size(), maxRecord)
 	}
-	b, err := os.ReadFile(path) //nolint:gosec // a file of our own directory
+	b, err := os.ReadFile(path) // a file of our own directory
 	if err != nil {
 		return err
 	}
@@ -289,7 +304,7 @@ func writeRecord(path string, record any) error {
 		return err
 	}
 	tmp := path + tmpSuffix
-	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600) //nolint:gosec // a file of our own directory
+	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600) // a file of our own directory
 	if err != nil {
 		return err
 	}
@@ -312,7 +327,7 @@ func removeRecord(path string) error {
 }
 
 func syncDir(dir string) error {
-	d, err := os.Open(dir) //nolint:gosec // our own directory
+	d, err := os.Open(dir) // our own directory
 	if err != nil {
 		return err
 	}

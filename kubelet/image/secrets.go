@@ -28,7 +28,8 @@ type Credential struct {
 	Secret *corev1.Secret
 }
 
-// Credentials returns the entries of pull secrets that match an image, the most specific first. Invalid secrets are skipped.
+// Credentials returns the entries of pull secrets that match an image, the most specific first. Invalid secrets are
+// skipped.
 func Credentials(secrets []*corev1.Secret, ref string) []Credential {
 	type match struct {
 		key string
@@ -72,18 +73,23 @@ func entries(s *corev1.Secret) map[string]entry {
 
 func auth(server string, e entry) *runtimeapi.AuthConfig {
 	a := &runtimeapi.AuthConfig{
-		Username: e.Username, Password: e.Password, ServerAddress: server, IdentityToken: e.IdentityToken, RegistryToken: e.RegistryToken,
+		Username:      e.Username,
+		Password:      e.Password,
+		ServerAddress: server,
+		IdentityToken: e.IdentityToken,
+		RegistryToken: e.RegistryToken,
 	}
 	if b, err := base64.StdEncoding.DecodeString(strings.TrimRight(e.Auth, "\r\n")); err == nil && a.Username == "" {
 		if u, p, ok := strings.Cut(string(b), ":"); ok {
-			a.Username, a.Password = u, p
+			a.Username = u
+			a.Password = p
 		}
 	}
 	return a
 }
 
-// matchesImage reports whether a config's key ("registry.example.com:5000/team", "*.example.com", "https://index.docker.io/v1/") is for the
-// image.
+// matchesImage reports whether a config's key ("registry.example.com:5000/team", "*.example.com",
+// "https://index.docker.io/v1/") is for the image.
 func matchesImage(key, ref string) bool {
 	key = strings.TrimPrefix(strings.TrimPrefix(key, "https://"), "http://")
 	key = strings.TrimSuffix(strings.TrimSuffix(strings.TrimSuffix(key, "/"), "/v1"), "/v2")
@@ -97,7 +103,8 @@ func matchesImage(key, ref string) bool {
 	if kport != port || strings.Count(kh, ".") != strings.Count(h, ".") {
 		return false
 	}
-	kparts, hparts := strings.Split(kh, "."), strings.Split(h, ".")
+	kparts := strings.Split(kh, ".")
+	hparts := strings.Split(h, ".")
 	for i := range kparts {
 		if ok, err := path.Match(kparts[i], hparts[i]); err != nil || !ok {
 			return false

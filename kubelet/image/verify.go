@@ -15,7 +15,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// The values of imagePullCredentialsVerificationPolicy: for which images on the node a pod needs credentials that can pull them.
+// The values of imagePullCredentialsVerificationPolicy: for which images on the node a pod needs credentials that can
+// pull them.
 const (
 	NeverVerify                  = "NeverVerify"
 	NeverVerifyPreloadedImages   = "NeverVerifyPreloadedImages" // those that the kubelet pulled; the default
@@ -28,7 +29,8 @@ func ValidatePolicy(policy string, allowlist []string) error {
 	switch policy {
 	case "", NeverVerify, NeverVerifyPreloadedImages, AlwaysVerify:
 		if len(allowlist) > 0 {
-			return fmt.Errorf("preloadedImagesVerificationAllowlist: can't be set if imagePullCredentialsVerificationPolicy is not %q", NeverVerifyAllowlistedImages)
+			return fmt.Errorf("preloadedImagesVerificationAllowlist: can't be set if "+
+				"imagePullCredentialsVerificationPolicy is not %q", NeverVerifyAllowlistedImages)
 		}
 		return nil
 	case NeverVerifyAllowlistedImages:
@@ -41,9 +43,11 @@ func ValidatePolicy(policy string, allowlist []string) error {
 		name, _ := strings.CutSuffix(p, "/*")
 		switch {
 		case name == "" || strings.ContainsAny(name, "* \t"):
-			errs = append(errs, fmt.Errorf("preloadedImagesVerificationAllowlist: %q is neither REPOSITORY nor PREFIX/*", p))
+			errs = append(errs,
+				fmt.Errorf("preloadedImagesVerificationAllowlist: %q is neither REPOSITORY nor PREFIX/*", p))
 		case name == p && withoutTag(p) != p:
-			errs = append(errs, fmt.Errorf("preloadedImagesVerificationAllowlist: %q has a tag or a digest, which is not allowed", p))
+			errs = append(errs,
+				fmt.Errorf("preloadedImagesVerificationAllowlist: %q has a tag or a digest, which is not allowed", p))
 		}
 	}
 	return errors.Join(errs...)
@@ -109,7 +113,8 @@ func (m *Manager) accessible(image, id string, creds []Credential) bool {
 				continue
 			}
 			if h != s { // the same credentials in another secret, or a secret with new ones
-				if err := m.records.add(image, id, imagePullCredentials{KubernetesSecrets: []imagePullSecret{s}}); err != nil {
+				if err := m.records.add(image, id,
+					imagePullCredentials{KubernetesSecrets: []imagePullSecret{s}}); err != nil {
 					m.cfg.Log.Warn("write image pulled record", "image", image, "err", err)
 				}
 			}
@@ -128,7 +133,12 @@ func pulledWith(c *Credential) *imagePullCredentials {
 }
 
 func (c Credential) secret() imagePullSecret {
-	return imagePullSecret{UID: string(c.Secret.UID), Namespace: c.Secret.Namespace, Name: c.Secret.Name, CredentialHash: c.hash()}
+	return imagePullSecret{
+		UID:            string(c.Secret.UID),
+		Namespace:      c.Secret.Namespace,
+		Name:           c.Secret.Name,
+		CredentialHash: c.hash(),
+	}
 }
 
 // hash identifies the credentials; empty: they cannot be encoded.
@@ -140,7 +150,8 @@ func (c Credential) hash() string {
 	return fmt.Sprintf("%x", sha256.Sum256(b))
 }
 
-// Recover resolves the intents of interrupted pulls, and prunes the records of removed images. It must be called before the first Ensure.
+// Recover resolves the intents of interrupted pulls, and prunes the records of removed images. It must be called before
+// the first Ensure.
 func (m *Manager) Recover(ctx context.Context) error {
 	images, err := m.records.intents()
 	errs := []error{err}

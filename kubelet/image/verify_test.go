@@ -34,7 +34,9 @@ type locked struct {
 	crash bool
 }
 
-func (l locked) PullImage(ctx context.Context, in *runtimeapi.PullImageRequest, opts ...grpc.CallOption) (*runtimeapi.PullImageResponse, error) {
+func (l locked) PullImage(
+	ctx context.Context, in *runtimeapi.PullImageRequest, opts ...grpc.CallOption,
+) (*runtimeapi.PullImageResponse, error) {
 	ref := in.GetImage().GetImage()
 	*l.pulls = append(*l.pulls, ref)
 	if strings.HasPrefix(ref, "example.com/private") && in.GetAuth().GetPassword() != "good" {
@@ -50,15 +52,23 @@ func (l locked) PullImage(ctx context.Context, in *runtimeapi.PullImageRequest, 
 func pullSecret(namespace, name, uid, password string) *corev1.Secret {
 	auth := base64.StdEncoding.EncodeToString([]byte("user:" + password))
 	return &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID(uid)}, Type: corev1.SecretTypeDockerConfigJson,
-		Data: map[string][]byte{corev1.DockerConfigJsonKey: fmt.Appendf(nil, `{"auths":{"example.com":{"auth":%q}}}`, auth)},
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID(uid)},
+		Type:       corev1.SecretTypeDockerConfigJson,
+		Data: map[string][]byte{
+			corev1.DockerConfigJsonKey: fmt.Appendf(nil, `{"auths":{"example.com":{"auth":%q}}}`, auth),
+		},
 	}
 }
 
 // try asks for an image and returns "present", "pulled" or the reason why not.
 func try(t *testing.T, m *Manager, pod, image string, policy corev1.PullPolicy, secrets ...*corev1.Secret) string {
 	t.Helper()
-	out, err := m.Ensure(t.Context(), Request{PodUID: pod, Image: image, Policy: policy, Secrets: secrets})
+	out, err := m.Ensure(t.Context(), Request{
+		PodUID:  pod,
+		Image:   image,
+		Policy:  policy,
+		Secrets: secrets,
+	})
 	switch {
 	case err != nil:
 		return reason(err)
@@ -81,39 +91,91 @@ func TestCredentialsOfPresentImages(t *testing.T) {
 		secrets []*corev1.Secret
 		want    string
 	}{
-		"another tenant without a secret":         {image: private, want: "ErrImagePull"},
-		"another tenant with a wrong secret":      {image: private, secrets: []*corev1.Secret{pullSecret("tb", "pull", "2", "bad")}, want: "ErrImagePull"},
-		"of the same name elsewhere":              {image: private, secrets: []*corev1.Secret{pullSecret("tb", "pull", "1", "bad")}, want: "ErrImagePull"},
-		"made again under its name":               {image: private, secrets: []*corev1.Secret{pullSecret("ta", "pull", "9", "bad")}, want: "ErrImagePull"},
-		"another tenant, policy Never":            {image: private, pull: corev1.PullNever, want: "ErrImageNeverPull"},
-		"the owner":                               {image: private, secrets: []*corev1.Secret{owner}, want: "present"},
-		"the owner, policy Never":                 {image: private, pull: corev1.PullNever, secrets: []*corev1.Secret{owner}, want: "present"},
-		"the owner, who changed the password":     {image: private, secrets: []*corev1.Secret{rotated}, want: "present"},
-		"another tenant with the same password":   {image: private, secrets: []*corev1.Secret{pullSecret("tb", "own", "2", "good")}, want: "present"},
-		"by its id":                               {image: "ID", want: "ErrImagePull"},
-		"by its digest":                           {image: "DIGEST", want: "ErrImagePull"},
-		"by its digest, the owner":                {image: "DIGEST", secrets: []*corev1.Secret{owner}, want: "present"},
-		"NeverVerify":                             {policy: NeverVerify, image: private, want: "present"},
-		"on the list":                             {policy: NeverVerifyAllowlistedImages, allow: []string{"example.com/private/app"}, image: private, want: "present"},
-		"below the list":                          {policy: NeverVerifyAllowlistedImages, allow: []string{"example.com/*"}, image: private, want: "present"},
-		"not on the list":                         {policy: NeverVerifyAllowlistedImages, allow: []string{"example.com/public/*"}, image: private, want: "ErrImagePull"},
-		"preloaded":                               {image: "preloaded:1", want: "present"},
-		"preloaded, AlwaysVerify":                 {policy: AlwaysVerify, image: "preloaded:1", want: "pulled"},
-		"preloaded, not on the list":              {policy: NeverVerifyAllowlistedImages, image: "preloaded:1", want: "pulled"},
-		"of no registry, AlwaysVerify":            {policy: AlwaysVerify, image: critest.HelloImage, want: "present"},
-		"pulled without a secret":                 {image: "example.com/public:1", want: "present"},
-		"pulled without a secret, with one":       {image: "example.com/public:1", secrets: []*corev1.Secret{owner}, want: "present"},
-		"pulled without a secret, AlwaysVerify":   {policy: AlwaysVerify, image: "example.com/public:1", want: "present"},
+		"another tenant without a secret": {image: private, want: "ErrImagePull"},
+		"another tenant with a wrong secret": {
+			image:   private,
+			secrets: []*corev1.Secret{pullSecret("tb", "pull", "2", "bad")},
+			want:    "ErrImagePull",
+		},
+		"of the same name elsewhere": {
+			image:   private,
+			secrets: []*corev1.Secret{pullSecret("tb", "pull", "1", "bad")},
+			want:    "ErrImagePull",
+		},
+		"made again under its name": {
+			image:   private,
+			secrets: []*corev1.Secret{pullSecret("ta", "pull", "9", "bad")},
+			want:    "ErrImagePull",
+		},
+		"another tenant, policy Never": {image: private, pull: corev1.PullNever, want: "ErrImageNeverPull"},
+		"the owner":                    {image: private, secrets: []*corev1.Secret{owner}, want: "present"},
+		"the owner, policy Never": {
+			image:   private,
+			pull:    corev1.PullNever,
+			secrets: []*corev1.Secret{owner},
+			want:    "present",
+		},
+		"the owner, who changed the password": {image: private, secrets: []*corev1.Secret{rotated}, want: "present"},
+		"another tenant with the same password": {
+			image:   private,
+			secrets: []*corev1.Secret{pullSecret("tb", "own", "2", "good")},
+			want:    "present",
+		},
+		"by its id":                {image: "ID", want: "ErrImagePull"},
+		"by its digest":            {image: "DIGEST", want: "ErrImagePull"},
+		"by its digest, the owner": {image: "DIGEST", secrets: []*corev1.Secret{owner}, want: "present"},
+		"NeverVerify":              {policy: NeverVerify, image: private, want: "present"},
+		"on the list": {
+			policy: NeverVerifyAllowlistedImages,
+			allow:  []string{"example.com/private/app"},
+			image:  private,
+			want:   "present",
+		},
+		"below the list": {
+			policy: NeverVerifyAllowlistedImages,
+			allow:  []string{"example.com/*"},
+			image:  private,
+			want:   "present",
+		},
+		"not on the list": {
+			policy: NeverVerifyAllowlistedImages,
+			allow:  []string{"example.com/public/*"},
+			image:  private,
+			want:   "ErrImagePull",
+		},
+		"preloaded":               {image: "preloaded:1", want: "present"},
+		"preloaded, AlwaysVerify": {policy: AlwaysVerify, image: "preloaded:1", want: "pulled"},
+		"preloaded, not on the list": {
+			policy: NeverVerifyAllowlistedImages,
+			image:  "preloaded:1",
+			want:   "pulled",
+		},
+		"of no registry, AlwaysVerify": {policy: AlwaysVerify, image: critest.HelloImage, want: "present"},
+		"pulled without a secret":      {image: "example.com/public:1", want: "present"},
+		"pulled without a secret, with one": {
+			image:   "example.com/public:1",
+			secrets: []*corev1.Secret{owner},
+			want:    "present",
+		},
+		"pulled without a secret, AlwaysVerify": {
+			policy: AlwaysVerify,
+			image:  "example.com/public:1",
+			want:   "present",
+		},
 		"another tenant without a secret, Always": {image: private, pull: corev1.PullAlways, want: "ErrImagePull"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			var pulls []string
 			svc := locked{ImageServiceClient: cri.InProcess(critest.NewFake()).Image, pulls: &pulls}
-			if _, err := svc.ImageServiceClient.PullImage(t.Context(), &runtimeapi.PullImageRequest{Image: &runtimeapi.ImageSpec{Image: "preloaded:1"}}); err != nil {
+			if _, err := svc.ImageServiceClient.PullImage(t.Context(),
+				&runtimeapi.PullImageRequest{Image: &runtimeapi.ImageSpec{Image: "preloaded:1"}}); err != nil {
 				t.Fatal(err)
 			}
-			m := manager(t, svc, func(c *Config) { c.VerificationPolicy, c.VerificationAllowlist = tt.policy, tt.allow })
+			m := manager(t, svc, func(c *Config) {
+				c.VerificationPolicy = tt.policy
+				c.VerificationAllowlist = tt.allow
+			})
 			if got := try(t, m, "a", private, corev1.PullIfNotPresent, owner); got != "pulled" {
 				t.Fatalf("the owner's first: %s, want pulled", got)
 			}
@@ -141,7 +203,9 @@ func TestCredentialsOfPresentImages(t *testing.T) {
 
 type failing struct{ runtimeapi.ImageServiceClient }
 
-func (failing) PullImage(context.Context, *runtimeapi.PullImageRequest, ...grpc.CallOption) (*runtimeapi.PullImageResponse, error) {
+func (failing) PullImage(
+	context.Context, *runtimeapi.PullImageRequest, ...grpc.CallOption,
+) (*runtimeapi.PullImageResponse, error) {
 	return nil, status.Error(codes.NotFound, "no such image")
 }
 
@@ -149,11 +213,13 @@ func (failing) PullImage(context.Context, *runtimeapi.PullImageRequest, ...grpc.
 func TestVerifiedTenantIsRemembered(t *testing.T) {
 	var pulls []string
 	m := manager(t, locked{ImageServiceClient: cri.InProcess(critest.NewFake()).Image, pulls: &pulls})
-	a, b := pullSecret("ta", "pull", "1", "good"), pullSecret("tb", "pull", "2", "bad")
+	a := pullSecret("ta", "pull", "1", "good")
+	b := pullSecret("tb", "pull", "2", "bad")
 	const image = "example.com/private/app:1"
 	got := []string{
 		try(t, m, "a", image, corev1.PullIfNotPresent, a), try(t, m, "b1", image, corev1.PullIfNotPresent, b),
-		try(t, m, "b2", image, corev1.PullIfNotPresent, b, pullSecret("tb", "other", "3", "good")), // the second one's hash is known
+		// the second one's hash is known
+		try(t, m, "b2", image, corev1.PullIfNotPresent, b, pullSecret("tb", "other", "3", "good")),
 	}
 	b.Data = pullSecret("tb", "pull", "2", "good").Data
 	got = append(got, try(t, m, "b3", image, corev1.PullIfNotPresent, b))
@@ -198,8 +264,10 @@ func TestRecords(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	creds := rec["credentialMapping"].(map[string]any)["example.com/private/app"].(map[string]any)["kubernetesSecrets"].([]any)[0].(map[string]any) //nolint:forcetypeassert // a panic fails the test
-	if rec["kind"] != "ImagePulledRecord" || rec["apiVersion"] != "kubelet.config.k8s.io/v1beta1" || creds["namespace"] != "ta" || creds["name"] != "pull" || creds["uid"] != "1" || creds["credentialHash"] == "" {
+	// a panic fails the test
+	creds := rec["credentialMapping"].(map[string]any)["example.com/private/app"].(map[string]any)["kubernetesSecrets"].([]any)[0].(map[string]any)
+	if rec["kind"] != "ImagePulledRecord" || rec["apiVersion"] != "kubelet.config.k8s.io/v1beta1" ||
+		creds["namespace"] != "ta" || creds["name"] != "pull" || creds["uid"] != "1" || creds["credentialHash"] == "" {
 		t.Errorf("record %v", rec)
 	}
 	m = restart()
@@ -227,11 +295,13 @@ func TestRecords(t *testing.T) {
 		t.Errorf("another tenant after a crash in the owner's pull: %s, want ErrImagePull", got)
 	}
 	for _, ref := range []string{image, "example.com/private/crash:1"} {
-		if _, err := rt.Image.RemoveImage(t.Context(), &runtimeapi.RemoveImageRequest{Image: &runtimeapi.ImageSpec{Image: ref}}); err != nil {
+		if _, err := rt.Image.RemoveImage(t.Context(),
+			&runtimeapi.RemoveImageRequest{Image: &runtimeapi.ImageSpec{Image: ref}}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := m.records.prune(map[string]bool{}, time.Now().Add(-time.Hour)); err != nil || len(recordsIn(t, dir)) != 2 {
+	if err := m.records.prune(map[string]bool{}, time.Now().Add(-time.Hour)); err != nil ||
+		len(recordsIn(t, dir)) != 2 {
 		t.Errorf("%v; records %v, want those that are newer than the list of images", err, recordsIn(t, dir))
 	}
 	if err := restart().prune(t.Context()); err != nil {
@@ -259,8 +329,12 @@ func recordsIn(t *testing.T, dir string) map[string][]byte {
 
 func TestRepository(t *testing.T) {
 	for in, want := range map[string]string{
-		"busybox": "docker.io/library/busybox", "busybox:1": "docker.io/library/busybox", "a/b@sha256:00": "docker.io/a/b",
-		"localhost:5000/a:1@sha256:00": "localhost:5000/a", "reg.example.com/a/b:1": "reg.example.com/a/b", "docker.io/busybox:1": "docker.io/library/busybox",
+		"busybox":                      "docker.io/library/busybox",
+		"busybox:1":                    "docker.io/library/busybox",
+		"a/b@sha256:00":                "docker.io/a/b",
+		"localhost:5000/a:1@sha256:00": "localhost:5000/a",
+		"reg.example.com/a/b:1":        "reg.example.com/a/b",
+		"docker.io/busybox:1":          "docker.io/library/busybox",
 	} {
 		if got := repository(in); got != want {
 			t.Errorf("repository(%q) = %q, want %q", in, got, want)

@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// aliveInterval is the time between two checks that the container of a log without new entries still runs. A check is one CRI call, and happens
-// only while a client follows.
+// aliveInterval is the time between two checks that the container of a log without new entries still runs. A check is
+// one CRI call, and happens only while a client follows.
 const aliveInterval = time.Second
 
 // follow writes new entries, across rotations, until the container has ended or ctx is done. The log may not exist yet.
@@ -79,8 +79,10 @@ func newWatch(dir string) (*dirWatch, error) {
 	if err != nil {
 		return nil, fmt.Errorf("watch %s: %w", dir, err)
 	}
-	w := &dirWatch{f: os.NewFile(uintptr(fd), "inotify"), changed: make(chan struct{}, 1), done: make(chan struct{})} //nolint:gosec // a descriptor
-	if _, err := unix.InotifyAddWatch(fd, dir, unix.IN_MODIFY|unix.IN_CREATE|unix.IN_MOVED_TO); err != nil && !errors.Is(err, unix.ENOENT) {
+	// a descriptor
+	w := &dirWatch{f: os.NewFile(uintptr(fd), "inotify"), changed: make(chan struct{}, 1), done: make(chan struct{})}
+	if _, err := unix.InotifyAddWatch(fd, dir, unix.IN_MODIFY|unix.IN_CREATE|unix.IN_MOVED_TO); err != nil &&
+		!errors.Is(err, unix.ENOENT) {
 		_ = w.f.Close() // the reason is err
 		return nil, fmt.Errorf("watch %s: %w", dir, err)
 	}

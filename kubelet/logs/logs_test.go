@@ -39,7 +39,8 @@ func compressed(t *testing.T, path string) {
 func readAll(t *testing.T, path string, o Options) string {
 	t.Helper()
 	if !o.Stdout && !o.Stderr {
-		o.Stdout, o.Stderr = true, true
+		o.Stdout = true
+		o.Stderr = true
 	}
 	var b bytes.Buffer
 	if err := Read(t.Context(), path, o, &b); err != nil {
@@ -70,7 +71,8 @@ func TestParse(t *testing.T) {
 	for name, tt := range tests {
 		l, err := Parse([]byte(tt.in))
 		if (err != nil) != tt.bad || string(l.Text) != tt.text || l.Stream != tt.stream || l.Partial != tt.partial {
-			t.Errorf("%s: Parse(%q) = %q %q %t, %v; want %q %q %t, error %t", name, tt.in, l.Text, l.Stream, l.Partial, err, tt.text, tt.stream, tt.partial, tt.bad)
+			t.Errorf("%s: Parse(%q) = %q %q %t, %v; want %q %q %t, error %t", name, tt.in, l.Text, l.Stream, l.Partial,
+				err, tt.text, tt.stream, tt.partial, tt.bad)
 		}
 	}
 }
@@ -88,12 +90,13 @@ func TestRead(t *testing.T) {
 		o    Options
 		want string
 	}{
-		"tail":       {Options{Tail: new(int64(3))}, "one two\n"},
-		"tail 0":     {Options{Tail: new(int64(0))}, ""},
-		"since":      {Options{Since: since}, "line 9\none two\n"},
-		"limit":      {Options{LimitBytes: new(int64(9))}, "line 0\nli"},
-		"stderr":     {Options{Stderr: true}, "one two\n"},
-		"timestamps": {Options{Since: since, Timestamps: true}, "2026-01-01T00:00:09.000000000Z line 9\n2026-01-01T00:00:20.000000000Z one two\n"},
+		"tail":   {Options{Tail: new(int64(3))}, "one two\n"},
+		"tail 0": {Options{Tail: new(int64(0))}, ""},
+		"since":  {Options{Since: since}, "line 9\none two\n"},
+		"limit":  {Options{LimitBytes: new(int64(9))}, "line 0\nli"},
+		"stderr": {Options{Stderr: true}, "one two\n"},
+		"timestamps": {Options{Since: since, Timestamps: true}, "2026-01-01T00:00:09.000000000Z line " +
+			"9\n2026-01-01T00:00:20.000000000Z one two\n"},
 	}
 	for name, tt := range tests {
 		if got := readAll(t, path, tt.o); got != tt.want {
@@ -129,7 +132,10 @@ func TestReadAcrossRotation(t *testing.T) {
 // pipe collects what a follower writes and lets a test wait for it.
 type pipe struct{ got chan string }
 
-func (p *pipe) Write(b []byte) (int, error) { p.got <- string(b); return len(b), nil }
+func (p *pipe) Write(b []byte) (int, error) {
+	p.got <- string(b)
+	return len(b), nil
+}
 
 func TestFollowAcrossRotation(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "0.log")
@@ -139,7 +145,13 @@ func TestFollowAcrossRotation(t *testing.T) {
 	p := &pipe{make(chan string, 100)}
 	done := make(chan error, 1)
 	go func() { // ends when alive is false
-		done <- Read(t.Context(), path, Options{Follow: true, Stdout: true, Alive: func(context.Context) bool { return alive.Load() }}, p)
+		done <- Read(t.Context(), path, Options{
+			Follow: true,
+			Stdout: true,
+			Alive: func(context.Context) bool {
+				return alive.Load()
+			},
+		}, p)
 	}()
 	expect := func(want string) {
 		t.Helper()
@@ -191,10 +203,13 @@ func TestFollowAcrossRotation(t *testing.T) {
 func TestRotator(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "0.log")
 	reopened := 0
-	r := Rotator{Policy: logrotate.Policy{MaxSize: 10, MaxFiles: 3}, Reopen: func(context.Context, string) error {
-		reopened++
-		return os.WriteFile(path, nil, 0o600)
-	}}
+	r := Rotator{
+		Policy: logrotate.Policy{MaxSize: 10, MaxFiles: 3},
+		Reopen: func(context.Context, string) error {
+			reopened++
+			return os.WriteFile(path, nil, 0o600)
+		},
+	}
 	check := func() {
 		t.Helper()
 		if err := r.Check(t.Context(), "id", path); err != nil {

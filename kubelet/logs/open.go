@@ -12,8 +12,8 @@ import (
 	"keelson/lib/inroot"
 )
 
-// openLog opens a container's log for reading. It opens no symbolic link and no FIFO, since a pod with a hostPath volume may have put one
-// into the log directory.
+// openLog opens a container's log for reading. It opens no symbolic link and no FIFO, since a pod with a hostPath
+// volume may have put one into the log directory.
 func openLog(path string) (*os.File, error) {
 	dir, err := inroot.Open(filepath.Dir(path))
 	if err != nil {

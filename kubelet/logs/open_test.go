@@ -18,7 +18,8 @@ func TestLogThatIsNoFile(t *testing.T) {
 	if err := os.WriteFile(secret, []byte("2026-01-01T00:00:00Z stdout F secret\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	link, fifo := filepath.Join(dir, "0.log"), filepath.Join(dir, "1.log")
+	link := filepath.Join(dir, "0.log")
+	fifo := filepath.Join(dir, "1.log")
 	if err := os.Symlink(secret, link); err != nil {
 		t.Fatal(err)
 	}

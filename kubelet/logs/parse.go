@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package logs reads containers' log files in CRI's format: all entries, those since a time, or the last lines; and follows them across
-// rotations. The kubelet's server and the termination messages use it. Only Rotator, for runtimes without log rotation, renames and removes
-// log files; nothing here writes entries.
+// Package logs reads containers' log files in CRI's format: all entries, those since a time, or the last lines; and
+// follows them across rotations. The kubelet's server and the termination messages use it. Only Rotator, for runtimes
+// without log rotation, renames and removes log files; nothing here writes entries.
 package logs
 
 import (
@@ -21,8 +21,8 @@ const (
 	Stderr Stream = "stderr"
 )
 
-// Line is one entry: "2016-10-06T00:17:09.669794202Z stdout F the text\n". A long line of a container's output comes as several
-// entries with Partial set, ended by one without.
+// Line is one entry: "2016-10-06T00:17:09.669794202Z stdout F the text\n". A long line of a container's output comes as
+// several entries with Partial set, ended by one without.
 type Line struct {
 	Time    time.Time
 	Stream  Stream
@@ -50,7 +50,8 @@ func Parse(b []byte) (Line, error) {
 	}
 	tags, text, ok := bytes.Cut(rest, []byte{' '})
 	if !ok {
-		tags, text = bytes.TrimSuffix(rest, []byte{'\n'}), nil
+		tags = bytes.TrimSuffix(rest, []byte{'\n'})
+		text = nil
 		if len(tags) == 0 {
 			return l, fmt.Errorf("%w: no tag in %.80q", errFormat, b)
 		}

@@ -42,7 +42,13 @@ type writer struct {
 }
 
 func newWriter(w io.Writer, o Options) *writer {
-	out := &writer{w: w, o: o, left: -1, tail: -1, inside: map[Stream]bool{}}
+	out := &writer{
+		w:      w,
+		o:      o,
+		left:   -1,
+		tail:   -1,
+		inside: map[Stream]bool{},
+	}
 	if o.Tail != nil && !o.Follow { // entries that are written during the read do not belong to the tail
 		out.tail = max(*o.Tail, 0)
 	}
@@ -176,13 +182,19 @@ func (c *reader) startAt(f logrotate.File, skip int) error {
 	}
 	if errors.Is(err, os.ErrNotExist) { // the oldest file was removed concurrently
 		c.close()
-		c.last, c.aside = f.Name, false
+		c.last = f.Name
+		c.aside = false
 		return c.advance()
 	}
 	if err != nil {
 		return fmt.Errorf("open rotated log: %w", err)
 	}
-	c.switchTo(&segment{f: old, name: f.Name, aside: true, packed: f.Compressed})
+	c.switchTo(&segment{
+		f:      old,
+		name:   f.Name,
+		aside:  true,
+		packed: f.Compressed,
+	})
 	for range skip {
 		if _, err := c.ls.next(); err != nil {
 			return nil //nolint:nilerr // a damaged file ends here
@@ -312,7 +324,8 @@ func drain(ls *lines, w *writer, last bool) error {
 			if !last || len(ls.rest) == 0 {
 				return nil
 			}
-			b, ls.rest = ls.rest, nil
+			b = ls.rest
+			ls.rest = nil
 			err = nil
 		}
 		if err != nil {

@@ -13,8 +13,8 @@ import (
 	"keelson/lib/logrotate"
 )
 
-// Rotator rotates a log that is too large: it renames the file, and makes the runtime reopen the log. It is for other runtimes; the
-// built-in runtime rotates its logs itself.
+// Rotator rotates a log that is too large: it renames the file, and makes the runtime reopen the log. It is for other
+// runtimes; the built-in runtime rotates its logs itself.
 type Rotator struct {
 	// Policy has the limits of each log; zero values mean Kubernetes' defaults.
 	Policy logrotate.Policy
@@ -37,8 +37,8 @@ func Remove(path string) error {
 	return nil
 }
 
-// Check rotates one log if it is too large. If the log is missing, because of a crash between two steps or because someone removed it, it
-// is reopened.
+// Check rotates one log if it is too large. If the log is missing, because of a crash between two steps or because
+// someone removed it, it is reopened.
 func (r *Rotator) Check(ctx context.Context, containerID, path string) error {
 	policy := r.Policy.Complete()
 	if policy.MaxSize < 0 || path == "" {
@@ -66,7 +66,8 @@ func (r *Rotator) Check(ctx context.Context, containerID, path string) error {
 			return err
 		}
 	}
-	aside, err := logrotate.MoveAside(path, older, time.Now()) // it stays as it is: a reader may be in it, and the runtime until it has reopened
+	// it stays as it is: a reader may be in it, and the runtime until it has reopened
+	aside, err := logrotate.MoveAside(path, older, time.Now())
 	if err != nil {
 		return err
 	}

@@ -13,11 +13,11 @@ import (
 	"keelson/lib/logrotate"
 )
 
-// reader reads a log's files from an old rotated one to the current one, while the log may be rotated. It keeps one file open, so a slow
-// client keeps the disk space of at most one deleted file.
+// reader reads a log's files from an old rotated one to the current one, while the log may be rotated. It keeps one
+// file open, so a slow client keeps the disk space of at most one deleted file.
 //
-// The names of rotated files increase. So if last was the newest name when the current file was opened, the current file gets, when it is
-// rotated, the first name greater than last.
+// The names of rotated files increase. So if last was the newest name when the current file was opened, the current
+// file gets, when it is rotated, the first name greater than last.
 type reader struct {
 	path string
 	// last is the greatest name of a rotated file that is not newer than cur. If aside is set, it is cur's own name.
@@ -57,7 +57,8 @@ func (c *reader) openNext() (*segment, error) {
 			return nil, err
 		}
 		if c.cur != nil && !c.aside && len(after) > 0 && isMoved(c.cur, after[0]) {
-			c.last, c.aside = after[0].Name, true
+			c.last = after[0].Name
+			c.aside = true
 			after = after[1:]
 		}
 		if len(after) > 0 {
@@ -68,7 +69,12 @@ func (c *reader) openNext() (*segment, error) {
 			if err != nil {
 				return nil, fmt.Errorf("open rotated log: %w", err)
 			}
-			return &segment{f: f, name: after[0].Name, aside: true, packed: after[0].Compressed}, nil
+			return &segment{
+				f:      f,
+				name:   after[0].Name,
+				aside:  true,
+				packed: after[0].Compressed,
+			}, nil
 		}
 		seg, again, err := c.openNewest()
 		if err != nil || !again {
@@ -119,7 +125,9 @@ func (c *reader) rewind() error {
 // switchTo continues at the beginning of a segment.
 func (c *reader) switchTo(s *segment) {
 	c.close()
-	c.cur, c.last, c.aside = s.f, s.name, s.aside
+	c.cur = s.f
+	c.last = s.name
+	c.aside = s.aside
 	var r io.Reader = s.f
 	if s.packed {
 		r = decompress{s.f}.reader()
@@ -134,8 +142,8 @@ func (c *reader) close() {
 	}
 }
 
-// decompress reads a compressed file. A file that was damaged by a power loss ends at the damage, so that the later files can still be
-// read.
+// decompress reads a compressed file. A file that was damaged by a power loss ends at the damage, so that the later
+// files can still be read.
 type decompress struct{ f *os.File }
 
 func (u decompress) reader() io.Reader {
@@ -160,8 +168,8 @@ func (u untilDamage) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// isMoved reports whether f, which was opened at the log's own path, is a rotated file: by its identity, or if that is compressed, by the
-// time of its last entry.
+// isMoved reports whether f, which was opened at the log's own path, is a rotated file: by its identity, or if that is
+// compressed, by the time of its last entry.
 func isMoved(f *os.File, aside logrotate.File) bool {
 	a, err := f.Stat()
 	if err != nil {

@@ -52,7 +52,8 @@ func Tail(path string, lines int, limit int) (string, error) {
 	if path == "" {
 		return "", nil
 	}
-	n, out := int64(lines), &lastBytes{limit: limit}
+	n := int64(lines)
+	out := &lastBytes{limit: limit}
 	err := Read(context.Background(), path, Options{Tail: &n, Stdout: true, Stderr: true}, out)
 	return string(out.kept()), err
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package metrics has the metrics of a kubelet's own work, with the names and labels of Kubernetes' kubelet. The pod workers and the probes update
-// them; the kubelet's server serves them at /metrics and /metrics/probes. Resource usage of containers is in package stats.
+// Package metrics has the metrics of a kubelet's own work, with the names and labels of Kubernetes' kubelet. The pod
+// workers and the probes update them; the kubelet's server serves them at /metrics and /metrics/probes. Resource usage
+// of containers is in package stats.
 package metrics
 
 import (
@@ -31,18 +32,25 @@ func New() *Metrics {
 		return prometheus.CounterOpts{Subsystem: "kubelet", Name: name, Help: help}
 	}
 	m := &Metrics{
-		kubelet: prometheus.NewRegistry(), probes: prometheus.NewRegistry(),
-		terminated: prometheus.NewCounterVec(counter("terminated_containers_total", "[ALPHA] Cumulative number of container terminations."),
+		kubelet: prometheus.NewRegistry(),
+		probes:  prometheus.NewRegistry(),
+		terminated: prometheus.NewCounterVec(
+			counter("terminated_containers_total", "[ALPHA] Cumulative number of container terminations."),
 			[]string{"container_type", "exit_code", "reason"}),
 		probed: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Subsystem: "prober", Name: "probe_total",
-			Help: "[BETA] Cumulative number of a liveness, readiness or startup probe for a container by result.",
+			Subsystem: "prober",
+			Name:      "probe_total",
+			Help:      "[BETA] Cumulative number of a liveness, readiness or startup probe for a container by result.",
 		}, []string{"probe_type", "result", "container", "pod", "namespace", "pod_uid"}),
-		requested: prometheus.NewCounter(counter("image_volume_requested_total", "[BETA] Number of requested image volumes.")),
-		mounted:   prometheus.NewCounter(counter("image_volume_mounted_succeed_total", "[BETA] Number of successful image volume mounts.")),
-		failed:    prometheus.NewCounter(counter("image_volume_mounted_errors_total", "[BETA] Number of failed image volume mounts.")),
+		requested: prometheus.NewCounter(
+			counter("image_volume_requested_total", "[BETA] Number of requested image volumes.")),
+		mounted: prometheus.NewCounter(
+			counter("image_volume_mounted_succeed_total", "[BETA] Number of successful image volume mounts.")),
+		failed: prometheus.NewCounter(
+			counter("image_volume_mounted_errors_total", "[BETA] Number of failed image volume mounts.")),
 	}
-	m.kubelet.MustRegister(m.terminated, m.requested, m.mounted, m.failed, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	m.kubelet.MustRegister(m.terminated, m.requested, m.mounted, m.failed, collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	m.probes.MustRegister(m.probed)
 	return m
 }
@@ -102,5 +110,6 @@ func (m *Metrics) ProbeDone(t probe.Target, o probe.Outcome) {
 	case o.OK:
 		result = "successful"
 	}
-	m.probed.WithLabelValues(string(t.Kind), result, t.Container.Name, t.Pod.Name, t.Pod.Namespace, string(t.Pod.UID)).Inc()
+	m.probed.WithLabelValues(string(t.Kind), result, t.Container.Name, t.Pod.Name, t.Pod.Namespace, string(t.Pod.UID)).
+		Inc()
 }

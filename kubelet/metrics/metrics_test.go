@@ -36,8 +36,9 @@ func TestMetrics(t *testing.T) {
 	m.ImageVolumes(2, nil)
 	m.ImageVolumes(1, errors.New("no"))
 	target := probe.Target{
-		Key: probe.Key{Kind: probe.Liveness}, Container: &corev1.Container{Name: "c"},
-		Pod: &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: "u"}},
+		Key:       probe.Key{Kind: probe.Liveness},
+		Container: &corev1.Container{Name: "c"},
+		Pod:       &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: "u"}},
 	}
 	m.ProbeDone(target, probe.Outcome{OK: true})
 	m.ProbeDone(target, probe.Outcome{})

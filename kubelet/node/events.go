@@ -18,7 +18,9 @@ type recorded struct {
 
 // nothingRecorded is the state at start. A node that is not ready at first needs no event.
 func nothingRecorded() recorded {
-	return recorded{conditions: map[corev1.NodeConditionType]corev1.ConditionStatus{corev1.NodeReady: corev1.ConditionFalse}}
+	return recorded{conditions: map[corev1.NodeConditionType]corev1.ConditionStatus{
+		corev1.NodeReady: corev1.ConditionFalse,
+	}}
 }
 
 // reasons are the event reasons for each condition that becomes true or false.
@@ -40,10 +42,12 @@ func (k *Keeper) recordEvents(have *corev1.Node, now *corev1.NodeStatus) {
 	}
 	if before := have.Status.NodeInfo.BootID; before != "" && before != k.machine.BootID && !k.recorded.rebooted {
 		k.recorded.rebooted = true
-		k.cfg.Events.Eventf(k.Ref(), corev1.EventTypeWarning, "Rebooted", "Node %s has been rebooted, boot id: %s", k.cfg.Name, k.machine.BootID)
+		k.cfg.Events.Eventf(k.Ref(), corev1.EventTypeWarning, "Rebooted", "Node %s has been rebooted, boot id: %s",
+			k.cfg.Name, k.machine.BootID)
 	}
 	for _, r := range reasons {
-		status, before := conditionOf(now, r.kind), conditionOf(&have.Status, r.kind)
+		status := conditionOf(now, r.kind)
+		before := conditionOf(&have.Status, r.kind)
 		said := k.recorded.conditions[r.kind]
 		k.recorded.conditions[r.kind] = status
 		if status == said && status == before {

@@ -33,7 +33,8 @@ func (k *Keeper) leases(ctx context.Context) {
 		case <-t.C:
 		}
 		if k.removed.Load() {
-			have, wait = nil, every
+			have = nil
+			wait = every
 			t.Reset(wait)
 			continue
 		}
@@ -51,7 +52,9 @@ func (k *Keeper) leases(ctx context.Context) {
 }
 
 // renew writes the lease; have is nil when it is not known. It returns what is known now.
-func (k *Keeper) renew(ctx context.Context, have *coordinationv1.Lease, every time.Duration) (*coordinationv1.Lease, error) {
+func (k *Keeper) renew(
+	ctx context.Context, have *coordinationv1.Lease, every time.Duration,
+) (*coordinationv1.Lease, error) {
 	api := k.cfg.Client.CoordinationV1().Leases(corev1.NamespaceNodeLease)
 	now := metav1.NowMicro()
 	if have == nil {
@@ -71,7 +74,8 @@ func (k *Keeper) renew(ctx context.Context, have *coordinationv1.Lease, every ti
 	next := have.DeepCopy()
 	next.Spec.RenewTime = &now
 	fresh := k.lease(now, every)
-	next.Spec.HolderIdentity, next.Spec.LeaseDurationSeconds = fresh.Spec.HolderIdentity, fresh.Spec.LeaseDurationSeconds
+	next.Spec.HolderIdentity = fresh.Spec.HolderIdentity
+	next.Spec.LeaseDurationSeconds = fresh.Spec.LeaseDurationSeconds
 	if len(fresh.OwnerReferences) > 0 {
 		next.OwnerReferences = fresh.OwnerReferences
 	}
@@ -84,13 +88,18 @@ func (k *Keeper) renew(ctx context.Context, have *coordinationv1.Lease, every ti
 
 func (k *Keeper) lease(now metav1.MicroTime, every time.Duration) *coordinationv1.Lease {
 	name := k.cfg.Name
-	seconds := int32(max(leaseSeconds, 4*every/time.Second)) //nolint:gosec // minutes at most
+	seconds := int32(max(leaseSeconds, 4*every/time.Second)) // minutes at most
 	l := &coordinationv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: corev1.NamespaceNodeLease},
 		Spec:       coordinationv1.LeaseSpec{HolderIdentity: &name, LeaseDurationSeconds: &seconds, RenewTime: &now},
 	}
 	if n := k.current.Load(); n != nil {
-		l.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: name, UID: n.UID}}
+		l.OwnerReferences = []metav1.OwnerReference{{
+			APIVersion: "v1",
+			Kind:       "Node",
+			Name:       name,
+			UID:        n.UID,
+		}}
 	}
 	return l
 }

@@ -34,7 +34,12 @@ type Machine struct {
 
 // Inspect looks at the machine. dataDir's file system is the node's storage.
 func Inspect(dataDir string) (Machine, error) {
-	m := Machine{CPUs: runtime.NumCPU(), Arch: runtime.GOARCH, dataDir: dataDir, HugePages: map[string]int64{}}
+	m := Machine{
+		CPUs:      runtime.NumCPU(),
+		Arch:      runtime.GOARCH,
+		dataDir:   dataDir,
+		HugePages: map[string]int64{},
+	}
 	info, err := os.ReadFile("/proc/meminfo")
 	if err != nil {
 		return m, fmt.Errorf("read memory size: %w", err)
@@ -44,14 +49,16 @@ func Inspect(dataDir string) (Machine, error) {
 	if err := unix.Statfs(dataDir, &fs); err != nil {
 		return m, fmt.Errorf("look at the file system of %s: %w", dataDir, err)
 	}
-	m.Storage = int64(fs.Blocks) * fs.Bsize //nolint:gosec // sizes of file systems
+	m.Storage = int64(fs.Blocks) * fs.Bsize // sizes of file systems
 	var u unix.Utsname
 	if err := unix.Uname(&u); err != nil {
 		return m, fmt.Errorf("ask for the kernel's version: %w", err)
 	}
 	m.Kernel = unix.ByteSliceToString(u.Release[:])
 	m.OSImage = osImage()
-	m.MachineID, m.SystemID, m.BootID = line("/etc/machine-id"), line("/sys/class/dmi/id/product_uuid"), line("/proc/sys/kernel/random/boot_id")
+	m.MachineID = line("/etc/machine-id")
+	m.SystemID = line("/sys/class/dmi/id/product_uuid")
+	m.BootID = line("/proc/sys/kernel/random/boot_id")
 	pages, _ := os.ReadDir("/sys/kernel/mm/hugepages") // none where the kernel has none
 	for _, p := range pages {
 		kb, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimPrefix(p.Name(), "hugepages-"), "kB"), 10, 64)
@@ -67,7 +74,7 @@ func Inspect(dataDir string) (Machine, error) {
 }
 
 func line(path string) string {
-	b, err := os.ReadFile(path) //nolint:gosec // fixed paths
+	b, err := os.ReadFile(path) // fixed paths
 	if err != nil {
 		return "" // not every machine says
 	}
@@ -145,8 +152,14 @@ func (m Machine) Allocatable(maxPods int, reserved, kept corev1.ResourceList) co
 
 func (m Machine) info(version string) corev1.NodeSystemInfo {
 	return corev1.NodeSystemInfo{
-		MachineID: m.MachineID, SystemUUID: m.SystemID, BootID: m.BootID, KernelVersion: m.Kernel, OSImage: m.OSImage,
-		KubeletVersion: version, OperatingSystem: "linux", Architecture: m.Arch,
+		MachineID:       m.MachineID,
+		SystemUUID:      m.SystemID,
+		BootID:          m.BootID,
+		KernelVersion:   m.Kernel,
+		OSImage:         m.OSImage,
+		KubeletVersion:  version,
+		OperatingSystem: "linux",
+		Architecture:    m.Arch,
 	}
 }
 
@@ -158,15 +171,29 @@ func pressures(hold []corev1.NodeConditionType) []corev1.NodeCondition {
 		ifSo, ifNot    string
 		soSays, notSay string
 	}{
-		{corev1.NodeMemoryPressure, "KubeletHasInsufficientMemory", "KubeletHasSufficientMemory",
-			"kubelet has insufficient memory available", "kubelet has sufficient memory available"},
-		{corev1.NodeDiskPressure, "KubeletHasDiskPressure", "KubeletHasNoDiskPressure", "kubelet has disk pressure", "kubelet has no disk pressure"},
-		{corev1.NodePIDPressure, "KubeletHasInsufficientPID", "KubeletHasSufficientPID",
-			"kubelet has insufficient PID available", "kubelet has sufficient PID available"},
+		{
+			corev1.NodeMemoryPressure, "KubeletHasInsufficientMemory", "KubeletHasSufficientMemory",
+			"kubelet has insufficient memory available", "kubelet has sufficient memory available",
+		},
+		{
+			corev1.NodeDiskPressure, "KubeletHasDiskPressure", "KubeletHasNoDiskPressure", "kubelet has disk pressure",
+			"kubelet has no disk pressure",
+		},
+		{
+			corev1.NodePIDPressure, "KubeletHasInsufficientPID", "KubeletHasSufficientPID",
+			"kubelet has insufficient PID available", "kubelet has sufficient PID available",
+		},
 	} {
-		c := corev1.NodeCondition{Type: p.kind, Status: corev1.ConditionFalse, Reason: p.ifNot, Message: p.notSay}
+		c := corev1.NodeCondition{
+			Type:    p.kind,
+			Status:  corev1.ConditionFalse,
+			Reason:  p.ifNot,
+			Message: p.notSay,
+		}
 		if slices.Contains(hold, p.kind) {
-			c.Status, c.Reason, c.Message = corev1.ConditionTrue, p.ifSo, p.soSays
+			c.Status = corev1.ConditionTrue
+			c.Reason = p.ifSo
+			c.Message = p.soSays
 		}
 		out = append(out, c)
 	}

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package node registers this machine as a Node object and keeps its status and its lease up to date. The kubelet runs one Keeper. It
-// writes the status when it changes and at least every 5 minutes, and renews the lease at its interval. It never touches pods.
+// Package node registers this machine as a Node object and keeps its status and its lease up to date. The kubelet runs
+// one Keeper. It writes the status when it changes and at least every 5 minutes, and renews the lease at its interval.
+// It never touches pods.
 package node
 
 import (
@@ -43,7 +44,8 @@ type Config struct {
 	Port     int      // of the kubelet's server
 	PodCIDRs []string
 	Labels   map[string]string
-	// Annotations are those that the kubelet owns on the Node object. An empty value removes the annotation of an earlier run.
+	// Annotations are those that the kubelet owns on the Node object. An empty value removes the annotation of an
+	// earlier run.
 	Annotations map[string]string
 	Taints      []corev1.Taint
 	MaxPods     int
@@ -52,7 +54,8 @@ type Config struct {
 	Kept func(capacity corev1.ResourceList) corev1.ResourceList
 	// Pressures returns the pressure conditions that are true; nil: none.
 	Pressures func() []corev1.NodeConditionType
-	// Plugins returns the extended resources of device plugins, which override those in the node's status; nil: there are none.
+	// Plugins returns the extended resources of device plugins, which override those in the node's status; nil: there
+	// are none.
 	Plugins func() (capacity, allocatable corev1.ResourceList)
 	// InUse returns the attached volumes that the node uses (status.volumesInUse); nil: none.
 	InUse func() []corev1.UniqueVolumeName
@@ -65,7 +68,8 @@ type Config struct {
 	StatusEvery time.Duration
 }
 
-// AnnotationRemoved is set on a Node object before it is deleted for good. The kubelet, if it still runs, then does not create it again.
+// AnnotationRemoved is set on a Node object before it is deleted for good. The kubelet, if it still runs, then does not
+// create it again.
 const AnnotationRemoved = "keelson.dev/removed"
 
 // Keeper keeps one Node object. Make it with New.
@@ -89,7 +93,12 @@ func New(cfg Config) (*Keeper, error) {
 	if err != nil {
 		return nil, err
 	}
-	k := &Keeper{cfg: cfg, machine: m, kick: make(chan struct{}, 1), recorded: nothingRecorded()}
+	k := &Keeper{
+		cfg:      cfg,
+		machine:  m,
+		kick:     make(chan struct{}, 1),
+		recorded: nothingRecorded(),
+	}
 	if cfg.Kept != nil {
 		k.kept = cfg.Kept(m.Capacity(cfg.MaxPods))
 	}
@@ -192,17 +201,21 @@ func (k *Keeper) takeOver(ctx context.Context, have, want *corev1.Node) (*corev1
 		}
 	}
 	if next.Spec.PodCIDR == "" {
-		next.Spec.PodCIDR, next.Spec.PodCIDRs = want.Spec.PodCIDR, want.Spec.PodCIDRs
+		next.Spec.PodCIDR = want.Spec.PodCIDR
+		next.Spec.PodCIDRs = want.Spec.PodCIDRs
 	}
-	if maps.Equal(have.Labels, next.Labels) && maps.Equal(have.Annotations, next.Annotations) && have.Spec.PodCIDR == next.Spec.PodCIDR {
+	if maps.Equal(have.Labels, next.Labels) && maps.Equal(have.Annotations, next.Annotations) &&
+		have.Spec.PodCIDR == next.Spec.PodCIDR {
 		return have, nil
 	}
-	patch, err := diff(corev1.Node{ObjectMeta: metav1.ObjectMeta{Labels: have.Labels, Annotations: have.Annotations}, Spec: have.Spec},
+	patch, err := diff(
+		corev1.Node{ObjectMeta: metav1.ObjectMeta{Labels: have.Labels, Annotations: have.Annotations}, Spec: have.Spec},
 		corev1.Node{ObjectMeta: metav1.ObjectMeta{Labels: next.Labels, Annotations: next.Annotations}, Spec: next.Spec})
 	if err != nil {
 		return nil, err
 	}
-	return k.cfg.Client.CoreV1().Nodes().Patch(ctx, k.cfg.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
+	return k.cfg.Client.CoreV1().Nodes().Patch(ctx, k.cfg.Name, types.StrategicMergePatchType, patch,
+		metav1.PatchOptions{})
 }
 
 func diff(before, after corev1.Node) ([]byte, error) {
@@ -218,16 +231,23 @@ func diff(before, after corev1.Node) ([]byte, error) {
 }
 
 func (k *Keeper) object() *corev1.Node {
-	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: k.cfg.Name, Labels: map[string]string{
-		corev1.LabelHostname: k.cfg.Hostname, corev1.LabelOSStable: "linux", corev1.LabelArchStable: k.machine.Arch,
-		"beta.kubernetes.io/os": "linux", "beta.kubernetes.io/arch": k.machine.Arch,
-	}}}
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{
+		Name: k.cfg.Name,
+		Labels: map[string]string{
+			corev1.LabelHostname:      k.cfg.Hostname,
+			corev1.LabelOSStable:      "linux",
+			corev1.LabelArchStable:    k.machine.Arch,
+			"beta.kubernetes.io/os":   "linux",
+			"beta.kubernetes.io/arch": k.machine.Arch,
+		},
+	}}
 	maps.Copy(n.Labels, k.cfg.Labels)
 	n.Annotations = maps.Clone(k.cfg.Annotations)
 	maps.DeleteFunc(n.Annotations, func(_, value string) bool { return value == "" })
 	n.Spec.Taints = k.cfg.Taints
 	if len(k.cfg.PodCIDRs) > 0 {
-		n.Spec.PodCIDR, n.Spec.PodCIDRs = k.cfg.PodCIDRs[0], k.cfg.PodCIDRs
+		n.Spec.PodCIDR = k.cfg.PodCIDRs[0]
+		n.Spec.PodCIDRs = k.cfg.PodCIDRs
 	}
 	return n
 }
@@ -257,7 +277,8 @@ func (k *Keeper) write(ctx context.Context, force bool) error {
 	if patch, err = replaceAddresses(patch, next.Addresses); err != nil {
 		return err
 	}
-	got, err := k.cfg.Client.CoreV1().Nodes().Patch(ctx, k.cfg.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
+	got, err := k.cfg.Client.CoreV1().Nodes().Patch(ctx, k.cfg.Name, types.StrategicMergePatchType, patch,
+		metav1.PatchOptions{}, "status")
 	if err != nil {
 		return fmt.Errorf("write status of node %s: %w", k.cfg.Name, err)
 	}
@@ -286,7 +307,12 @@ func withoutHeartbeat(s corev1.NodeStatus) corev1.NodeStatus {
 
 // Ref is the node's reference in events: by UID, or by name before the UID is known. kubectl describe looks for both.
 func (k *Keeper) Ref() *corev1.ObjectReference {
-	ref := &corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: k.cfg.Name, UID: types.UID(k.cfg.Name)}
+	ref := &corev1.ObjectReference{
+		APIVersion: "v1",
+		Kind:       "Node",
+		Name:       k.cfg.Name,
+		UID:        types.UID(k.cfg.Name),
+	}
 	if n := k.current.Load(); n != nil && n.UID != "" {
 		ref.UID = n.UID
 	}
@@ -323,7 +349,8 @@ func (k *Keeper) gone(o any) {
 		return
 	}
 	if n.Annotations[AnnotationRemoved] != "" && !k.removed.Swap(true) {
-		k.cfg.Log.Warn("this node was removed from the cluster: it comes back with a token only, after keelson down --purge", "node", k.cfg.Name)
+		k.cfg.Log.Warn("this node was removed from the cluster: it comes back with a token only, after keelson down "+
+			"--purge", "node", k.cfg.Name)
 	}
 	k.keep.Lock()
 	k.store(nil)
@@ -392,7 +419,8 @@ func (k *Keeper) images(ctx context.Context) []corev1.ContainerImage {
 	for _, img := range resp.GetImages() {
 		names := append(slices.Clone(img.GetRepoDigests()), img.GetRepoTags()...)
 		if len(names) > 0 {
-			out = append(out, corev1.ContainerImage{Names: names[:min(len(names), 5)], SizeBytes: int64(img.GetSize())}) //nolint:gosec // no image is that large
+			// no image is that large
+			out = append(out, corev1.ContainerImage{Names: names[:min(len(names), 5)], SizeBytes: int64(img.GetSize())})
 		}
 	}
 	slices.SortFunc(out, func(a, b corev1.ContainerImage) int {

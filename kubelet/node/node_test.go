@@ -34,9 +34,20 @@ const name = "node-1"
 func keeper(t *testing.T, api *fake.Clientset, rt *critest.Fake) *Keeper {
 	t.Helper()
 	k, err := New(Config{
-		Name: name, Hostname: name, Client: &client.Client{Interface: api}, Runtime: cri.InProcess(rt), Events: record.NewFakeRecorder(100),
-		Log: slog.New(slog.DiscardHandler), IPs: []string{"10.0.0.1", "fd00::1"}, Port: 10250, PodCIDRs: []string{"10.1.0.0/24", "fd01::/64"},
-		Labels: map[string]string{"mine": "new"}, MaxPods: 110, Register: true, Version: "v1.37.2+keelson", DataDir: t.TempDir(),
+		Name:     name,
+		Hostname: name,
+		Client:   &client.Client{Interface: api},
+		Runtime:  cri.InProcess(rt),
+		Events:   record.NewFakeRecorder(100),
+		Log:      slog.New(slog.DiscardHandler),
+		IPs:      []string{"10.0.0.1", "fd00::1"},
+		Port:     10250,
+		PodCIDRs: []string{"10.1.0.0/24", "fd01::/64"},
+		Labels:   map[string]string{"mine": "new"},
+		MaxPods:  110,
+		Register: true,
+		Version:  "v1.37.2+keelson",
+		DataDir:  t.TempDir(),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -56,15 +67,22 @@ func registered(t *testing.T, k *Keeper) *corev1.Node {
 	return n
 }
 
-// TestRegisterTakesOver: of an object from an earlier life the kubelet changes what is its own, and leaves what others wrote.
+// TestRegisterTakesOver: of an object from an earlier life the kubelet changes what is its own, and leaves what others
+// wrote.
 func TestRegisterTakesOver(t *testing.T) {
 	api := clienttest.New(&corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: name, UID: "u", Labels: map[string]string{"mine": "old", "theirs": "kept"}},
 		Spec:       corev1.NodeSpec{PodCIDR: "10.9.0.0/24", PodCIDRs: []string{"10.9.0.0/24"}, Unschedulable: true},
 		Status: corev1.NodeStatus{
-			Capacity:   corev1.ResourceList{"example.com/gpu": resource.MustParse("2"), "example.com/bogus/x": resource.MustParse("1")},
-			Conditions: []corev1.NodeCondition{{Type: "Theirs", Status: corev1.ConditionTrue}, {Type: corev1.NodeReady, Status: corev1.ConditionUnknown}},
-			Addresses:  []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "10.0.0.99"}},
+			Capacity: corev1.ResourceList{
+				"example.com/gpu":     resource.MustParse("2"),
+				"example.com/bogus/x": resource.MustParse("1"),
+			},
+			Conditions: []corev1.NodeCondition{
+				{Type: "Theirs", Status: corev1.ConditionTrue},
+				{Type: corev1.NodeReady, Status: corev1.ConditionUnknown},
+			},
+			Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "10.0.0.99"}},
 		},
 	})
 	n := registered(t, keeper(t, api, critest.NewFake()))
@@ -75,12 +93,16 @@ func TestRegisterTakesOver(t *testing.T) {
 		t.Errorf("spec: %+v, want the pod range and the cordon that it had", n.Spec)
 	}
 	want := []corev1.NodeAddress{
-		{Type: corev1.NodeInternalIP, Address: "10.0.0.1"}, {Type: corev1.NodeInternalIP, Address: "fd00::1"}, {Type: corev1.NodeHostName, Address: name},
+		{Type: corev1.NodeInternalIP, Address: "10.0.0.1"}, {Type: corev1.NodeInternalIP, Address: "fd00::1"}, {
+			Type:    corev1.NodeHostName,
+			Address: name,
+		},
 	}
 	if diff := cmp.Diff(want, n.Status.Addresses); diff != "" {
 		t.Errorf("addresses: %s", diff)
 	}
-	if conditionOf(&n.Status, "Theirs") != corev1.ConditionTrue || conditionOf(&n.Status, corev1.NodeReady) != corev1.ConditionTrue {
+	if conditionOf(&n.Status, "Theirs") != corev1.ConditionTrue ||
+		conditionOf(&n.Status, corev1.NodeReady) != corev1.ConditionTrue {
 		t.Errorf("conditions: %+v", n.Status.Conditions)
 	}
 	if gpus := n.Status.Allocatable["example.com/gpu"]; gpus.Value() != 2 {
@@ -88,8 +110,8 @@ func TestRegisterTakesOver(t *testing.T) {
 	}
 }
 
-// TestNotReady: a node whose runtime is down or not ready says so in the kubelet's words, and a status that says nothing new is not
-// written.
+// TestNotReady: a node whose runtime is down or not ready says so in the kubelet's words, and a status that says
+// nothing new is not written.
 func TestNotReady(t *testing.T) {
 	rt := critest.NewFake()
 	api := clienttest.New()
@@ -114,7 +136,8 @@ func TestNotReady(t *testing.T) {
 		t.Errorf("runtime not ready: %+v", c)
 	}
 	rt.FailNext("Version", errors.New("no socket"))
-	if c := ready(); !strings.HasPrefix(c.Message, "container runtime is down: ") || !strings.Contains(c.Message, "no socket") {
+	if c := ready(); !strings.HasPrefix(c.Message, "container runtime is down: ") ||
+		!strings.Contains(c.Message, "no socket") {
 		t.Errorf("runtime down: %+v", c)
 	}
 	rt.SetNotReady("")
@@ -127,8 +150,8 @@ func TestNotReady(t *testing.T) {
 	}
 }
 
-// TestLease: the lease is renewed at its interval, tried again after a second when that fails, made again when somebody deletes it, and
-// belongs to the Node object.
+// TestLease: the lease is renewed at its interval, tried again after a second when that fails, made again when somebody
+// deletes it, and belongs to the Node object.
 func TestLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := clienttest.New(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: "u"}})
@@ -151,7 +174,8 @@ func TestLease(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if *l.Spec.HolderIdentity != name || *l.Spec.LeaseDurationSeconds != leaseSeconds || len(l.OwnerReferences) != 1 || l.OwnerReferences[0].UID != "u" {
+			if *l.Spec.HolderIdentity != name || *l.Spec.LeaseDurationSeconds != leaseSeconds ||
+				len(l.OwnerReferences) != 1 || l.OwnerReferences[0].UID != "u" {
 				t.Fatalf("lease: %+v", l)
 			}
 			return time.Since(l.Spec.RenewTime.Time)
@@ -227,15 +251,25 @@ func TestOlderAnswers(t *testing.T) {
 }
 
 func TestAllocatable(t *testing.T) {
-	m := Machine{CPUs: 2, Memory: 8 << 30, Storage: 100 << 30, HugePages: map[string]int64{"2Mi": 1 << 30}}
+	m := Machine{
+		CPUs:      2,
+		Memory:    8 << 30,
+		Storage:   100 << 30,
+		HugePages: map[string]int64{"2Mi": 1 << 30},
+	}
 	list := func(cpu, memory, disk string) corev1.ResourceList {
 		return corev1.ResourceList{
-			corev1.ResourceCPU: resource.MustParse(cpu), corev1.ResourceMemory: resource.MustParse(memory), corev1.ResourceEphemeralStorage: resource.MustParse(disk),
+			corev1.ResourceCPU:              resource.MustParse(cpu),
+			corev1.ResourceMemory:           resource.MustParse(memory),
+			corev1.ResourceEphemeralStorage: resource.MustParse(disk),
 		}
 	}
-	got := m.Allocatable(110, list("500m", "1Gi", "200Gi"), corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("100Mi")})
+	got := m.Allocatable(110, list("500m", "1Gi", "200Gi"), corev1.ResourceList{
+		corev1.ResourceMemory: resource.MustParse("100Mi"),
+	})
 	want := list("1500m", "6044Mi", "0") // huge pages are not memory for others
-	want[corev1.ResourcePods], want["hugepages-2Mi"] = resource.MustParse("110"), resource.MustParse("1Gi")
+	want[corev1.ResourcePods] = resource.MustParse("110")
+	want["hugepages-2Mi"] = resource.MustParse("1Gi")
 	if len(got) != len(want) {
 		t.Errorf("resources: got %v", got)
 	}
@@ -255,7 +289,8 @@ func TestReplaceAddresses(t *testing.T) {
 	} {
 		got, err := replaceAddresses([]byte(in), addresses)
 		var g, w any
-		if err = errors.Join(err, json.Unmarshal(got, &g), json.Unmarshal([]byte(want), &w)); err != nil || !cmp.Equal(g, w) {
+		if err = errors.Join(err, json.Unmarshal(got, &g), json.Unmarshal([]byte(want), &w)); err != nil ||
+			!cmp.Equal(g, w) {
 			t.Errorf("%s: got %s, %v; want %s", in, got, err, want)
 		}
 	}

@@ -29,24 +29,33 @@ func (k *Keeper) status(ctx context.Context, have *corev1.Node) corev1.NodeStatu
 	if have != nil {
 		s = *have.Status.DeepCopy()
 	}
-	s.Capacity, s.Allocatable = k.capacity(have), k.allocatable(have)
+	s.Capacity = k.capacity(have)
+	s.Allocatable = k.allocatable(have)
 	s.Addresses = nil
 	for _, ip := range k.cfg.IPs {
 		s.Addresses = append(s.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: ip})
 	}
 	s.Addresses = append(s.Addresses, corev1.NodeAddress{Type: corev1.NodeHostName, Address: k.cfg.Hostname})
-	s.DaemonEndpoints.KubeletEndpoint.Port = int32(k.cfg.Port) //nolint:gosec // a port
+	s.DaemonEndpoints.KubeletEndpoint.Port = int32(k.cfg.Port) // a port
 	s.NodeInfo = k.machine.info(k.cfg.Version)
 	s.Images = k.images(ctx)
 	s.DeclaredFeatures = slices.Clone(declaredFeatures)
-	s.Config, s.VolumesInUse = nil, nil
+	s.Config = nil
+	s.VolumesInUse = nil
 	if k.cfg.InUse != nil {
 		s.VolumesInUse = k.cfg.InUse()
 	}
 	problem := k.runtime(ctx, &s)
-	ready := corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "KubeletReady", Message: "kubelet is posting ready status"}
+	ready := corev1.NodeCondition{
+		Type:    corev1.NodeReady,
+		Status:  corev1.ConditionTrue,
+		Reason:  "KubeletReady",
+		Message: "kubelet is posting ready status",
+	}
 	if problem != "" {
-		ready.Status, ready.Reason, ready.Message = corev1.ConditionFalse, "KubeletNotReady", problem
+		ready.Status = corev1.ConditionFalse
+		ready.Reason = "KubeletNotReady"
+		ready.Message = problem
 	}
 	var hold []corev1.NodeConditionType
 	if k.cfg.Pressures != nil {
@@ -58,8 +67,8 @@ func (k *Keeper) status(ctx context.Context, have *corev1.Node) corev1.NodeStatu
 	return s
 }
 
-// capacity returns the machine's resources and the extended resources that other clients wrote into the node's capacity. The kubelet
-// makes the latter allocatable.
+// capacity returns the machine's resources and the extended resources that other clients wrote into the node's
+// capacity. The kubelet makes the latter allocatable.
 func (k *Keeper) capacity(have *corev1.Node) corev1.ResourceList {
 	l := withExtended(k.machine.Capacity(k.cfg.MaxPods), have)
 	if k.cfg.Plugins != nil {
@@ -91,7 +100,8 @@ func withExtended(l corev1.ResourceList, have *corev1.Node) corev1.ResourceList 
 
 func setCondition(s *corev1.NodeStatus, c corev1.NodeCondition, now time.Time) {
 	t := metav1.NewTime(now.Truncate(time.Second))
-	c.LastHeartbeatTime, c.LastTransitionTime = t, t
+	c.LastHeartbeatTime = t
+	c.LastTransitionTime = t
 	i := slices.IndexFunc(s.Conditions, func(o corev1.NodeCondition) bool { return o.Type == c.Type })
 	if i < 0 {
 		s.Conditions = append(s.Conditions, c)
@@ -143,16 +153,18 @@ func (k *Keeper) runtime(ctx context.Context, s *corev1.NodeStatus) string {
 func handlers(st *runtimeapi.StatusResponse) []corev1.NodeRuntimeHandler {
 	var out []corev1.NodeRuntimeHandler
 	for _, h := range st.GetRuntimeHandlers() {
-		rro, users := h.GetFeatures().GetRecursiveReadOnlyMounts(), h.GetFeatures().GetUserNamespaces()
+		rro := h.GetFeatures().GetRecursiveReadOnlyMounts()
+		users := h.GetFeatures().GetUserNamespaces()
 		out = append(out, corev1.NodeRuntimeHandler{
-			Name: h.GetName(), Features: &corev1.NodeRuntimeHandlerFeatures{RecursiveReadOnlyMounts: &rro, UserNamespaces: &users},
+			Name:     h.GetName(),
+			Features: &corev1.NodeRuntimeHandlerFeatures{RecursiveReadOnlyMounts: &rro, UserNamespaces: &users},
 		})
 	}
 	return out
 }
 
-// replaceAddresses makes a patch replace the whole list of addresses. The list merges by type: without this a second address of a type,
-// written by another client, would stay.
+// replaceAddresses makes a patch replace the whole list of addresses. The list merges by type: without this a second
+// address of a type, written by another client, would stay.
 func replaceAddresses(patch []byte, addresses []corev1.NodeAddress) ([]byte, error) {
 	var body map[string]map[string]any
 	if err := json.Unmarshal(patch, &body); err != nil {

@@ -141,17 +141,22 @@ func (p *Pod) Find(id string) *Container {
 // Read asks the runtime about one pod. A pod the runtime does not know is a Pod without sandboxes and containers.
 func Read(ctx context.Context, rt runtimeapi.RuntimeServiceClient, uid string) (*Pod, error) {
 	sel := map[string]string{LabelPodUID: uid}
-	boxes, err := rt.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{Filter: &runtimeapi.PodSandboxFilter{LabelSelector: sel}})
+	boxes, err := rt.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{
+		Filter: &runtimeapi.PodSandboxFilter{LabelSelector: sel},
+	})
 	if err != nil {
 		return nil, fmt.Errorf("list sandboxes of pod %s: %w", uid, err)
 	}
-	list, err := rt.ListContainers(ctx, &runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{LabelSelector: sel}})
+	list, err := rt.ListContainers(ctx, &runtimeapi.ListContainersRequest{
+		Filter: &runtimeapi.ContainerFilter{LabelSelector: sel},
+	})
 	if err != nil {
 		return nil, fmt.Errorf("list containers of pod %s: %w", uid, err)
 	}
 	p := &Pod{UID: uid}
 	for _, b := range boxes.GetItems() {
-		p.Namespace, p.Name = b.GetMetadata().GetNamespace(), b.GetMetadata().GetName()
+		p.Namespace = b.GetMetadata().GetNamespace()
+		p.Name = b.GetMetadata().GetName()
 		s, err := readSandbox(ctx, rt, b)
 		if err != nil {
 			return nil, err
@@ -193,8 +198,10 @@ func (p *Pod) sort() {
 
 func readSandbox(ctx context.Context, rt runtimeapi.RuntimeServiceClient, b *runtimeapi.PodSandbox) (*Sandbox, error) {
 	s := &Sandbox{
-		ID: b.GetId(), Attempt: b.GetMetadata().GetAttempt(), Created: time.Unix(0, b.GetCreatedAt()),
-		Ready: b.GetState() == runtimeapi.PodSandboxState_SANDBOX_READY,
+		ID:      b.GetId(),
+		Attempt: b.GetMetadata().GetAttempt(),
+		Created: time.Unix(0, b.GetCreatedAt()),
+		Ready:   b.GetState() == runtimeapi.PodSandboxState_SANDBOX_READY,
 	}
 	r, err := rt.PodSandboxStatus(ctx, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: b.GetId()})
 	if grpcstatus.Code(err) == codes.NotFound {
@@ -213,7 +220,9 @@ func readSandbox(ctx context.Context, rt runtimeapi.RuntimeServiceClient, b *run
 	return s, nil
 }
 
-func readContainer(ctx context.Context, rt runtimeapi.RuntimeServiceClient, c *runtimeapi.Container) (*Container, error) {
+func readContainer(
+	ctx context.Context, rt runtimeapi.RuntimeServiceClient, c *runtimeapi.Container,
+) (*Container, error) {
 	r, err := rt.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: c.GetId()})
 	if grpcstatus.Code(err) == codes.NotFound {
 		return nil, nil // removed between the two calls
@@ -223,11 +232,24 @@ func readContainer(ctx context.Context, rt runtimeapi.RuntimeServiceClient, c *r
 	}
 	st := r.GetStatus()
 	out := &Container{
-		ID: c.GetId(), Name: st.GetMetadata().GetName(), SandboxID: c.GetPodSandboxId(), Restart: int(st.GetMetadata().GetAttempt()),
-		State: st.GetState(), Created: timeOf(st.GetCreatedAt()), Started: timeOf(st.GetStartedAt()), Finished: timeOf(st.GetFinishedAt()),
-		ExitCode: st.GetExitCode(), Reason: st.GetReason(), Message: st.GetMessage(),
-		Image: st.GetImage().GetImage(), ImageRef: cmp.Or(st.GetImageRef(), st.GetImageId()), LogPath: st.GetLogPath(),
-		Annotations: st.GetAnnotations(), Mounts: st.GetMounts(), User: st.GetUser(), Resources: st.GetResources().GetLinux(),
+		ID:          c.GetId(),
+		Name:        st.GetMetadata().GetName(),
+		SandboxID:   c.GetPodSandboxId(),
+		Restart:     int(st.GetMetadata().GetAttempt()),
+		State:       st.GetState(),
+		Created:     timeOf(st.GetCreatedAt()),
+		Started:     timeOf(st.GetStartedAt()),
+		Finished:    timeOf(st.GetFinishedAt()),
+		ExitCode:    st.GetExitCode(),
+		Reason:      st.GetReason(),
+		Message:     st.GetMessage(),
+		Image:       st.GetImage().GetImage(),
+		ImageRef:    cmp.Or(st.GetImageRef(), st.GetImageId()),
+		LogPath:     st.GetLogPath(),
+		Annotations: st.GetAnnotations(),
+		Mounts:      st.GetMounts(),
+		User:        st.GetUser(),
+		Resources:   st.GetResources().GetLinux(),
 	}
 	if n, err := strconv.Atoi(st.GetAnnotations()[AnnotationRestartCount]); err == nil {
 		out.Restart = n

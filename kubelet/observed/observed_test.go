@@ -19,19 +19,30 @@ import (
 func pod(t *testing.T, rt cri.Client, uid string, attempt uint32, names ...string) (box string, ids []string) {
 	t.Helper()
 	cfg := &runtimeapi.PodSandboxConfig{
-		Metadata: &runtimeapi.PodSandboxMetadata{Name: "web", Namespace: "default", Uid: uid, Attempt: attempt},
-		Labels:   map[string]string{LabelPodUID: uid}, LogDirectory: t.TempDir(),
+		Metadata: &runtimeapi.PodSandboxMetadata{
+			Name:      "web",
+			Namespace: "default",
+			Uid:       uid,
+			Attempt:   attempt,
+		},
+		Labels:       map[string]string{LabelPodUID: uid},
+		LogDirectory: t.TempDir(),
 	}
 	b, err := rt.Runtime.RunPodSandbox(t.Context(), &runtimeapi.RunPodSandboxRequest{Config: cfg})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i, name := range names {
-		c, err := rt.Runtime.CreateContainer(t.Context(), &runtimeapi.CreateContainerRequest{PodSandboxId: b.GetPodSandboxId(), SandboxConfig: cfg,
+		c, err := rt.Runtime.CreateContainer(t.Context(), &runtimeapi.CreateContainerRequest{
+			PodSandboxId:  b.GetPodSandboxId(),
+			SandboxConfig: cfg,
 			Config: &runtimeapi.ContainerConfig{
-				Metadata: &runtimeapi.ContainerMetadata{Name: name, Attempt: uint32(i)}, //nolint:gosec // a few
-				Image:    &runtimeapi.ImageSpec{Image: critest.HelloImage}, Labels: map[string]string{LabelPodUID: uid, LabelContainerName: name}, LogPath: name + ".log",
-			}})
+				Metadata: &runtimeapi.ContainerMetadata{Name: name, Attempt: uint32(i)}, // a few
+				Image:    &runtimeapi.ImageSpec{Image: critest.HelloImage},
+				Labels:   map[string]string{LabelPodUID: uid, LabelContainerName: name},
+				LogPath:  name + ".log",
+			},
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -48,7 +59,8 @@ func TestRead(t *testing.T) {
 	fake.StopSandbox(old)
 	box, now := pod(t, rt, "u1", 1, "side", "app", "app", "app")
 	pod(t, rt, "u2", 0, "app")
-	if _, err := rt.Runtime.StartContainer(t.Context(), &runtimeapi.StartContainerRequest{ContainerId: now[3]}); err != nil {
+	if _, err := rt.Runtime.StartContainer(t.Context(),
+		&runtimeapi.StartContainerRequest{ContainerId: now[3]}); err != nil {
 		t.Fatal(err)
 	}
 	p, err := Read(t.Context(), rt.Runtime, "u1")
@@ -61,8 +73,10 @@ func TestRead(t *testing.T) {
 	if c := p.Current(); c == nil || c.ID != box || c.Attempt != 1 || len(c.IPs) == 0 {
 		t.Errorf("current sandbox: %+v, want %s with its address", c, box)
 	}
-	latest, previous := p.Latest("app"), p.Previous("app")
-	if latest == nil || latest.ID != now[3] || !latest.Running() || latest.Exited() || latest.Started.IsZero() || !latest.Finished.IsZero() {
+	latest := p.Latest("app")
+	previous := p.Previous("app")
+	if latest == nil || latest.ID != now[3] || !latest.Running() || latest.Exited() || latest.Started.IsZero() ||
+		!latest.Finished.IsZero() {
 		t.Errorf("latest run: %+v, want %s running", latest, now[3])
 	}
 	if previous == nil || previous.ID != now[2] || previous.Running() || !previous.Started.IsZero() {
@@ -87,7 +101,8 @@ func TestReadOfNothing(t *testing.T) {
 		t.Errorf("got %+v, %v", p, err)
 	}
 	for _, p := range []*Pod{p, nil} {
-		if p.Current() != nil || p.Latest("a") != nil || p.Previous("a") != nil || p.LatestIn("s", "a") != nil || p.Find("a") != nil {
+		if p.Current() != nil || p.Latest("a") != nil || p.Previous("a") != nil || p.LatestIn("s", "a") != nil ||
+			p.Find("a") != nil {
 			t.Errorf("something was found in %+v", p)
 		}
 	}
@@ -119,9 +134,10 @@ func TestUIDs(t *testing.T) {
 	pod(t, rt, "u1", 0)
 	pod(t, rt, "u1", 1)
 	pod(t, rt, "u2", 0)
-	if _, err := rt.Runtime.RunPodSandbox(t.Context(), &runtimeapi.RunPodSandboxRequest{Config: &runtimeapi.PodSandboxConfig{
-		Metadata: &runtimeapi.PodSandboxMetadata{Name: "other", Uid: "not a kubelet's"},
-	}}); err != nil {
+	if _, err := rt.Runtime.RunPodSandbox(
+		t.Context(), &runtimeapi.RunPodSandboxRequest{Config: &runtimeapi.PodSandboxConfig{
+			Metadata: &runtimeapi.PodSandboxMetadata{Name: "other", Uid: "not a kubelet's"},
+		}}); err != nil {
 		t.Fatal(err)
 	}
 	got, err := ListPods(t.Context(), rt.Runtime)
@@ -133,7 +149,12 @@ func TestUIDs(t *testing.T) {
 func TestNetworkProblem(t *testing.T) {
 	is := func(ok bool) *runtimeapi.StatusResponse {
 		return &runtimeapi.StatusResponse{Status: &runtimeapi.RuntimeStatus{Conditions: []*runtimeapi.RuntimeCondition{
-			{Type: runtimeapi.RuntimeReady, Status: false, Reason: "Rests"}, {Type: runtimeapi.NetworkReady, Status: ok, Reason: "NoPlugin", Message: "none found"},
+			{Type: runtimeapi.RuntimeReady, Status: false, Reason: "Rests"}, {
+				Type:    runtimeapi.NetworkReady,
+				Status:  ok,
+				Reason:  "NoPlugin",
+				Message: "none found",
+			},
 		}}}
 	}
 	want := "container runtime network not ready: NetworkReady=false reason:NoPlugin message:none found"

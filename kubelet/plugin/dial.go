@@ -20,15 +20,20 @@ import (
 // maxMessage limits the responses of a plugin.
 const maxMessage = 1 << 20
 
-// Dial returns a connection to the socket at rel within dir. It connects at the first call, and reconnects. The path is resolved beneath dir at
-// every attempt, whatever its length and its symbolic links.
+// Dial returns a connection to the socket at rel within dir. It connects at the first call, and reconnects. The path is
+// resolved beneath dir at every attempt, whatever its length and its symbolic links.
 func Dial(dir, rel string, more ...grpc.DialOption) (*grpc.ClientConn, error) {
 	conn, err := grpc.NewClient("passthrough:///plugin", append([]grpc.DialOption{
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithAuthority("localhost"),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return connect(ctx, dir, rel) }),
 		grpc.WithConnectParams(grpc.ConnectParams{
-			Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
+			Backoff: backoff.Config{
+				BaseDelay:  50 * time.Millisecond,
+				Multiplier: 1.6,
+				Jitter:     0.2,
+				MaxDelay:   time.Second,
+			},
 			MinConnectTimeout: time.Second,
 		}),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)),

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package plugin finds the plugins that run on the node. Each makes a socket in one directory, which is watched through inotify, and serves the
-// plugin registration API of Kubernetes' kubelet there. Handlers know the types of plugins; this package knows none. The kubelet runs one
-// Registry.
+// Package plugin finds the plugins that run on the node. Each makes a socket in one directory, which is watched through
+// inotify, and serves the plugin registration API of Kubernetes' kubelet there. Handlers know the types of plugins;
+// this package knows none. The kubelet runs one Registry.
 //
 // Every socket has a goroutine of its own, so that a plugin that hangs does not delay others.
 package plugin
@@ -34,8 +34,8 @@ type Info struct {
 
 // Handler handles the plugins of one type.
 type Handler interface {
-	// Register adds a plugin; the plugin is notified of an error, and Register is retried. ctx ends with the plugin's socket. There may be another
-	// plugin of the same name with another socket.
+	// Register adds a plugin; the plugin is notified of an error, and Register is retried. ctx ends with the plugin's
+	// socket. There may be another plugin of the same name with another socket.
 	Register(ctx context.Context, i Info) error
 	// Unregister removes a registered plugin whose socket was removed. It is not called when the kubelet stops.
 	Unregister(ctx context.Context, i Info)
@@ -77,7 +77,8 @@ type pluginSocket struct {
 	done chan struct{}
 }
 
-// Run registers plugins when their sockets appear and unregisters them when their sockets are removed, until ctx is done.
+// Run registers plugins when their sockets appear and unregisters them when their sockets are removed, until ctx is
+// done.
 func (r *Registry) Run(ctx context.Context) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -121,7 +122,10 @@ func (r *Registry) reconcile(ctx context.Context, wg *sync.WaitGroup, known map[
 	}
 }
 
-func (r *Registry) startPlugin(ctx context.Context, wg *sync.WaitGroup, known map[string]*pluginSocket, name string, id socketID, after <-chan struct{}) {
+func (r *Registry) startPlugin(
+	ctx context.Context, wg *sync.WaitGroup, known map[string]*pluginSocket, name string, id socketID,
+	after <-chan struct{},
+) {
 	sctx, end := context.WithCancel(ctx)
 	s := &pluginSocket{socketID: id, stop: end, done: make(chan struct{})}
 	known[name] = s
@@ -201,7 +205,12 @@ func (r *Registry) register(ctx context.Context, name string) (Info, Handler, er
 	if err != nil {
 		return Info{}, nil, fmt.Errorf("ask what it is: %w", err)
 	}
-	i := Info{Socket: name, Name: got.GetName(), Endpoint: got.GetEndpoint(), Versions: got.GetSupportedVersions()}
+	i := Info{
+		Socket:   name,
+		Name:     got.GetName(),
+		Endpoint: got.GetEndpoint(),
+		Versions: got.GetSupportedVersions(),
+	}
 	h, err := r.handler(got)
 	if err == nil {
 		hctx, stop := context.WithTimeout(ctx, registerTimeout)

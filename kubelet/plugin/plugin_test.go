@@ -33,7 +33,9 @@ func (f *fake) GetInfo(ctx context.Context, _ *registration.InfoRequest) (*regis
 	return f.info, nil
 }
 
-func (f *fake) NotifyRegistrationStatus(_ context.Context, s *registration.RegistrationStatus) (*registration.RegistrationStatusResponse, error) {
+func (f *fake) NotifyRegistrationStatus(
+	_ context.Context, s *registration.RegistrationStatus,
+) (*registration.RegistrationStatusResponse, error) {
 	f.status <- s
 	return &registration.RegistrationStatusResponse{}, nil
 }
@@ -54,7 +56,10 @@ func (f *fake) serve(t *testing.T, dir, name string) (stop func()) {
 		defer close(done)
 		_ = s.Serve(l)
 	}()
-	stop = func() { s.Stop(); <-done }
+	stop = func() {
+		s.Stop()
+		<-done
+	}
 	t.Cleanup(stop)
 	return stop
 }
@@ -92,13 +97,21 @@ func registry(t *testing.T, dir string, h Handler) (stop func()) {
 		defer close(done)
 		New(dir, map[string]Handler{"CSIPlugin": h}, slog.New(slog.DiscardHandler)).Run(ctx)
 	}()
-	stop = func() { cancel(); <-done }
+	stop = func() {
+		cancel()
+		<-done
+	}
 	t.Cleanup(stop)
 	return stop
 }
 
 func csi(name string) *registration.PluginInfo {
-	return &registration.PluginInfo{Type: "CSIPlugin", Name: name, Endpoint: "/var/lib/kubelet/plugins/" + name + "/csi.sock", SupportedVersions: []string{"1.0.0"}}
+	return &registration.PluginInfo{
+		Type:              "CSIPlugin",
+		Name:              name,
+		Endpoint:          "/var/lib/kubelet/plugins/" + name + "/csi.sock",
+		SupportedVersions: []string{"1.0.0"},
+	}
 }
 
 func TestPluginsComeAndGo(t *testing.T) {
@@ -160,8 +173,9 @@ func TestPluginsThatAreRefused(t *testing.T) {
 	}
 	registry(t, dir, h)
 	for f, want := range map[*fake]string{
-		alien: `RegisterPlugin error -- plugin registration failed with err: invalid plugin type: no handler registered for plugin type: "Toaster"`,
-		bad:   "RegisterPlugin error -- plugin registration failed with err: no node id", nobody: "RegisterPlugin error -- plugin registration failed with err: the plugin has no name",
+		alien:  `RegisterPlugin error -- plugin registration failed with err: invalid plugin type: no handler registered for plugin type: "Toaster"`,
+		bad:    "RegisterPlugin error -- plugin registration failed with err: no node id",
+		nobody: "RegisterPlugin error -- plugin registration failed with err: the plugin has no name",
 	} {
 		if s := next(t, f.status); s.GetPluginRegistered() || s.GetError() != want {
 			t.Errorf("got %v, want %q", s, want)

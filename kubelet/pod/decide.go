@@ -50,7 +50,11 @@ func (in *Input) deadline(p *Plan) *End {
 		p.wakeAt(at)
 		return nil
 	}
-	return &End{Phase: corev1.PodFailed, Reason: reasonDeadline, Message: "Pod was active on the node longer than the specified deadline"}
+	return &End{
+		Phase:   corev1.PodFailed,
+		Reason:  reasonDeadline,
+		Message: "Pod was active on the node longer than the specified deadline",
+	}
 }
 
 // keepUp brings a pod that should run one round closer to running, or to its end when its work is over.
@@ -118,7 +122,8 @@ func (in *Input) containers(p *Plan, box *observed.Sandbox) {
 		if begun {
 			continue
 		}
-		if cur := in.Observed.LatestIn(box.ID, c.Name); cur.Exited() && cur.ExitCode == 0 && !in.flying(startKey(c.Name)) {
+		if cur := in.Observed.LatestIn(box.ID, c.Name); cur.Exited() && cur.ExitCode == 0 &&
+			!in.flying(startKey(c.Name)) {
 			continue
 		}
 		in.keepRunning(p, box, c, podinfo.Init)
@@ -158,7 +163,8 @@ func (in *Input) keepRunning(p *Plan, box *observed.Sandbox, c *corev1.Container
 			return
 		}
 		if cur.Running() && k != podinfo.Init {
-			in.probes(p, box, c, cur, true) // the post-start hook may take long: startup and liveness must not wait for it
+			// the post-start hook may take long: startup and liveness must not wait for it
+			in.probes(p, box, c, cur, true)
 		}
 	case cur == nil:
 		in.start(p, c, last)
@@ -174,13 +180,21 @@ func (in *Input) keepRunning(p *Plan, box *observed.Sandbox, c *corev1.Container
 			return
 		}
 		p.wakeAt(until)
-		p.Waiting[c.Name] = Waiting{Reason: "CrashLoopBackOff", Message: fmt.Sprintf("back-off %s restarting failed container=%s pod=%s",
-			in.Crashes[c.Name].Delay, c.Name, podinfo.FullName(in.Pod))}
+		p.Waiting[c.Name] = Waiting{
+			Reason: "CrashLoopBackOff",
+			Message: fmt.Sprintf("back-off %s restarting failed container=%s pod=%s",
+				in.Crashes[c.Name].Delay, c.Name, podinfo.FullName(in.Pod)),
+		}
 	case cur.State == stateCreated:
 		in.restartCreated(p, c, cur)
 	default: // the runtime lost it
-		in.do(p, Action{Op: OpStop, Container: c.Name, ID: cur.ID, Grace: podinfo.GracePeriodSeconds(in.Pod),
-			Event: fmt.Sprintf("Container %s is in unknown state, try killing it before restart", c.Name)})
+		in.do(p, Action{
+			Op:        OpStop,
+			Container: c.Name,
+			ID:        cur.ID,
+			Grace:     podinfo.GracePeriodSeconds(in.Pod),
+			Event:     fmt.Sprintf("Container %s is in unknown state, try killing it before restart", c.Name),
+		})
 	}
 }
 
@@ -193,7 +207,8 @@ func idOf(c *observed.Container) string {
 
 func startKey(name string) string { return Action{Op: OpStart, Container: name}.Key() }
 
-// start begins a container. If its last try failed and the back-off is not over, it says instead why the container waits.
+// start begins a container. If its last try failed and the back-off is not over, it says instead why the container
+// waits.
 func (in *Input) start(p *Plan, c *corev1.Container, last *observed.Container) {
 	a := Action{Op: OpStart, Container: c.Name}
 	switch was := in.lostStatus(c.Name); {
@@ -207,7 +222,12 @@ func (in *Input) start(p *Plan, c *corev1.Container, last *observed.Container) {
 
 // restartCreated replaces a container that was created and never started, after a crash or a failed start.
 func (in *Input) restartCreated(p *Plan, c *corev1.Container, cur *observed.Container) {
-	in.startAction(p, Action{Op: OpStart, Container: c.Name, Restart: cur.Restart, Replace: cur.ID})
+	in.startAction(p, Action{
+		Op:        OpStart,
+		Container: c.Name,
+		Restart:   cur.Restart,
+		Replace:   cur.ID,
+	})
 }
 
 func (in *Input) startAction(p *Plan, a Action) {
@@ -227,14 +247,26 @@ func (in *Input) explain(p *Plan, name string) {
 // watch looks after a running container: its probes, and whether it must end because of them or of a changed image.
 func (in *Input) watch(p *Plan, box *observed.Sandbox, c *corev1.Container, cur *observed.Container, k podinfo.Kind) {
 	if h := cur.Annotations[observed.AnnotationHash]; h != "" && h != podinfo.Hash(c) {
-		in.do(p, Action{Op: OpStop, Container: c.Name, ID: cur.ID, Grace: podinfo.GracePeriodSeconds(in.Pod), Hook: true,
-			Event: fmt.Sprintf("Container %s definition changed, will be restarted", c.Name)})
+		in.do(p, Action{
+			Op:        OpStop,
+			Container: c.Name,
+			ID:        cur.ID,
+			Grace:     podinfo.GracePeriodSeconds(in.Pod),
+			Hook:      true,
+			Event:     fmt.Sprintf("Container %s definition changed, will be restarted", c.Name),
+		})
 		return
 	}
 	if in.Refused == nil && in.resizable(c, cur) {
 		if k != podinfo.Init && in.mustRestart(c, cur) {
-			in.do(p, Action{Op: OpStop, Container: c.Name, ID: cur.ID, Grace: podinfo.GracePeriodSeconds(in.Pod), Hook: true,
-				Event: fmt.Sprintf("Container %s resize requires restart", c.Name)})
+			in.do(p, Action{
+				Op:        OpStop,
+				Container: c.Name,
+				ID:        cur.ID,
+				Grace:     podinfo.GracePeriodSeconds(in.Pod),
+				Hook:      true,
+				Event:     fmt.Sprintf("Container %s resize requires restart", c.Name),
+			})
 			return
 		}
 		in.do(p, Action{Op: OpResize, Container: c.Name, ID: cur.ID})
@@ -245,7 +277,8 @@ func (in *Input) watch(p *Plan, box *observed.Sandbox, c *corev1.Container, cur 
 	in.probes(p, box, c, cur, false)
 }
 
-// probes lists the container's probes and stops it when one has failed for good. While hook is set its post-start hook runs.
+// probes lists the container's probes and stops it when one has failed for good. While hook is set its post-start hook
+// runs.
 func (in *Input) probes(p *Plan, box *observed.Sandbox, c *corev1.Container, cur *observed.Container, hook bool) {
 	ip := in.HostIP
 	if len(box.IPs) > 0 {
@@ -264,12 +297,17 @@ func (in *Input) probes(p *Plan, box *observed.Sandbox, c *corev1.Container, cur
 		}
 		if k == probe.Readiness || in.result(cur.ID, k) != probe.Failure {
 			p.Probes = append(p.Probes, probe.Target{
-				Key: probe.Key{ContainerID: cur.ID, Kind: k},
-				Pod: in.Pod, Container: c, Probe: pr, PodIP: ip, Started: cur.Started,
+				Key:       probe.Key{ContainerID: cur.ID, Kind: k},
+				Pod:       in.Pod,
+				Container: c,
+				Probe:     pr,
+				PodIP:     ip,
+				Started:   cur.Started,
 			})
 			continue
 		}
-		// The probe's result holds until the container is gone. Another probe, perhaps by exec, would disturb its termination.
+		// The probe's result holds until the container is gone. Another probe, perhaps by exec, would disturb its
+		// termination.
 		grace := podinfo.GracePeriodSeconds(in.Pod)
 		if pr.TerminationGracePeriodSeconds != nil {
 			grace = *pr.TerminationGracePeriodSeconds
@@ -278,8 +316,14 @@ func (in *Input) probes(p *Plan, box *observed.Sandbox, c *corev1.Container, cur
 		if k == probe.Startup {
 			what = "startup"
 		}
-		in.do(p, Action{Op: OpStop, Container: c.Name, ID: cur.ID, Grace: grace, Hook: true,
-			Event: fmt.Sprintf("Container %s failed %s probe, will be restarted", c.Name, what)})
+		in.do(p, Action{
+			Op:        OpStop,
+			Container: c.Name,
+			ID:        cur.ID,
+			Grace:     grace,
+			Hook:      true,
+			Event:     fmt.Sprintf("Container %s failed %s probe, will be restarted", c.Name, what),
+		})
 	}
 }
 
@@ -290,7 +334,8 @@ func (in *Input) result(id string, k probe.Kind) probe.Result {
 	return in.Result(probe.Key{ContainerID: id, Kind: k})
 }
 
-// Started reports whether a container counts as started: it runs, its post-start hook and its startup probe are through.
+// Started reports whether a container counts as started: it runs, its post-start hook and its startup probe are
+// through.
 func (in *Input) Started(c *corev1.Container, cur *observed.Container) bool {
 	if !cur.Running() || in.flying(startKey(c.Name)) {
 		return false

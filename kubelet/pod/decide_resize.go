@@ -34,7 +34,8 @@ func (in *Input) wantsResize() bool {
 
 // mustRestart reports whether what changes of a container's resources has the policy RestartContainer.
 func (in *Input) mustRestart(c *corev1.Container, cur *observed.Container) bool {
-	want, have := translate.Resources(in.Pod, c, 0), cur.Resources
+	want := translate.Resources(in.Pod, c, 0)
+	have := cur.Resources
 	for _, p := range c.ResizePolicy {
 		if p.RestartPolicy != corev1.RestartContainer {
 			continue
@@ -44,7 +45,8 @@ func (in *Input) mustRestart(c *corev1.Container, cur *observed.Container) bool 
 			return true
 		case p.ResourceName == corev1.ResourceMemory && want.GetMemoryLimitInBytes() != have.GetMemoryLimitInBytes():
 			return true
-		case p.ResourceName == corev1.ResourceCPU && (want.GetCpuShares() != have.GetCpuShares() || want.GetCpuQuota() != have.GetCpuQuota()):
+		case p.ResourceName == corev1.ResourceCPU && (want.GetCpuShares() != have.GetCpuShares() ||
+			want.GetCpuQuota() != have.GetCpuQuota()):
 			return true
 		}
 	}

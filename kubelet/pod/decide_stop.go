@@ -15,7 +15,8 @@ import (
 
 const stateCreated = runtimeapi.ContainerState_CONTAINER_CREATED
 
-// stop brings a pod to nothing: containers, sandbox, volumes, and when nobody wants it any more its API object and its traces.
+// stop brings a pod to nothing: containers, sandbox, volumes, and when nobody wants it any more its API object and its
+// traces.
 func (in *Input) stop(p *Plan) {
 	for key, f := range in.Flights {
 		if f.Action.Op == OpStart || f.Action.Op == OpVolumes || f.Action.Op == OpSandbox {
@@ -59,8 +60,8 @@ func (in *Input) settleDown(p *Plan) {
 	}
 }
 
-// free reports whether the pod holds no devices: they are given back before the API hears that the pod has ended, since another pod may
-// wait for them. A pod that the node rejected may have some from before the kubelet was started.
+// free reports whether the pod holds no devices: they are given back before the API hears that the pod has ended, since
+// another pod may wait for them. A pod that the node rejected may have some from before the kubelet was started.
 func (in *Input) free() bool {
 	without := len(in.Pod.Spec.ResourceClaims) == 0 && in.Pod.Status.ExtendedResourceClaimStatus == nil
 	return in.TornDown || without
@@ -85,8 +86,8 @@ func alive(c *observed.Container) bool {
 	return c.Running() || c.State == runtimeapi.ContainerState_CONTAINER_UNKNOWN
 }
 
-// stopContainers stops everything that runs: first all but the sidecars, then the sidecars from the last to the first. Probes
-// of what still runs go on, so that readiness stays true to the end; liveness does not matter any more.
+// stopContainers stops everything that runs: first all but the sidecars, then the sidecars from the last to the first.
+// Probes of what still runs go on, so that readiness stays true to the end; liveness does not matter any more.
 func (in *Input) stopContainers(p *Plan, event string) {
 	grace := podinfo.GracePeriodSeconds(in.Pod)
 	if in.End != nil && in.End.Grace != nil {
@@ -116,7 +117,14 @@ func (in *Input) stopContainers(p *Plan, event string) {
 		if r, ok := rank[c.Name]; ok && r < last {
 			continue
 		}
-		a := Action{Op: OpStop, Container: c.Name, ID: c.ID, Grace: grace, Hook: true, Event: event}
+		a := Action{
+			Op:        OpStop,
+			Container: c.Name,
+			ID:        c.ID,
+			Grace:     grace,
+			Hook:      true,
+			Event:     event,
+		}
 		if a.Event == "" {
 			a.Event = "Stopping container " + c.Name
 		}
@@ -143,14 +151,18 @@ func (in *Input) lastProbes(p *Plan) {
 			ip = box.IPs[0]
 		}
 		p.Probes = append(p.Probes, probe.Target{
-			Key: probe.Key{ContainerID: cur.ID, Kind: probe.Readiness},
-			Pod: in.Pod, Container: c, Probe: c.ReadinessProbe, PodIP: ip, Started: cur.Started,
+			Key:       probe.Key{ContainerID: cur.ID, Kind: probe.Readiness},
+			Pod:       in.Pod,
+			Container: c,
+			Probe:     c.ReadinessProbe,
+			PodIP:     ip,
+			Started:   cur.Started,
 		})
 	}
 }
 
-// finished reports whether the pod's work is over by itself: an init container failed for good, or every main container ended
-// and none starts again. (Sidecars may still run.)
+// finished reports whether the pod's work is over by itself: an init container failed for good, or every main container
+// ended and none starts again. (Sidecars may still run.)
 func (in *Input) finished() bool {
 	if in.Pod.Spec.RestartPolicy == corev1.RestartPolicyNever && in.lost() {
 		return true
@@ -160,7 +172,8 @@ func (in *Input) finished() bool {
 		if podinfo.Sidecar(c) || in.flying(startKey(c.Name)) {
 			continue
 		}
-		if cur := in.Observed.Latest(c.Name); cur.Exited() && cur.ExitCode != 0 && !podinfo.RestartAfter(in.Pod, c, podinfo.Init, cur.ExitCode) {
+		if cur := in.Observed.Latest(c.Name); cur.Exited() && cur.ExitCode != 0 && !podinfo.RestartAfter(in.Pod, c,
+			podinfo.Init, cur.ExitCode) {
 			return true
 		}
 	}
@@ -174,12 +187,15 @@ func (in *Input) finished() bool {
 	return len(in.Pod.Spec.Containers) > 0
 }
 
-// lostStatus is the API's status of a container that has run and that the runtime does not know any more; nil: it does, or there is none.
+// lostStatus is the API's status of a container that has run and that the runtime does not know any more; nil: it does,
+// or there is none.
 func (in *Input) lostStatus(name string) *corev1.ContainerStatus {
 	if in.Observed.Latest(name) != nil {
 		return nil
 	}
-	for _, list := range [][]corev1.ContainerStatus{in.Pod.Status.ContainerStatuses, in.Pod.Status.InitContainerStatuses} {
+	for _, list := range [][]corev1.ContainerStatus{
+		in.Pod.Status.ContainerStatuses, in.Pod.Status.InitContainerStatuses,
+	} {
 		for i := range list {
 			if list[i].Name == name && list[i].ContainerID != "" {
 				return &list[i]
@@ -189,7 +205,8 @@ func (in *Input) lostStatus(name string) *corev1.ContainerStatus {
 	return nil
 }
 
-// lost reports whether a main container has run and the runtime knows none of them: the node was cleaned, or the runtime lost its data.
+// lost reports whether a main container has run and the runtime knows none of them: the node was cleaned, or the
+// runtime lost its data.
 func (in *Input) lost() bool {
 	ran := false
 	for i := range in.Pod.Spec.Containers {
@@ -202,7 +219,8 @@ func (in *Input) lost() bool {
 	return ran
 }
 
-// removeDead removes what nobody needs: of each container all but the newest run and the one before it, and empty old sandboxes.
+// removeDead removes what nobody needs: of each container all but the newest run and the one before it, and empty old
+// sandboxes.
 func (in *Input) removeDead(p *Plan) {
 	kept := map[string]int{}
 	used := map[string]bool{}

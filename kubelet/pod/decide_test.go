@@ -21,7 +21,8 @@ import (
 
 var now = time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
 
-// world is a pod and what there is of it, in a few words per container: "c=running", "c=exited:1", "c=created", "c#1=running".
+// world is a pod and what there is of it, in a few words per container: "c=running", "c=exited:1", "c=created",
+// "c#1=running".
 type world struct {
 	pod     *corev1.Pod
 	box     string // ready, stopped, none
@@ -69,7 +70,12 @@ func (w world) input(t *testing.T) Input {
 	for _, h := range w.have {
 		name, state, _ := strings.Cut(h, "=")
 		name, attempt, _ := strings.Cut(name, "#")
-		c := observed.Container{Name: name, SandboxID: "box", ID: name + "-id", Started: now.Add(-time.Hour)}
+		c := observed.Container{
+			Name:      name,
+			SandboxID: "box",
+			ID:        name + "-id",
+			Started:   now.Add(-time.Hour),
+		}
 		if attempt != "" {
 			if _, err := fmt.Sscan(attempt, &c.Restart); err != nil {
 				t.Fatal(err)
@@ -81,7 +87,8 @@ func (w world) input(t *testing.T) Input {
 		case "running":
 			c.State = runtimeapi.ContainerState_CONTAINER_RUNNING
 		case "exited":
-			c.State, c.Finished = runtimeapi.ContainerState_CONTAINER_EXITED, now.Add(-time.Second)
+			c.State = runtimeapi.ContainerState_CONTAINER_EXITED
+			c.Finished = now.Add(-time.Second)
 			if _, err := fmt.Sscan(code, &c.ExitCode); err != nil {
 				t.Fatal(err)
 			}
@@ -93,7 +100,13 @@ func (w world) input(t *testing.T) Input {
 		seen.Containers = append(seen.Containers, c)
 	}
 	in := Input{
-		Pod: w.pod, Observed: seen, Now: now, VolumesDone: true, Flights: map[string]Flight{}, Failed: w.failed, Crashes: w.crashes,
+		Pod:         w.pod,
+		Observed:    seen,
+		Now:         now,
+		VolumesDone: true,
+		Flights:     map[string]Flight{},
+		Failed:      w.failed,
+		Crashes:     w.crashes,
 		Result: func(k probe.Key) probe.Result {
 			name, _, _ := strings.Cut(k.ContainerID, "-id")
 			return w.probes[name+"/"+string(k.Kind)]
@@ -144,7 +157,8 @@ func words(p Plan) []string {
 func deleted(p *corev1.Pod) *corev1.Pod {
 	t := metav1.NewTime(now)
 	g := int64(7)
-	p.DeletionTimestamp, p.DeletionGracePeriodSeconds = &t, &g
+	p.DeletionTimestamp = &t
+	p.DeletionGracePeriodSeconds = &g
 	return p
 }
 
@@ -153,14 +167,19 @@ func ranBefore(p *corev1.Pod) *corev1.Pod {
 	p.Status.Phase = corev1.PodRunning
 	for _, c := range p.Spec.Containers {
 		p.Status.ContainerStatuses = append(p.Status.ContainerStatuses, corev1.ContainerStatus{
-			Name: c.Name, ContainerID: "rt://" + c.Name, RestartCount: 2, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}},
+			Name:         c.Name,
+			ContainerID:  "rt://" + c.Name,
+			RestartCount: 2,
+			State:        corev1.ContainerState{Running: &corev1.ContainerStateRunning{}},
 		})
 	}
 	return p
 }
 
 func TestDecideStarting(t *testing.T) {
-	always, never, onFailure := corev1.RestartPolicyAlways, corev1.RestartPolicyNever, corev1.RestartPolicyOnFailure
+	always := corev1.RestartPolicyAlways
+	never := corev1.RestartPolicyNever
+	onFailure := corev1.RestartPolicyOnFailure
 	tests := map[string]struct {
 		w    world
 		want []string
@@ -170,80 +189,180 @@ func TestDecideStarting(t *testing.T) {
 			[]string{"volumes", "c waits ContainerCreating"},
 		},
 		"forgotten by the runtime": {
-			world{pod: ranBefore(podOf(always, nil, ctr("c"))), box: "ready"}, []string{"start c #3", "c waits ContainerCreating"},
+			world{pod: ranBefore(podOf(always, nil, ctr("c"))), box: "ready"},
+			[]string{"start c #3", "c waits ContainerCreating"},
 		},
 		"forgotten by the runtime, and not to run twice": {
 			world{pod: ranBefore(podOf(never, nil, ctr("c"))), box: "none"}, []string{"tearDown", "terminal"},
 		},
 		"forgotten by the runtime, its start under way": {
-			world{pod: ranBefore(podOf(never, nil, ctr("c"))), flights: []Action{{Op: OpStart, Container: "c"}}}, []string{"c waits ContainerCreating"},
-		},
-		"volumes failed lately": {
-			world{pod: podOf(always, nil, ctr("c")), box: "none", failed: map[string]Failed{"volumes": {Retry: now.Add(time.Second)}},
-				change: func(in *Input) { in.VolumesDone = false }},
+			world{pod: ranBefore(podOf(never, nil, ctr("c"))), flights: []Action{{Op: OpStart, Container: "c"}}},
 			[]string{"c waits ContainerCreating"},
 		},
-		"then the sandbox":                {world{pod: podOf(always, nil, ctr("c")), box: "none"}, []string{"sandbox", "c waits ContainerCreating"}},
-		"then all containers together":    {world{pod: podOf(always, nil, ctr("a"), ctr("b"))}, []string{"start a", "start b", "a waits ContainerCreating", "b waits ContainerCreating"}},
-		"init containers one by one":      {world{pod: podOf(always, []corev1.Container{ctr("i"), ctr("j")}, ctr("c"))}, []string{"start i", "c waits PodInitializing", "i waits PodInitializing", "j waits PodInitializing"}},
-		"the second after the first":      {world{pod: podOf(always, []corev1.Container{ctr("i"), ctr("j")}, ctr("c")), have: []string{"i=exited:0"}}, []string{"start j", "c waits PodInitializing", "j waits PodInitializing"}},
-		"not while the first runs":        {world{pod: podOf(always, []corev1.Container{ctr("i")}, ctr("c")), have: []string{"i=running"}}, []string{"c waits PodInitializing"}},
-		"main after all init":             {world{pod: podOf(always, []corev1.Container{ctr("i")}, ctr("c")), have: []string{"i=exited:0"}}, []string{"start c", "c waits PodInitializing"}},
-		"init fails: again under Always":  {world{pod: podOf(always, []corev1.Container{ctr("i")}, ctr("c")), have: []string{"i=exited:1"}}, []string{"start i #1", "c waits PodInitializing"}},
-		"init fails: over under Never":    {world{pod: podOf(never, []corev1.Container{ctr("i")}, ctr("c")), have: []string{"i=exited:1"}}, []string{"stopSandbox", "terminal"}},
-		"a sidecar starts, the rest wait": {world{pod: podOf(always, []corev1.Container{ctr("s", sidecar)}, ctr("c"))}, []string{"start s", "c waits PodInitializing", "s waits PodInitializing"}},
-		"main after the sidecar started":  {world{pod: podOf(always, []corev1.Container{ctr("s", sidecar)}, ctr("c")), have: []string{"s=running"}}, []string{"start c", "c waits PodInitializing"}},
+		"volumes failed lately": {
+			world{
+				pod:    podOf(always, nil, ctr("c")),
+				box:    "none",
+				failed: map[string]Failed{"volumes": {Retry: now.Add(time.Second)}},
+				change: func(in *Input) { in.VolumesDone = false },
+			},
+			[]string{"c waits ContainerCreating"},
+		},
+		"then the sandbox": {
+			world{pod: podOf(always, nil, ctr("c")), box: "none"},
+			[]string{"sandbox", "c waits ContainerCreating"},
+		},
+		"then all containers together": {
+			world{pod: podOf(always, nil, ctr("a"), ctr("b"))},
+			[]string{"start a", "start b", "a waits ContainerCreating", "b waits ContainerCreating"},
+		},
+		"init containers one by one": {
+			world{pod: podOf(always, []corev1.Container{ctr("i"), ctr("j")}, ctr("c"))},
+			[]string{"start i", "c waits PodInitializing", "i waits PodInitializing", "j waits PodInitializing"},
+		},
+		"the second after the first": {
+			world{pod: podOf(always, []corev1.Container{ctr("i"), ctr("j")}, ctr("c")), have: []string{"i=exited:0"}},
+			[]string{"start j", "c waits PodInitializing", "j waits PodInitializing"},
+		},
+		"not while the first runs": {
+			world{pod: podOf(always, []corev1.Container{ctr("i")}, ctr("c")), have: []string{"i=running"}},
+			[]string{"c waits PodInitializing"},
+		},
+		"main after all init": {
+			world{pod: podOf(always, []corev1.Container{ctr("i")}, ctr("c")), have: []string{"i=exited:0"}},
+			[]string{"start c", "c waits PodInitializing"},
+		},
+		"init fails: again under Always": {
+			world{pod: podOf(always, []corev1.Container{ctr("i")}, ctr("c")), have: []string{"i=exited:1"}},
+			[]string{"start i #1", "c waits PodInitializing"},
+		},
+		"init fails: over under Never": {
+			world{pod: podOf(never, []corev1.Container{ctr("i")}, ctr("c")), have: []string{"i=exited:1"}},
+			[]string{"stopSandbox", "terminal"},
+		},
+		"a sidecar starts, the rest wait": {
+			world{pod: podOf(always, []corev1.Container{ctr("s", sidecar)}, ctr("c"))},
+			[]string{"start s", "c waits PodInitializing", "s waits PodInitializing"},
+		},
+		"main after the sidecar started": {
+			world{pod: podOf(always, []corev1.Container{ctr("s", sidecar)}, ctr("c")), have: []string{"s=running"}},
+			[]string{"start c", "c waits PodInitializing"},
+		},
 		"not before its startup probe": {
-			world{pod: podOf(always, []corev1.Container{ctr("s", sidecar, withStartup)}, ctr("c")), have: []string{"s=running"}},
+			world{
+				pod: podOf(always, []corev1.Container{ctr("s", sidecar, withStartup)}, ctr("c")),
+				have: []string{
+					"s=running",
+				},
+			},
 			[]string{"c waits PodInitializing", "probe s Startup"},
 		},
 		"after its startup probe": {
-			world{pod: podOf(always, []corev1.Container{ctr("s", sidecar, withStartup)}, ctr("c")), have: []string{"s=running"}, probes: map[string]probe.Result{"s/Startup": probe.Success}},
+			world{
+				pod: podOf(always, []corev1.Container{ctr("s", sidecar, withStartup)}, ctr("c")),
+				have: []string{
+					"s=running",
+				},
+				probes: map[string]probe.Result{"s/Startup": probe.Success},
+			},
 			[]string{"start c", "c waits PodInitializing"},
 		},
 		"init is not run again beside a main container": {
-			world{pod: podOf(always, []corev1.Container{ctr("i"), ctr("s", sidecar)}, ctr("c")), have: []string{"s=exited:1", "c=running"}},
+			world{
+				pod: podOf(always, []corev1.Container{ctr("i"), ctr("s", sidecar)}, ctr("c")),
+				have: []string{
+					"s=exited:1", "c=running",
+				},
+			},
 			[]string{"start s #1"},
 		},
-		"an exited main starts again": {world{pod: podOf(always, nil, ctr("c")), have: []string{"c=exited:0"}}, []string{"start c #1"}},
-		"not under OnFailure with 0":  {world{pod: podOf(onFailure, nil, ctr("c")), have: []string{"c=exited:0"}}, []string{"stopSandbox", "terminal"}},
-		"under OnFailure with 1":      {world{pod: podOf(onFailure, nil, ctr("c")), have: []string{"c=exited:1"}}, []string{"start c #1"}},
+		"an exited main starts again": {
+			world{pod: podOf(always, nil, ctr("c")), have: []string{"c=exited:0"}},
+			[]string{"start c #1"},
+		},
+		"not under OnFailure with 0": {
+			world{pod: podOf(onFailure, nil, ctr("c")), have: []string{"c=exited:0"}},
+			[]string{"stopSandbox", "terminal"},
+		},
+		"under OnFailure with 1": {
+			world{pod: podOf(onFailure, nil, ctr("c")), have: []string{"c=exited:1"}},
+			[]string{"start c #1"},
+		},
 		"back-off": {
-			world{pod: podOf(always, nil, ctr("c")), have: []string{"c#2=exited:1"}, crashes: map[string]Crash{"c": {Delay: 20 * time.Second, Updated: now.Add(-time.Minute)}}},
+			world{
+				pod:  podOf(always, nil, ctr("c")),
+				have: []string{"c#2=exited:1"},
+				crashes: map[string]Crash{
+					"c": {Delay: 20 * time.Second, Updated: now.Add(-time.Minute)},
+				},
+			},
 			[]string{"c waits CrashLoopBackOff"},
 		},
 		"back-off is over": {
-			world{pod: podOf(always, nil, ctr("c")), have: []string{"c#2=exited:1"}, crashes: map[string]Crash{"c": {Delay: time.Second, Updated: now.Add(-time.Minute)}}},
+			world{
+				pod:  podOf(always, nil, ctr("c")),
+				have: []string{"c#2=exited:1"},
+				crashes: map[string]Crash{
+					"c": {Delay: time.Second, Updated: now.Add(-time.Minute)},
+				},
+			},
 			[]string{"start c #3"},
 		},
-		"created and never started": {world{pod: podOf(always, nil, ctr("c")), have: []string{"c=created"}}, []string{"start c instead of c-id"}},
-		"lost by the runtime":       {world{pod: podOf(always, nil, ctr("c")), have: []string{"c=lost"}}, []string{"stop c"}},
+		"created and never started": {
+			world{pod: podOf(always, nil, ctr("c")), have: []string{"c=created"}},
+			[]string{"start c instead of c-id"},
+		},
+		"lost by the runtime": {
+			world{pod: podOf(always, nil, ctr("c")), have: []string{"c=lost"}},
+			[]string{"stop c"},
+		},
 		"an image that cannot be pulled": {
-			world{pod: podOf(always, nil, ctr("c")), failed: map[string]Failed{"start/c": {Waiting: Waiting{Reason: "ErrImagePull"}, Retry: now.Add(time.Minute)}}},
+			world{
+				pod: podOf(always, nil, ctr("c")),
+				failed: map[string]Failed{
+					"start/c": {Waiting: Waiting{Reason: "ErrImagePull"}, Retry: now.Add(time.Minute)},
+				},
+			},
 			[]string{"c waits ErrImagePull"},
 		},
 		"shown as back-off later": {
-			world{pod: podOf(always, nil, ctr("c")), failed: map[string]Failed{"start/c": {Waiting: Waiting{Reason: "ErrImagePull"}, Retry: now.Add(time.Minute), ThenAt: now, Then: Waiting{Reason: "ImagePullBackOff"}}}},
+			world{
+				pod: podOf(always, nil, ctr("c")),
+				failed: map[string]Failed{"start/c": {
+					Waiting: Waiting{Reason: "ErrImagePull"},
+					Retry:   now.Add(time.Minute),
+					ThenAt:  now,
+					Then:    Waiting{Reason: "ImagePullBackOff"},
+				}},
+			},
 			[]string{"c waits ImagePullBackOff"},
 		},
 		"a start under way": {
-			world{pod: podOf(always, nil, ctr("c")), flights: []Action{{Op: OpStart, Container: "c"}}}, []string{"c waits ContainerCreating"},
+			world{pod: podOf(always, nil, ctr("c")), flights: []Action{{Op: OpStart, Container: "c"}}},
+			[]string{"c waits ContainerCreating"},
 		},
 		"the sandbox is gone: what runs in it ends": {
 			world{pod: podOf(always, nil, ctr("c")), box: "stopped", have: []string{"c=running"}}, []string{"stop c"},
 		},
 		"and a new one is made": {
-			world{pod: podOf(always, nil, ctr("c")), box: "stopped", have: []string{"c=exited:137"}}, []string{"sandbox attempt 1"},
+			world{pod: podOf(always, nil, ctr("c")), box: "stopped", have: []string{"c=exited:137"}},
+			[]string{"sandbox attempt 1"},
 		},
 		"old runs are forgotten, the one before is kept": {
-			world{pod: podOf(always, nil, ctr("c")), have: []string{"c#2=running", "c#1=exited:1", "c=exited:1"}}, []string{"removeContainer c"},
+			world{pod: podOf(always, nil, ctr("c")), have: []string{"c#2=running", "c#1=exited:1", "c=exited:1"}},
+			[]string{"removeContainer c"},
 		},
 		"an ephemeral container joins": {
-			world{pod: func() *corev1.Pod {
-				p := podOf(always, nil, ctr("c"))
-				p.Spec.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "debug"}}}
-				return p
-			}(), have: []string{"c=running"}}, []string{"start debug", "debug waits ContainerCreating"},
+			world{
+				pod: func() *corev1.Pod {
+					p := podOf(always, nil, ctr("c"))
+					p.Spec.EphemeralContainers = []corev1.EphemeralContainer{
+						{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "debug"}},
+					}
+					return p
+				}(),
+				have: []string{"c=running"},
+			}, []string{"start debug", "debug waits ContainerCreating"},
 		},
 	}
 	for name, tt := range tests {
@@ -266,12 +385,24 @@ func TestDecideProbes(t *testing.T) {
 		results map[string]probe.Result
 		want    []string
 	}{
-		"startup alone at first":       {nil, []string{"probe c Startup"}},
-		"the others after it":          {map[string]probe.Result{"c/Startup": probe.Success}, []string{"probe c Liveness", "probe c Readiness"}},
-		"a failed startup ends it":     {map[string]probe.Result{"c/Startup": probe.Failure}, []string{"stop c"}},
-		"failed liveness ends it":      {map[string]probe.Result{"c/Startup": probe.Success, "c/Liveness": probe.Failure}, []string{"stop c", "probe c Readiness"}},
-		"failed readiness does not":    {map[string]probe.Result{"c/Startup": probe.Success, "c/Readiness": probe.Failure}, []string{"probe c Liveness", "probe c Readiness"}},
-		"liveness before startup: not": {map[string]probe.Result{"c/Liveness": probe.Failure}, []string{"probe c Startup"}},
+		"startup alone at first": {nil, []string{"probe c Startup"}},
+		"the others after it": {
+			map[string]probe.Result{"c/Startup": probe.Success},
+			[]string{"probe c Liveness", "probe c Readiness"},
+		},
+		"a failed startup ends it": {map[string]probe.Result{"c/Startup": probe.Failure}, []string{"stop c"}},
+		"failed liveness ends it": {
+			map[string]probe.Result{"c/Startup": probe.Success, "c/Liveness": probe.Failure},
+			[]string{"stop c", "probe c Readiness"},
+		},
+		"failed readiness does not": {
+			map[string]probe.Result{"c/Startup": probe.Success, "c/Readiness": probe.Failure},
+			[]string{"probe c Liveness", "probe c Readiness"},
+		},
+		"liveness before startup: not": {
+			map[string]probe.Result{"c/Liveness": probe.Failure},
+			[]string{"probe c Startup"},
+		},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -281,7 +412,14 @@ func TestDecideProbes(t *testing.T) {
 			}
 		})
 	}
-	plan := Decide(world{pod: p, have: []string{"c=running"}, probes: map[string]probe.Result{"c/Startup": probe.Success, "c/Liveness": probe.Failure}}.input(t))
+	plan := Decide(world{
+		pod:  p,
+		have: []string{"c=running"},
+		probes: map[string]probe.Result{
+			"c/Startup":  probe.Success,
+			"c/Liveness": probe.Failure,
+		},
+	}.input(t))
 	if want := "Container c failed liveness probe, will be restarted"; plan.Actions[0].Event != want {
 		t.Errorf("event: got %q, want %q", plan.Actions[0].Event, want)
 	}
@@ -294,36 +432,115 @@ func TestDecideStopping(t *testing.T) {
 		w    world
 		want []string
 	}{
-		"containers first":       {world{pod: deleted(podOf(always, nil, ctr("a"), ctr("b"))), have: []string{"a=running", "b=running"}}, []string{"stop a", "stop b"}},
-		"a start is cancelled":   {world{pod: deleted(podOf(always, nil, ctr("a"))), flights: []Action{{Op: OpStart, Container: "a"}}}, []string{"cancel start/a"}},
-		"sidecars last, reverse": {world{pod: deleted(podOf(always, side, ctr("a"))), have: []string{"a=running", "s1=running", "s2=running"}}, []string{"stop a"}},
-		"then the last sidecar":  {world{pod: deleted(podOf(always, side, ctr("a"))), have: []string{"a=exited:0", "s1=running", "s2=running"}}, []string{"stop s2"}},
-		"then the first":         {world{pod: deleted(podOf(always, side, ctr("a"))), have: []string{"a=exited:0", "s1=running", "s2=exited:0"}}, []string{"stop s1"}},
-		"then the sandbox":       {world{pod: deleted(podOf(always, nil, ctr("a"))), have: []string{"a=exited:0"}}, []string{"stopSandbox", "terminal"}},
-		"then volumes":           {world{pod: deleted(podOf(always, nil, ctr("a"))), box: "stopped", have: []string{"a=exited:0"}}, []string{"tearDown", "terminal"}},
+		"containers first": {world{
+			pod: deleted(podOf(always, nil, ctr("a"), ctr("b"))),
+			have: []string{
+				"a=running", "b=running",
+			},
+		}, []string{"stop a", "stop b"}},
+		"a start is cancelled": {world{
+			pod: deleted(podOf(always, nil, ctr("a"))),
+			flights: []Action{
+				{Op: OpStart, Container: "a"},
+			},
+		}, []string{"cancel start/a"}},
+		"sidecars last, reverse": {world{
+			pod: deleted(podOf(always, side, ctr("a"))),
+			have: []string{
+				"a=running", "s1=running", "s2=running",
+			},
+		}, []string{"stop a"}},
+		"then the last sidecar": {world{
+			pod: deleted(podOf(always, side, ctr("a"))),
+			have: []string{
+				"a=exited:0", "s1=running", "s2=running",
+			},
+		}, []string{"stop s2"}},
+		"then the first": {world{
+			pod: deleted(podOf(always, side, ctr("a"))),
+			have: []string{
+				"a=exited:0", "s1=running", "s2=exited:0",
+			},
+		}, []string{"stop s1"}},
+		"then the sandbox": {
+			world{pod: deleted(podOf(always, nil, ctr("a"))), have: []string{"a=exited:0"}},
+			[]string{"stopSandbox", "terminal"},
+		},
+		"then volumes": {world{
+			pod: deleted(podOf(always, nil, ctr("a"))),
+			box: "stopped",
+			have: []string{
+				"a=exited:0",
+			},
+		}, []string{"tearDown", "terminal"}},
 		"not before the status is written": {
-			world{pod: deleted(podOf(always, nil, ctr("a"))), box: "stopped", change: func(in *Input) { in.TornDown = true }}, []string{"terminal"},
+			world{
+				pod: deleted(podOf(always, nil, ctr("a"))),
+				box: "stopped",
+				change: func(in *Input) {
+					in.TornDown = true
+				},
+			}, []string{"terminal"},
 		},
 		"then the API": {
-			world{pod: deleted(podOf(always, nil, ctr("a"))), box: "stopped", change: func(in *Input) { in.TornDown, in.StatusDone = true, true }},
+			world{
+				pod: deleted(podOf(always, nil, ctr("a"))),
+				box: "stopped",
+				change: func(in *Input) {
+					in.TornDown = true
+					in.StatusDone = true
+				},
+			},
 			[]string{"delete", "terminal"},
 		},
 		"then the rest": {
-			world{pod: deleted(podOf(always, nil, ctr("a"))), box: "stopped", change: func(in *Input) { in.TornDown, in.StatusDone, in.Deleted = true, true, true }},
+			world{
+				pod: deleted(podOf(always, nil, ctr("a"))),
+				box: "stopped",
+				change: func(in *Input) {
+					in.TornDown = true
+					in.StatusDone = true
+					in.Deleted = true
+				},
+			},
 			[]string{"forget", "terminal"},
 		},
 		"gone from the API: no status, no delete": {
-			world{pod: podOf(always, nil, ctr("a")), box: "stopped", change: func(in *Input) { in.Gone, in.TornDown = true, true }}, []string{"forget", "terminal"},
+			world{
+				pod: podOf(always, nil, ctr("a")),
+				box: "stopped",
+				change: func(in *Input) {
+					in.Gone = true
+					in.TornDown = true
+				},
+			}, []string{"forget", "terminal"},
 		},
 		"a verdict stops it": {
-			world{pod: podOf(always, nil, ctr("a")), have: []string{"a=running"}, change: func(in *Input) { in.End = &End{Phase: corev1.PodFailed} }}, []string{"stop a"},
+			world{
+				pod:  podOf(always, nil, ctr("a")),
+				have: []string{"a=running"},
+				change: func(in *Input) {
+					in.End = &End{Phase: corev1.PodFailed}
+				},
+			}, []string{"stop a"},
 		},
 		"and keeps it": {
-			world{pod: podOf(always, nil, ctr("a")), box: "stopped", have: []string{"a=exited:1"}, change: func(in *Input) { in.End, in.TornDown = &End{Phase: corev1.PodFailed}, true }},
+			world{
+				pod:  podOf(always, nil, ctr("a")),
+				box:  "stopped",
+				have: []string{"a=exited:1"},
+				change: func(in *Input) {
+					in.End = &End{Phase: corev1.PodFailed}
+					in.TornDown = true
+				},
+			},
 			[]string{"terminal"},
 		},
 		"finished: sidecars end": {
-			world{pod: podOf(corev1.RestartPolicyNever, side, ctr("a")), have: []string{"a=exited:0", "s1=running", "s2=running"}}, []string{"stop s2"},
+			world{
+				pod:  podOf(corev1.RestartPolicyNever, side, ctr("a")),
+				have: []string{"a=exited:0", "s1=running", "s2=running"},
+			}, []string{"stop s2"},
 		},
 	}
 	for name, tt := range tests {
@@ -337,7 +554,16 @@ func TestDecideStopping(t *testing.T) {
 
 func TestASecondDeletionIsQuicker(t *testing.T) {
 	p := deleted(podOf(corev1.RestartPolicyAlways, nil, ctr("a")))
-	w := world{pod: p, have: []string{"a=running"}, flights: []Action{{Op: OpStop, Container: "a", ID: "a-id", Grace: 30}}}
+	w := world{
+		pod:  p,
+		have: []string{"a=running"},
+		flights: []Action{{
+			Op:        OpStop,
+			Container: "a",
+			ID:        "a-id",
+			Grace:     30,
+		}},
+	}
 	if got, want := words(Decide(w.input(t))), []string{"cancel stop/a-id"}; !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
@@ -386,11 +612,17 @@ func TestCrashBackOff(t *testing.T) {
 func TestRestartAfter(t *testing.T) {
 	rule := func(c *corev1.Container) {
 		c.RestartPolicyRules = []corev1.ContainerRestartRule{{
-			Action:    corev1.ContainerRestartRuleActionRestart,
-			ExitCodes: &corev1.ContainerRestartRuleOnExitCodes{Operator: corev1.ContainerRestartRuleOnExitCodesOpIn, Values: []int32{42}},
+			Action: corev1.ContainerRestartRuleActionRestart,
+			ExitCodes: &corev1.ContainerRestartRuleOnExitCodes{
+				Operator: corev1.ContainerRestartRuleOnExitCodesOpIn,
+				Values:   []int32{42},
+			},
 		}}
 	}
-	never := func(c *corev1.Container) { p := corev1.ContainerRestartPolicyNever; c.RestartPolicy = &p }
+	never := func(c *corev1.Container) {
+		p := corev1.ContainerRestartPolicyNever
+		c.RestartPolicy = &p
+	}
 	tests := []struct {
 		pod  corev1.RestartPolicy
 		c    corev1.Container
@@ -409,13 +641,18 @@ func TestRestartAfter(t *testing.T) {
 	}
 	for _, tt := range tests {
 		if got := podinfo.RestartAfter(podOf(tt.pod, nil), &tt.c, tt.kind, tt.code); got != tt.want {
-			t.Errorf("%s container %s under %s after %d: got %t, want %t", tt.kind.Field(), tt.c.Name, tt.pod, tt.code, got, tt.want)
+			t.Errorf("%s container %s under %s after %d: got %t, want %t", tt.kind.Field(), tt.c.Name, tt.pod, tt.code,
+				got, tt.want)
 		}
 	}
 }
 
 func BenchmarkDecide(b *testing.B) {
-	in := world{pod: podOf(corev1.RestartPolicyAlways, []corev1.Container{ctr("i")}, ctr("a", withReadiness), ctr("b")), have: []string{"i=exited:0", "a=running", "b=running"}}.input(&testing.T{})
+	in := world{
+		pod: podOf(corev1.RestartPolicyAlways, []corev1.Container{ctr("i")}, ctr("a", withReadiness),
+			ctr("b")),
+		have: []string{"i=exited:0", "a=running", "b=running"},
+	}.input(&testing.T{})
 	for b.Loop() {
 		Decide(in)
 	}
@@ -440,7 +677,8 @@ func TestDevicesFirst(t *testing.T) {
 		{"it was refused", func(in *Input) { in.End = &End{Phase: corev1.PodFailed, Rejected: true} }, false, true},
 	} {
 		in := world{pod: p, box: "stopped", have: []string{"c=exited:0"}}.input(t)
-		in.Pod, in.VolumesDone = p, true
+		in.Pod = p
+		in.VolumesDone = true
 		tt.change(&in)
 		plan := Decide(in)
 		tears := slices.ContainsFunc(plan.Actions, func(a Action) bool { return a.Op == OpTearDown })

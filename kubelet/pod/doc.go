@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package pod brings one pod from its specification to running containers and back to nothing. The kubelet's root package chooses the
-// pods, makes a Worker for each and tells it what has changed; nobody else does.
+// Package pod brings one pod from its specification to running containers and back to nothing. The kubelet's root
+// package chooses the pods, makes a Worker for each and tells it what has changed; nobody else does.
 //
 // A Worker owns one pod. Each round (Worker.step) does the same, whatever the reason that it was woken:
 //
@@ -18,14 +18,15 @@
 //	meanwhile: ephemeral containers, resizes, restarts, volumes refreshed
 //	stop main containers -> stop sidecars in reverse -> stop sandbox -> undo devices and volumes -> final status -> API delete -> remove
 //
-// Where things are: decide*.go is Decide and never waits; ops.go, start.go, stop.go and userns.go are the actions; report.go is the status.
+// Where things are: decide*.go is Decide and never waits; ops.go, start.go, stop.go and userns.go are the actions;
+// report.go is the status.
 //
 // Invariants:
 //  1. Decide looks at its Input only; the same Input gives the same Plan.
 //  2. Two actions with the same Key never run at the same time.
-//  3. This package remembers nothing on disk: after a restart the same Plan follows from the API, the runtime, and what the packages that
-//     actions call (volume, dra, userns) have there.
+//  3. This package remembers nothing on disk: after a restart the same Plan follows from the API, the runtime, and what
+//     the packages that actions call (volume, dra, userns) have there.
 //
-// It never chooses what runs on the node, never speaks to a container runtime but by CRI, and when its context ends it leaves
-// containers running.
+// It never chooses what runs on the node, never speaks to a container runtime but by CRI, and when its context ends it
+// leaves containers running.
 package pod

@@ -9,14 +9,20 @@ import (
 	"keelson/kubelet/podinfo"
 )
 
-// podRef is a pod's reference in events. A static pod is named by the UID in its mirror's annotation, which `kubectl describe` looks for.
+// podRef is a pod's reference in events. A static pod is named by the UID in its mirror's annotation, which `kubectl
+// describe` looks for.
 func podRef(p *corev1.Pod) *corev1.ObjectReference {
 	uid := p.UID
 	if hash := p.Annotations[podinfo.AnnotationHash]; podinfo.Static(p) && hash != "" {
 		uid = types.UID(hash)
 	}
 	return &corev1.ObjectReference{
-		APIVersion: "v1", Kind: "Pod", Namespace: p.Namespace, Name: p.Name, UID: uid, ResourceVersion: p.ResourceVersion,
+		APIVersion:      "v1",
+		Kind:            "Pod",
+		Namespace:       p.Namespace,
+		Name:            p.Name,
+		UID:             uid,
+		ResourceVersion: p.ResourceVersion,
 	}
 }
 
@@ -42,7 +48,8 @@ func (w *Worker) waitingEvents(in Input, plan Plan) {
 		ref := containerRef(in.Pod, c, k)
 		switch why.Reason {
 		case "CrashLoopBackOff":
-			w.env.Events.Eventf(ref, corev1.EventTypeWarning, "BackOff", "Back-off restarting failed container %s in pod %s", c.Name, podinfo.FullName(in.Pod))
+			w.env.Events.Eventf(ref, corev1.EventTypeWarning, "BackOff",
+				"Back-off restarting failed container %s in pod %s", c.Name, podinfo.FullName(in.Pod))
 		case reasonBackoff:
 			w.env.Events.Eventf(ref, corev1.EventTypeNormal, "BackOff", "Back-off pulling image %q", why.Image)
 			w.env.Events.Event(ref, corev1.EventTypeWarning, "Failed", "Error: "+why.Reason)

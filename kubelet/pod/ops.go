@@ -46,12 +46,17 @@ func (w *Worker) do(ctx context.Context, in Input, a Action) {
 		})
 	case OpTearDown:
 		w.launch(ctx, a, func(ctx context.Context) func() {
-			err := errors.Join(w.env.Devices.Unprepare(ctx, w.uid), w.env.Plugins.Release(w.uid), w.env.Volumes.TearDown(ctx, w.uid))
+			err := errors.Join(w.env.Devices.Unprepare(ctx, w.uid), w.env.Plugins.Release(w.uid),
+				w.env.Volumes.TearDown(ctx, w.uid))
 			if err == nil { // nothing of the pod runs, or will run, and its volumes are gone
 				err = w.env.Users.Release(w.uid)
 			}
 			done := w.retry(ctx, a, in.Pod, "give back devices and volumes", err)
-			return func() { done(); w.s.tornDown = err == nil; w.s.volumes = w.s.volumes && err != nil }
+			return func() {
+				done()
+				w.s.tornDown = err == nil
+				w.s.volumes = w.s.volumes && err != nil
+			}
 		})
 	case OpRemoveContainer:
 		w.launch(ctx, a, func(ctx context.Context) func() { return w.removeContainer(ctx, in, a) })
@@ -100,7 +105,10 @@ func (w *Worker) podIPs(in Input) []string {
 func (w *Worker) setUpVolumes(ctx context.Context, in Input) func() {
 	begin := time.Now()
 	refresh, err := w.env.Volumes.SetUp(ctx, volume.Input{
-		Pod: in.Pod, PodIPs: w.podIPs(in), HostIPs: w.env.HostIPs, Allocatable: w.env.Allocatable(),
+		Pod:         in.Pod,
+		PodIPs:      w.podIPs(in),
+		HostIPs:     w.env.HostIPs,
+		Allocatable: w.env.Allocatable(),
 	})
 	if !in.VolumesDone && ctx.Err() == nil {
 		w.mark(mark.StepVolumes, begin, err, &mark.Volumes{Count: len(in.Pod.Spec.Volumes)})
@@ -155,7 +163,8 @@ func (w *Worker) runSandbox(ctx context.Context, in Input, a Action) func() {
 	}
 	if err == nil {
 		if in.Observed != nil && len(in.Observed.Sandboxes) > 0 {
-			w.env.Events.Event(podRef(in.Pod), corev1.EventTypeNormal, "SandboxChanged", "Pod sandbox changed, it will be killed and re-created.")
+			w.env.Events.Event(podRef(in.Pod), corev1.EventTypeNormal, "SandboxChanged",
+				"Pod sandbox changed, it will be killed and re-created.")
 		}
 		id, err = w.createSandbox(ctx, cfg, handler)
 	}
@@ -177,18 +186,22 @@ func (w *Worker) runSandbox(ctx context.Context, in Input, a Action) func() {
 		}
 		w.failedOp(a.Key(), time.Second, 30*time.Second)
 		if unprepared != nil {
-			w.env.Events.Eventf(podRef(in.Pod), corev1.EventTypeWarning, "FailedPrepareDynamicResources", "Failed to prepare dynamic resources: %v", unprepared)
+			w.env.Events.Eventf(podRef(in.Pod), corev1.EventTypeWarning, "FailedPrepareDynamicResources",
+				"Failed to prepare dynamic resources: %v", unprepared)
 			return
 		}
 		if unallocated != nil {
-			w.env.Events.Eventf(podRef(in.Pod), corev1.EventTypeWarning, "FailedAllocateDevices", "Failed to allocate devices: %v", unallocated)
+			w.env.Events.Eventf(podRef(in.Pod), corev1.EventTypeWarning, "FailedAllocateDevices",
+				"Failed to allocate devices: %v", unallocated)
 			return
 		}
 		if noNetwork != "" {
-			w.env.Events.Eventf(podRef(in.Pod), corev1.EventTypeWarning, "NetworkNotReady", "network is not ready: %s", noNetwork)
+			w.env.Events.Eventf(podRef(in.Pod), corev1.EventTypeWarning, "NetworkNotReady", "network is not ready: %s",
+				noNetwork)
 			return
 		}
-		w.env.Events.Eventf(podRef(in.Pod), corev1.EventTypeWarning, "FailedCreatePodSandBox", "Failed to create pod sandbox: %s", grpcText(err))
+		w.env.Events.Eventf(podRef(in.Pod), corev1.EventTypeWarning, "FailedCreatePodSandBox",
+			"Failed to create pod sandbox: %s", grpcText(err))
 	}
 }
 
@@ -205,11 +218,16 @@ func (w *Worker) createSandbox(ctx context.Context, cfg *runtimeapi.PodSandboxCo
 	if err := os.MkdirAll(cfg.GetLogDirectory(), 0o750); err != nil {
 		return "", fmt.Errorf("make log directory: %w", err)
 	}
-	resp, err := w.env.Runtime.RunPodSandbox(ctx, &runtimeapi.RunPodSandboxRequest{Config: cfg, RuntimeHandler: handler})
+	resp, err := w.env.Runtime.RunPodSandbox(ctx, &runtimeapi.RunPodSandboxRequest{
+		Config:         cfg,
+		RuntimeHandler: handler,
+	})
 	return resp.GetPodSandboxId(), err
 }
 
-func (w *Worker) sandboxConfig(p *corev1.Pod, attempt uint32, users *runtimeapi.UserNamespace) (*runtimeapi.PodSandboxConfig, error) {
+func (w *Worker) sandboxConfig(
+	p *corev1.Pod, attempt uint32, users *runtimeapi.UserNamespace,
+) (*runtimeapi.PodSandboxConfig, error) {
 	host, err := translate.HostDNS(os.ReadFile, w.env.ResolvConf)
 	if err != nil {
 		return nil, err
@@ -223,8 +241,13 @@ func (w *Worker) sandboxConfig(p *corev1.Pod, attempt uint32, users *runtimeapi.
 		w.env.Events.Event(ref, corev1.EventTypeWarning, warning.Reason, warning.Message)
 	}
 	return translate.Sandbox(p, translate.SandboxInput{
-		Attempt: attempt, LogDir: w.env.LogDir, CgroupParent: w.env.CgroupParent, NodeHostname: w.env.Hostname, DNS: dns, Domain: w.env.ClusterDomain,
-		Users: users,
+		Attempt:      attempt,
+		LogDir:       w.env.LogDir,
+		CgroupParent: w.env.CgroupParent,
+		NodeHostname: w.env.Hostname,
+		DNS:          dns,
+		Domain:       w.env.ClusterDomain,
+		Users:        users,
 	})
 }
 
@@ -249,19 +272,27 @@ func (e *Env) Resolver(p *corev1.Pod) (*runtimeapi.DNSConfig, error) {
 
 // deletePod deletes the API object: nothing of the pod runs here any more.
 func (w *Worker) deletePod(ctx context.Context, in Input, a Action) func() {
-	zero, uid := int64(0), in.Pod.UID
+	zero := int64(0)
+	uid := in.Pod.UID
 	begin := time.Now()
 	err := w.env.API.CoreV1().Pods(in.Pod.Namespace).Delete(ctx, in.Pod.Name, metav1.DeleteOptions{
-		GracePeriodSeconds: &zero, Preconditions: &metav1.Preconditions{UID: &uid},
+		GracePeriodSeconds: &zero,
+		Preconditions:      &metav1.Preconditions{UID: &uid},
 	})
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		err = nil
 	}
 	if ctx.Err() == nil {
-		w.mark(mark.StepTerminated, begin, err, &mark.Status{From: string(in.Pod.Status.Phase), To: string(in.Pod.Status.Phase)})
+		w.mark(mark.StepTerminated, begin, err, &mark.Status{
+			From: string(in.Pod.Status.Phase),
+			To:   string(in.Pod.Status.Phase),
+		})
 	}
 	done := w.retry(ctx, a, in.Pod, "delete pod", err)
-	return func() { done(); w.s.deleted = err == nil }
+	return func() {
+		done()
+		w.s.deleted = err == nil
+	}
 }
 
 // forget removes the pod's last traces from the node.
@@ -272,7 +303,9 @@ func (w *Worker) forget(ctx context.Context, in Input, a Action) func() {
 		ids = append(ids, in.Observed.Containers[i].ID)
 	}
 	for _, s := range in.Observed.Sandboxes {
-		if _, err := w.env.Runtime.RemovePodSandbox(ctx, &runtimeapi.RemovePodSandboxRequest{PodSandboxId: s.ID}); err != nil && grpcstatus.Code(err) != codes.NotFound {
+		if _, err := w.env.Runtime.RemovePodSandbox(ctx, &runtimeapi.RemovePodSandboxRequest{
+			PodSandboxId: s.ID,
+		}); err != nil && grpcstatus.Code(err) != codes.NotFound {
 			errs = append(errs, err)
 		}
 	}
@@ -303,7 +336,8 @@ func (w *Worker) resize(ctx context.Context, in Input, a Action) func() {
 	c, _ := podinfo.Find(in.Pod, a.Container)
 	hash := podinfo.ResourcesHash(c)
 	_, err := w.env.Runtime.UpdateContainerResources(ctx, &runtimeapi.UpdateContainerResourcesRequest{
-		ContainerId: a.ID, Linux: translate.Resources(in.Pod, c, w.env.MemoryBytes),
+		ContainerId: a.ID,
+		Linux:       translate.Resources(in.Pod, c, w.env.MemoryBytes),
 	})
 	done := w.retry(ctx, a, in.Pod, "resize container", err)
 	return func() {

@@ -64,7 +64,8 @@ type Flight struct {
 type Waiting struct {
 	Reason  string
 	Message string
-	// Image is the one that is not there: the container's, or one of its image volumes. Empty where that is not the reason.
+	// Image is the one that is not there: the container's, or one of its image volumes. Empty where that is not the
+	// reason.
 	Image string
 }
 
@@ -183,7 +184,10 @@ func (p *Plan) wakeAt(t time.Time) {
 	}
 }
 
-func (in *Input) flying(key string) bool { _, ok := in.Flights[key]; return ok }
+func (in *Input) flying(key string) bool {
+	_, ok := in.Flights[key]
+	return ok
+}
 
 // do adds an action unless it is under way, or failed lately and must wait.
 func (in *Input) do(p *Plan, a Action) bool {

@@ -22,8 +22,8 @@ import (
 
 const opStatus = "status"
 
-// report brings the API's status of the pod up to date. written is true when there is nothing left to write; at is when a
-// status held back is due.
+// report brings the API's status of the pod up to date. written is true when there is nothing left to write; at is when
+// a status held back is due.
 func (w *Worker) report(ctx context.Context, in Input, plan Plan, v view) (written bool, at time.Time) {
 	w.waitingEvents(in, plan)
 	if v.gone && !w.static {
@@ -58,7 +58,9 @@ func (w *Worker) report(ctx context.Context, in Input, plan Plan, v view) (writt
 		return false, until
 	}
 	w.s.heldSince = time.Time{}
-	w.launch(ctx, Action{Op: opStatus}, func(ctx context.Context) func() { return w.writeStatus(ctx, target, patch, &next) })
+	w.launch(ctx, Action{Op: opStatus}, func(ctx context.Context) func() {
+		return w.writeStatus(ctx, target, patch, &next)
+	})
 	return false, time.Time{}
 }
 
@@ -67,8 +69,16 @@ func (w *Worker) statusInput(in Input, plan Plan, p *corev1.Pod) status.Input {
 		w.s.ips = w.podIPs(in)
 	}
 	si := status.Input{
-		Pod: p, Observed: in.Observed, ProbeResult: in.Result, Started: in.Started, Terminal: plan.Terminal, HostIPs: w.env.HostIPs, PodIPs: w.s.ips,
-		RuntimeName: w.env.RuntimeName, Now: in.Now, Waiting: map[string]status.Reason{},
+		Pod:                p,
+		Observed:           in.Observed,
+		ProbeResult:        in.Result,
+		Started:            in.Started,
+		Terminal:           plan.Terminal,
+		HostIPs:            w.env.HostIPs,
+		PodIPs:             w.s.ips,
+		RuntimeName:        w.env.RuntimeName,
+		Now:                in.Now,
+		Waiting:            map[string]status.Reason{},
 		TerminationMessage: func(_ *corev1.Container, c *observed.Container) string { return w.s.messages[c.ID] },
 		Health:             func(c *corev1.Container) []corev1.ResourceStatus { return w.deviceHealth(p, c) },
 	}
@@ -81,14 +91,17 @@ func (w *Worker) statusInput(in Input, plan Plan, p *corev1.Pod) status.Input {
 		si.Waiting[name] = status.Reason{Reason: r.Reason, Message: r.Message}
 	}
 	if in.End != nil {
-		si.EndPhase, si.EndReason, si.EndMessage, si.EndCondition = in.End.Phase, in.End.Reason, in.End.Message, in.End.Condition
+		si.EndPhase = in.End.Phase
+		si.EndReason = in.End.Reason
+		si.EndMessage = in.End.Message
+		si.EndCondition = in.End.Condition
 		si.Rejected = in.End.Rejected
 	}
 	return si
 }
 
-// deviceHealth is how the devices of a container are. That of devices which were given back since is the last one that was known: a pod that
-// ended says what its devices were like.
+// deviceHealth is how the devices of a container are. That of devices which were given back since is the last one that
+// was known: a pod that ended says what its devices were like.
 func (w *Worker) deviceHealth(p *corev1.Pod, c *corev1.Container) []corev1.ResourceStatus {
 	now := slices.Concat(w.env.Plugins.Health(w.uid, c.Name), w.env.Devices.Health(p, c))
 	if len(now) == 0 {
@@ -138,12 +151,14 @@ func (w *Worker) onTheWay(in Input, plan Plan) bool {
 	}
 	for i := range in.Observed.Containers {
 		c := &in.Observed.Containers[i]
-		if _, k := podinfo.Find(in.Pod, c.Name); k == podinfo.Init && c.Running() && in.Now.Sub(c.Started) < w.env.StatusBatchPeriod {
+		if _, k := podinfo.Find(in.Pod, c.Name); k == podinfo.Init && c.Running() &&
+			in.Now.Sub(c.Started) < w.env.StatusBatchPeriod {
 			return true // most init containers end in a moment
 		}
 	}
 	for _, t := range plan.Probes {
-		if t.Probe.InitialDelaySeconds == 0 && in.Now.Sub(t.Started) < w.env.StatusBatchPeriod && in.result(t.ContainerID, t.Kind) == probe.Unknown {
+		if t.Probe.InitialDelaySeconds == 0 && in.Now.Sub(t.Started) < w.env.StatusBatchPeriod &&
+			in.result(t.ContainerID, t.Kind) == probe.Unknown {
 			return true
 		}
 	}
@@ -153,7 +168,8 @@ func (w *Worker) onTheWay(in Input, plan Plan) bool {
 // writeStatus patches pods/status.
 func (w *Worker) writeStatus(ctx context.Context, target *corev1.Pod, patch []byte, next *corev1.PodStatus) func() {
 	begin := time.Now()
-	got, err := w.env.API.CoreV1().Pods(target.Namespace).Patch(ctx, target.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
+	got, err := w.env.API.CoreV1().Pods(target.Namespace).Patch(ctx, target.Name, types.StrategicMergePatchType, patch,
+		metav1.PatchOptions{}, "status")
 	d := &mark.Status{From: string(target.Status.Phase), To: string(next.Phase), Ready: status.Ready(next)}
 	if ctx.Err() == nil {
 		w.mark(mark.StepStatus, begin, err, d)
@@ -208,7 +224,8 @@ func (w *Worker) confirmGone(ctx context.Context, target *corev1.Pod) {
 // keepMirror creates or replaces the mirror pod of a static pod. done is true when it exists and may carry a status.
 func (w *Worker) keepMirror(ctx context.Context, v view) (done bool, at time.Time) {
 	hash := v.pod.Annotations[podinfo.AnnotationHash]
-	fits := v.mirror != nil && v.mirror.DeletionTimestamp == nil && v.mirror.Annotations[podinfo.AnnotationMirror] == hash
+	fits := v.mirror != nil && v.mirror.DeletionTimestamp == nil &&
+		v.mirror.Annotations[podinfo.AnnotationMirror] == hash
 	if fits && !v.gone {
 		return true, time.Time{}
 	}
@@ -229,7 +246,10 @@ func (w *Worker) replaceMirror(ctx context.Context, v view, key string) func() {
 	var err error
 	if v.mirror != nil {
 		zero := int64(0)
-		err = pods.Delete(ctx, v.mirror.Name, metav1.DeleteOptions{GracePeriodSeconds: &zero, Preconditions: &metav1.Preconditions{UID: &v.mirror.UID}})
+		err = pods.Delete(ctx, v.mirror.Name, metav1.DeleteOptions{
+			GracePeriodSeconds: &zero,
+			Preconditions:      &metav1.Preconditions{UID: &v.mirror.UID},
+		})
 		if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 			err = nil
 		}
@@ -254,9 +274,16 @@ func (w *Worker) replaceMirror(ctx context.Context, v view, key string) func() {
 
 // mirrorOf returns the mirror pod of a static pod.
 func mirrorOf(p *corev1.Pod) *corev1.Pod {
-	m := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
-		Name: p.Name, Namespace: p.Namespace, Labels: p.Labels, OwnerReferences: p.OwnerReferences, Annotations: map[string]string{},
-	}, Spec: *p.Spec.DeepCopy()}
+	m := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Name:            p.Name,
+			Namespace:       p.Namespace,
+			Labels:          p.Labels,
+			OwnerReferences: p.OwnerReferences,
+			Annotations:     map[string]string{},
+		},
+		Spec: *p.Spec.DeepCopy(),
+	}
 	maps.Copy(m.Annotations, p.Annotations)
 	m.Annotations[podinfo.AnnotationMirror] = p.Annotations[podinfo.AnnotationHash]
 	return m

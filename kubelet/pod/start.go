@@ -42,11 +42,16 @@ type startError struct {
 func (e *startError) Error() string { return e.Reason + ": " + e.Message }
 func (e *startError) Unwrap() error { return e.err }
 
-// retryStart is how long a container whose configuration or creation failed waits; a change of what it refers to ends it early.
+// retryStart is how long a container whose configuration or creation failed waits; a change of what it refers to ends
+// it early.
 const retryStart = 10 * time.Second
 
 func failedAs(reason string, err error) error {
-	return &startError{Waiting: Waiting{Reason: reason, Message: grpcText(err)}, retry: time.Now().Add(retryStart), err: err}
+	return &startError{
+		Waiting: Waiting{Reason: reason, Message: grpcText(err)},
+		retry:   time.Now().Add(retryStart),
+		err:     err,
+	}
 }
 
 // start brings one container to run: image, configuration, create, start, post-start hook.
@@ -61,12 +66,16 @@ func (w *Worker) start(ctx context.Context, in Input, a Action) func() {
 		}
 		var se *startError
 		if !errors.As(err, &se) {
-			se = &startError{Waiting: Waiting{Reason: reasonRun, Message: err.Error()}, retry: time.Now().Add(retryStart)}
+			se = &startError{
+				Waiting: Waiting{Reason: reasonRun, Message: err.Error()},
+				retry:   time.Now().Add(retryStart),
+			}
 		}
 		f := Failed{Waiting: se.Waiting, Retry: se.retry}
 		if se.Reason == "ErrImagePull" {
 			f.ThenAt = time.Now().Add(showPullError)
-			f.Then = Waiting{reasonBackoff, fmt.Sprintf("Back-off pulling image %q: ErrImagePull: %s", se.Image, se.Message), se.Image}
+			f.Then = Waiting{reasonBackoff, fmt.Sprintf("Back-off pulling image %q: ErrImagePull: %s", se.Image,
+				se.Message), se.Image}
 		}
 		w.s.failed[key] = f
 	}
@@ -91,7 +100,8 @@ func (w *Worker) tryStart(ctx context.Context, in Input, a Action, c *corev1.Con
 		return err
 	}
 	if a.Replace != "" {
-		if _, err := w.env.Runtime.RemoveContainer(ctx, &runtimeapi.RemoveContainerRequest{ContainerId: a.Replace}); err != nil {
+		if _, err := w.env.Runtime.RemoveContainer(ctx,
+			&runtimeapi.RemoveContainerRequest{ContainerId: a.Replace}); err != nil {
 			return failedAs(reasonCreate, err)
 		}
 	}
@@ -103,7 +113,9 @@ func (w *Worker) tryStart(ctx context.Context, in Input, a Action, c *corev1.Con
 		return failedAs(reasonConfig, err)
 	}
 	resp, err := w.env.Runtime.CreateContainer(ctx, &runtimeapi.CreateContainerRequest{
-		PodSandboxId: sandbox.ID, Config: cfg, SandboxConfig: boxCfg,
+		PodSandboxId:  sandbox.ID,
+		Config:        cfg,
+		SandboxConfig: boxCfg,
 	})
 	id := resp.GetContainerId()
 	created := *m
@@ -148,7 +160,9 @@ func imageVolumes(c *runtimeapi.ContainerConfig) int {
 	return n
 }
 
-func (w *Worker) postStart(ctx context.Context, in Input, c *corev1.Container, ref *corev1.ObjectReference, id string) error {
+func (w *Worker) postStart(
+	ctx context.Context, in Input, c *corev1.Container, ref *corev1.ObjectReference, id string,
+) error {
 	w.Stale() // it runs: its startup and liveness probes begin
 	begin := time.Now()
 	err := w.runHook(ctx, c, w.podIPs(in), id, c.Lifecycle.PostStart, 0)
@@ -158,15 +172,26 @@ func (w *Worker) postStart(ctx context.Context, in Input, c *corev1.Container, r
 	if err == nil {
 		return nil
 	}
-	w.mark(mark.StepProbe, begin, nil, &mark.Probe{Container: c.Name, Kind: "postStart", Action: "hook of " + c.Name, Output: cut(err.Error())})
+	w.mark(mark.StepProbe, begin, nil, &mark.Probe{
+		Container: c.Name,
+		Kind:      "postStart",
+		Action:    "hook of " + c.Name,
+		Output:    cut(err.Error()),
+	})
 	w.env.Events.Event(ref, corev1.EventTypeWarning, "FailedPostStartHook", "PostStartHook failed")
 	w.env.Events.Event(ref, corev1.EventTypeNormal, "Killing", "FailedPostStartHook")
-	_, stopErr := w.env.Runtime.StopContainer(ctx, &runtimeapi.StopContainerRequest{ContainerId: id, Timeout: podinfo.GracePeriodSeconds(in.Pod)})
+	_, stopErr := w.env.Runtime.StopContainer(ctx, &runtimeapi.StopContainerRequest{
+		ContainerId: id,
+		Timeout:     podinfo.GracePeriodSeconds(in.Pod),
+	})
 	return &startError{Waiting: Waiting{Reason: reasonHook, Message: err.Error()}, retry: time.Now(), err: stopErr}
 }
 
 // image ensures that the container's image, and those of its image volumes, are on the node.
-func (w *Worker) image(ctx context.Context, p *corev1.Pod, c *corev1.Container, ref *corev1.ObjectReference, box *runtimeapi.PodSandboxConfig) (*image.Outcome, error) {
+func (w *Worker) image(
+	ctx context.Context, p *corev1.Pod, c *corev1.Container, ref *corev1.ObjectReference,
+	box *runtimeapi.PodSandboxConfig,
+) (*image.Outcome, error) {
 	secrets := w.pullSecrets(ctx, p)
 	for _, vm := range c.VolumeMounts {
 		i := slices.IndexFunc(p.Spec.Volumes, func(v corev1.Volume) bool { return v.Name == vm.Name && v.Image != nil })
@@ -174,14 +199,28 @@ func (w *Worker) image(ctx context.Context, p *corev1.Pod, c *corev1.Container, 
 			continue
 		}
 		v := p.Spec.Volumes[i].Image
-		if _, err := w.ensure(ctx, c, ref, image.Request{PodUID: w.uid, Image: v.Reference, Policy: v.PullPolicy, Secrets: secrets, Sandbox: box}); err != nil {
+		if _, err := w.ensure(ctx, c, ref, image.Request{
+			PodUID:  w.uid,
+			Image:   v.Reference,
+			Policy:  v.PullPolicy,
+			Secrets: secrets,
+			Sandbox: box,
+		}); err != nil {
 			return nil, err
 		}
 	}
-	return w.ensure(ctx, c, ref, image.Request{PodUID: w.uid, Image: c.Image, Policy: c.ImagePullPolicy, Secrets: secrets, Sandbox: box})
+	return w.ensure(ctx, c, ref, image.Request{
+		PodUID:  w.uid,
+		Image:   c.Image,
+		Policy:  c.ImagePullPolicy,
+		Secrets: secrets,
+		Sandbox: box,
+	})
 }
 
-func (w *Worker) ensure(ctx context.Context, c *corev1.Container, ref *corev1.ObjectReference, r image.Request) (*image.Outcome, error) {
+func (w *Worker) ensure(
+	ctx context.Context, c *corev1.Container, ref *corev1.ObjectReference, r image.Request,
+) (*image.Outcome, error) {
 	begin := time.Now()
 	r.Pulling = func() {
 		w.env.Events.Eventf(ref, corev1.EventTypeNormal, "Pulling", "Pulling image %q", r.Image)
@@ -199,18 +238,28 @@ func (w *Worker) ensure(ctx context.Context, c *corev1.Container, ref *corev1.Ob
 	if err != nil {
 		return nil, err
 	}
-	size := int64(got.Image.GetSize()) //nolint:gosec // no image is that large
-	w.mark(mark.StepImage, begin, nil, &mark.Image{Container: c.Name, Image: r.Image, Present: got.Present, Bytes: size, Total: size, Done: true})
+	size := int64(got.Image.GetSize()) // no image is that large
+	w.mark(mark.StepImage, begin, nil, &mark.Image{
+		Container: c.Name,
+		Image:     r.Image,
+		Present:   got.Present,
+		Bytes:     size,
+		Total:     size,
+		Done:      true,
+	})
 	if got.Present {
-		w.env.Events.Eventf(ref, corev1.EventTypeNormal, "Pulled", "Container image %q already present on machine and can be accessed by the pod%s", r.Image, notPulled(r.Policy))
+		w.env.Events.Eventf(ref, corev1.EventTypeNormal, "Pulled", "Container image %q already present on machine "+
+			"and can be accessed by the pod%s", r.Image, notPulled(r.Policy))
 		return got, nil
 	}
-	w.env.Events.Eventf(ref, corev1.EventTypeNormal, "Pulled", "Successfully pulled image %q in %v (%v including waiting). Image size: %v bytes.",
+	w.env.Events.Eventf(ref, corev1.EventTypeNormal, "Pulled",
+		"Successfully pulled image %q in %v (%v including waiting). Image size: %v bytes.",
 		r.Image, got.Took.Truncate(time.Millisecond), got.Waited.Truncate(time.Millisecond), size)
 	return got, nil
 }
 
-// notPulled adds to the event of an image that was used as it was why the pull policy Always did not pull it; empty: the policy is another.
+// notPulled adds to the event of an image that was used as it was why the pull policy Always did not pull it; empty:
+// the policy is another.
 func notPulled(p corev1.PullPolicy) string {
 	if p != corev1.PullAlways {
 		return ""
@@ -238,7 +287,8 @@ func (w *Worker) pullSecrets(ctx context.Context, p *corev1.Pod) []*corev1.Secre
 		s, err := w.env.Refs.Secret(ctx, p.Namespace, r.Name)
 		if err != nil {
 			w.env.Events.Eventf(podRef(p), corev1.EventTypeWarning, "FailedToRetrieveImagePullSecret",
-				"Unable to retrieve some image pull secrets (%s); attempting to pull the image may not succeed.", r.Name)
+				"Unable to retrieve some image pull secrets (%s); attempting to pull the image may not succeed.",
+				r.Name)
 			continue
 		}
 		out = append(out, s)
@@ -252,8 +302,16 @@ func (w *Worker) containerConfig(
 	p := in.Pod
 	ips := w.podIPs(in)
 	env, err := translate.Env(ctx, p, c, translate.EnvInput{
-		Sources: w.env.Refs, Services: w.env.Services(p.Namespace), Allocatable: w.env.Allocatable(), PodIPs: ips, HostIPs: w.env.HostIPs,
-		VolumeDir: func(name string) string { d, err := w.env.Volumes.Path(ctx, p, name); _ = err; return d }, // an empty path is the answer
+		Sources:     w.env.Refs,
+		Services:    w.env.Services(p.Namespace),
+		Allocatable: w.env.Allocatable(),
+		PodIPs:      ips,
+		HostIPs:     w.env.HostIPs,
+		VolumeDir: func(name string) string {
+			d, err := w.env.Volumes.Path(ctx, p, name)
+			_ = err
+			return d
+		}, // an empty path is the answer
 	})
 	if err != nil {
 		return nil, err
@@ -284,9 +342,18 @@ func (w *Worker) containerConfig(
 		}
 	}
 	return translate.Container(p, c, translate.ContainerInput{
-		Restart: a.Restart, Env: env, Mounts: slices.Concat(mounts, given.Mounts, extra), Devices: append(devices, given.Devices...),
-		CDI: append(cdi, given.CDI...), Annotations: given.Annotations, ImageRef: img.Ref, Image: img.Image,
-		MemoryBytes: w.env.MemoryBytes, SeccompDir: w.env.SeccompDir, TargetID: target(in, c.Name), Users: users,
+		Restart:     a.Restart,
+		Env:         env,
+		Mounts:      slices.Concat(mounts, given.Mounts, extra),
+		Devices:     append(devices, given.Devices...),
+		CDI:         append(cdi, given.CDI...),
+		Annotations: given.Annotations,
+		ImageRef:    img.Ref,
+		Image:       img.Image,
+		MemoryBytes: w.env.MemoryBytes,
+		SeccompDir:  w.env.SeccompDir,
+		TargetID:    target(in, c.Name),
+		Users:       users,
 	})
 }
 
@@ -321,7 +388,9 @@ func (w *Worker) ownMounts(p *corev1.Pod, c *corev1.Container, restart int, ips 
 	dir := w.env.Volumes.PodDir(w.uid)
 	var out []*runtimeapi.Mount
 	taken := func(path string) bool {
-		return slices.ContainsFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool { return filepath.Clean(m.MountPath) == path })
+		return slices.ContainsFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool {
+			return filepath.Clean(m.MountPath) == path
+		})
 	}
 	if !taken("/etc/hosts") {
 		path := filepath.Join(dir, "etc-hosts")
@@ -344,18 +413,18 @@ func (w *Worker) ownMounts(p *corev1.Pod, c *corev1.Container, restart int, ips 
 	if err := os.WriteFile(path, nil, 0o600); err != nil {
 		return nil, fmt.Errorf("make termination log: %w", err)
 	}
-	if err := os.Chmod(path, 0o666); err != nil { //nolint:gosec // written by a container of any user
+	if err := os.Chmod(path, 0o666); err != nil { // written by a container of any user
 		return nil, fmt.Errorf("make termination log: %w", err)
 	}
 	return append(out, &runtimeapi.Mount{ContainerPath: c.TerminationMessagePath, HostPath: path}), nil
 }
 
 func writeIfNew(path string, content []byte) error {
-	if old, err := os.ReadFile(path); err == nil && bytes.Equal(old, content) { //nolint:gosec // our own file
+	if old, err := os.ReadFile(path); err == nil && bytes.Equal(old, content) { // our own file
 		return nil
 	}
 	// in place, not by rename: running containers have this very file mounted
-	if err := os.WriteFile(path, content, 0o644); err != nil { //nolint:gosec // read by containers of any user
+	if err := os.WriteFile(path, content, 0o644); err != nil { // read by containers of any user
 		return fmt.Errorf("write hosts file: %w", err)
 	}
 	return nil

@@ -32,8 +32,12 @@ func (w *Worker) take() view {
 	w.mu.Lock()
 	ended := w.ended
 	w.ended = nil
-	stale, news, node := w.stale, w.refsNews, w.nodeNews
-	w.stale, w.refsNews, w.nodeNews = false, false, false
+	stale := w.stale
+	news := w.refsNews
+	node := w.nodeNews
+	w.stale = false
+	w.refsNews = false
+	w.nodeNews = false
 	w.mu.Unlock()
 	for _, r := range ended {
 		cancel := w.s.cancels[r.key]
@@ -56,7 +60,12 @@ func (w *Worker) take() view {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return view{pod: w.baseLocked(), mirror: w.mirror, gone: w.gone, stale: stale}
+	return view{
+		pod:    w.baseLocked(),
+		mirror: w.mirror,
+		gone:   w.gone,
+		stale:  stale,
+	}
 }
 
 // step does one round, as the package comment says, and returns when the next is due without being woken; zero: never.
@@ -81,7 +90,8 @@ func (w *Worker) step(ctx context.Context) time.Time {
 		}
 	}
 	if end := w.evicted(); end != nil && w.s.end == nil {
-		w.s.end, in.End = end, end
+		w.s.end = end
+		in.End = end
 	}
 	in.Refused = w.resizeDenial(&in)
 	plan := Decide(in)
@@ -92,7 +102,8 @@ func (w *Worker) step(ctx context.Context) time.Time {
 		if w.s.end == nil && plan.End.Reason == reasonDeadline {
 			w.env.Events.Event(podRef(v.pod), corev1.EventTypeNormal, reasonDeadline, plan.End.Message)
 		}
-		w.s.end, in.End = plan.End, plan.End
+		w.s.end = plan.End
+		in.End = plan.End
 	}
 	w.useRefs(v.pod, plan)
 	wake := plan.Wake
@@ -125,7 +136,8 @@ func (w *Worker) step(ctx context.Context) time.Time {
 func (w *Worker) refreshVolumes() time.Time {
 	at := w.s.refresh
 	if !at.IsZero() && !time.Now().Before(at) {
-		w.s.volDirt, w.s.refresh = true, time.Time{}
+		w.s.volDirt = true
+		w.s.refresh = time.Time{}
 		w.Wake()
 	}
 	return at
@@ -146,7 +158,9 @@ func (w *Worker) admit(ctx context.Context, in *Input, p *corev1.Pod) bool {
 		}
 	}
 	end, leaving := w.env.Admit(p)
-	w.s.end, in.End, w.s.room = end, end, nil
+	w.s.end = end
+	in.End = end
+	w.s.room = nil
 	if len(leaving) > 0 {
 		room := make(chan struct{})
 		w.s.room = room
@@ -170,19 +184,24 @@ func (w *Worker) admit(ctx context.Context, in *Input, p *corev1.Pod) bool {
 // resizeRetry is how long a refused resize waits for the node's other pods to leave.
 const resizeRetry = 10 * time.Second
 
-// resizeDenial asks whether the node can give running containers what they should have now; nil: it can, or nothing is to change.
+// resizeDenial asks whether the node can give running containers what they should have now; nil: it can, or nothing is
+// to change.
 func (w *Worker) resizeDenial(in *Input) *Refusal {
 	if in.Gone || in.Pod.DeletionTimestamp != nil || !in.wantsResize() {
-		w.s.resizeDenied, w.s.retryAt = nil, time.Time{}
+		w.s.resizeDenied = nil
+		w.s.retryAt = time.Time{}
 		return nil
 	}
 	if w.s.resizeDenied == nil || w.s.deniedGeneration != in.Pod.Generation || !in.Now.Before(w.s.retryAt) {
-		w.s.resizeDenied, w.s.deniedGeneration, w.s.retryAt = w.env.Resize(in.Pod), in.Pod.Generation, in.Now.Add(resizeRetry)
+		w.s.resizeDenied = w.env.Resize(in.Pod)
+		w.s.deniedGeneration = in.Pod.Generation
+		w.s.retryAt = in.Now.Add(resizeRetry)
 	}
 	return w.s.resizeDenied
 }
 
-// fresh reports whether no action of the pod was ever begun. Only such a pod needs admission; any other was admitted before.
+// fresh reports whether no action of the pod was ever begun. Only such a pod needs admission; any other was admitted
+// before.
 func fresh(in Input) bool {
 	return len(in.Observed.Sandboxes) == 0 && in.Pod.Status.StartTime == nil && in.Pod.DeletionTimestamp == nil &&
 		!podkind.TerminalPhase(in.Pod.Status.Phase)
@@ -197,9 +216,22 @@ func earliest(a, b time.Time) time.Time {
 
 func (w *Worker) input(v view) Input {
 	return Input{
-		Pod: v.pod, Gone: v.gone, Local: w.static, Observed: w.s.seen, Now: time.Now(), HostIP: first(w.env.HostIPs),
-		Flights: w.s.flights, Failed: w.s.failed, Crashes: w.s.crashes, Result: w.env.Probes.Result, Resized: w.s.resized,
-		End: w.s.end, VolumesDone: w.s.volumes, VolumesDirt: w.s.volDirt, TornDown: w.s.tornDown, Deleted: w.s.deleted,
+		Pod:         v.pod,
+		Gone:        v.gone,
+		Local:       w.static,
+		Observed:    w.s.seen,
+		Now:         time.Now(),
+		HostIP:      first(w.env.HostIPs),
+		Flights:     w.s.flights,
+		Failed:      w.s.failed,
+		Crashes:     w.s.crashes,
+		Result:      w.env.Probes.Result,
+		Resized:     w.s.resized,
+		End:         w.s.end,
+		VolumesDone: w.s.volumes,
+		VolumesDirt: w.s.volDirt,
+		TornDown:    w.s.tornDown,
+		Deleted:     w.s.deleted,
 	}
 }
 
@@ -246,9 +278,17 @@ func (w *Worker) read(ctx context.Context, p *corev1.Pod) bool {
 		}
 		w.env.Metrics.ContainerTerminated(k, c.ExitCode, reason)
 		w.env.Marks.Emit(mark.Mark{
-			Step: mark.StepContainerExited, Component: w.env.Component, At: c.Finished, Subject: w.markSubject(),
+			Step:      mark.StepContainerExited,
+			Component: w.env.Component,
+			At:        c.Finished,
+			Subject:   w.markSubject(),
 			Detail: &mark.Container{
-				Name: c.Name, ID: c.ID, Init: k == podinfo.Init || k == podinfo.SideCar, Restart: c.Restart, ExitCode: int(c.ExitCode), Reason: reason,
+				Name:     c.Name,
+				ID:       c.ID,
+				Init:     k == podinfo.Init || k == podinfo.SideCar,
+				Restart:  c.Restart,
+				ExitCode: int(c.ExitCode),
+				Reason:   reason,
 			},
 		})
 	}
@@ -305,12 +345,16 @@ func showsItself(p *corev1.Pod) bool {
 		if v.DownwardAPI != nil {
 			return true
 		}
-		if v.Projected != nil && slices.ContainsFunc(v.Projected.Sources, func(s corev1.VolumeProjection) bool { return s.DownwardAPI != nil }) {
+		if v.Projected != nil && slices.ContainsFunc(v.Projected.Sources, func(s corev1.VolumeProjection) bool {
+			return s.DownwardAPI != nil
+		}) {
 			return true
 		}
 	}
 	for c := range podinfo.All(p) {
-		if slices.ContainsFunc(c.Env, func(e corev1.EnvVar) bool { return e.ValueFrom != nil && e.ValueFrom.FieldRef != nil }) {
+		if slices.ContainsFunc(c.Env, func(e corev1.EnvVar) bool {
+			return e.ValueFrom != nil && e.ValueFrom.FieldRef != nil
+		}) {
 			return true
 		}
 	}

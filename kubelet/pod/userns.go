@@ -23,12 +23,15 @@ func (w *Worker) users(p *corev1.Pod) (*runtimeapi.UserNamespace, error) {
 	if ns := w.env.Users.Of(w.uid); ns != nil {
 		return ns, nil
 	}
-	return nil, errors.New("the pod has `spec.hostUsers: false`, but its sandbox was made without a user namespace: delete the pod")
+	return nil, errors.New("the pod has `spec.hostUsers: false`, but its sandbox was made without a user namespace: " +
+		"delete the pod")
 }
 
-// acquireUsers returns the runtime handler for a new sandbox of the pod, and its user namespace; nil: the node's. A pod that wants its own
-// where there are none gets an error, never the node's.
-func (w *Worker) acquireUsers(ctx context.Context, p *corev1.Pod) (handler string, ns *runtimeapi.UserNamespace, err error) {
+// acquireUsers returns the runtime handler for a new sandbox of the pod, and its user namespace; nil: the node's. A pod
+// that wants its own where there are none gets an error, never the node's.
+func (w *Worker) acquireUsers(
+	ctx context.Context, p *corev1.Pod,
+) (handler string, ns *runtimeapi.UserNamespace, err error) {
 	if p.Spec.RuntimeClassName != nil && *p.Spec.RuntimeClassName != "" {
 		if handler, err = w.env.Handler(ctx, *p.Spec.RuntimeClassName); err != nil {
 			return "", nil, err
@@ -52,7 +55,8 @@ func (w *Worker) canOwnUsers(ctx context.Context, handler string) error {
 	}
 	said := "can't set `spec.hostUsers: false`, runtime does not support user namespaces"
 	if handler != "" {
-		said = fmt.Sprintf("can't set `spec.hostUsers: false`, RuntimeClass handler %q does not support user namespaces", handler)
+		said = fmt.Sprintf("can't set `spec.hostUsers: false`, RuntimeClass handler %q does not support user "+
+			"namespaces", handler)
 	}
 	all := st.GetRuntimeHandlers()
 	i := slices.IndexFunc(all, func(h *runtimeapi.RuntimeHandler) bool { return h.GetName() == handler })

@@ -56,7 +56,8 @@ type Env struct {
 	SeccompDir    string // of Localhost profiles
 	ClusterDomain string
 	ClusterDNS    []string
-	// StatusBatchPeriod is how long a status may be held back while further changes are expected soon, so that one write tells of all.
+	// StatusBatchPeriod is how long a status may be held back while further changes are expected soon, so that one
+	// write tells of all.
 	StatusBatchPeriod time.Duration
 	ResolvConf        string // the node's file; empty: /etc/resolv.conf or what it stands for (translate.HostDNS)
 	HostsFile         string // the node's file
@@ -65,8 +66,8 @@ type Env struct {
 	Services func(namespace string) []*corev1.Service
 	// Allocatable is what the node can give to pods.
 	Allocatable func() corev1.ResourceList
-	// Admit decides whether a pod may run on the node. end: it may not. room: other pods are being preempted for it; each channel is closed when
-	// one of them has gone, and when all are closed Admit is asked again. Neither: it may.
+	// Admit decides whether a pod may run on the node. end: it may not. room: other pods are being preempted for it;
+	// each channel is closed when one of them has gone, and when all are closed Admit is asked again. Neither: it may.
 	Admit func(*corev1.Pod) (end *End, room []<-chan struct{})
 	// Resize says why the node cannot give a running pod what it asks for now; nil: it can, and counts it.
 	Resize func(*corev1.Pod) *Refusal
@@ -152,12 +153,26 @@ type state struct {
 // New returns a worker for a pod. seen is when the kubelet first observed it.
 func New(env *Env, p *corev1.Pod, seen time.Time) *Worker {
 	return &Worker{
-		env: env, uid: string(p.UID), wake: make(chan struct{}, 1), pod: p, stale: true, static: podinfo.Static(p),
+		env:    env,
+		uid:    string(p.UID),
+		wake:   make(chan struct{}, 1),
+		pod:    p,
+		stale:  true,
+		static: podinfo.Static(p),
 		s: state{
-			flights: map[string]Flight{}, cancels: map[string]context.CancelFunc{}, failed: map[string]Failed{}, tries: map[string]int{},
-			crashes: map[string]Crash{}, resized: map[string]string{}, hooked: map[string]bool{}, announced: map[string]bool{},
-			waitReason: map[string]string{}, messages: map[string]string{}, exits: map[string]bool{}, first: seen,
-			health: map[string][]corev1.ResourceStatus{},
+			flights:    map[string]Flight{},
+			cancels:    map[string]context.CancelFunc{},
+			failed:     map[string]Failed{},
+			tries:      map[string]int{},
+			crashes:    map[string]Crash{},
+			resized:    map[string]string{},
+			hooked:     map[string]bool{},
+			announced:  map[string]bool{},
+			waitReason: map[string]string{},
+			messages:   map[string]string{},
+			exits:      map[string]bool{},
+			first:      seen,
+			health:     map[string][]corev1.ResourceStatus{},
 		},
 	}
 }
@@ -215,8 +230,8 @@ func (w *Worker) IsGone() bool {
 	return w.gone
 }
 
-// Evict ends the pod with a verdict. The channel is closed when nothing of it runs and its volumes are gone. A pod that was evicted before
-// keeps its verdict, and one that has ended is not evicted: nil.
+// Evict ends the pod with a verdict. The channel is closed when nothing of it runs and its volumes are gone. A pod that
+// was evicted before keeps its verdict, and one that has ended is not evicted: nil.
 func (w *Worker) Evict(end End) <-chan struct{} {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -228,7 +243,8 @@ func (w *Worker) Evict(end End) <-chan struct{} {
 	return w.evict.over
 }
 
-// Leaving is closed when nothing of the evicted pod is left on the node; nil: it was not evicted, or nothing is left already.
+// Leaving is closed when nothing of the evicted pod is left on the node; nil: it was not evicted, or nothing is left
+// already.
 func (w *Worker) Leaving() <-chan struct{} {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -238,7 +254,8 @@ func (w *Worker) Leaving() <-chan struct{} {
 	return w.evict.over
 }
 
-// Left reports whether the pod was evicted and nothing of it is left on the node, whatever phase the API server still shows.
+// Left reports whether the pod was evicted and nothing of it is left on the node, whatever phase the API server still
+// shows.
 func (w *Worker) Left() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -273,7 +290,8 @@ func (w *Worker) Stale() {
 	w.Wake()
 }
 
-// NodeChanged notifies the worker of a runtime change that concerns no single pod. A failed sandbox is then retried at once.
+// NodeChanged notifies the worker of a runtime change that concerns no single pod. A failed sandbox is then retried at
+// once.
 func (w *Worker) NodeChanged() {
 	w.mu.Lock()
 	w.nodeNews = true
@@ -331,8 +349,8 @@ func newer(a, b *corev1.Pod) bool {
 	return errX != nil || errY != nil || x >= y
 }
 
-// Run looks after the pod until nothing of it is left or ctx is done; containers keep running in the second case. It reports
-// whether nothing is left.
+// Run looks after the pod until nothing of it is left or ctx is done; containers keep running in the second case. It
+// reports whether nothing is left.
 func (w *Worker) Run(ctx context.Context) (gone bool) {
 	defer w.ops.Wait()
 	opctx, cancel := context.WithCancel(ctx)
@@ -378,11 +396,23 @@ func (w *Worker) launch(ctx context.Context, a Action, work func(ctx context.Con
 
 func (w *Worker) subject() mark.Subject {
 	p := w.pod
-	return mark.Subject{Resource: "pods", Namespace: p.Namespace, Name: p.Name, UID: w.uid}
+	return mark.Subject{
+		Resource:  "pods",
+		Namespace: p.Namespace,
+		Name:      p.Name,
+		UID:       w.uid,
+	}
 }
 
 func (w *Worker) mark(step mark.Step, begin time.Time, err error, detail any) {
-	m := mark.Mark{Step: step, Component: w.env.Component, At: begin, Took: time.Since(begin), Subject: w.markSubject(), Detail: detail}
+	m := mark.Mark{
+		Step:      step,
+		Component: w.env.Component,
+		At:        begin,
+		Took:      time.Since(begin),
+		Subject:   w.markSubject(),
+		Detail:    detail,
+	}
 	if err != nil {
 		m.Err = err.Error()
 	}
@@ -401,6 +431,10 @@ func (w *Worker) markSeen() {
 		return
 	}
 	w.env.Marks.Emit(mark.Mark{
-		Step: mark.StepSeen, Component: w.env.Component, At: w.s.first, Subject: w.markSubject(), Detail: &mark.Seen{Source: "api"},
+		Step:      mark.StepSeen,
+		Component: w.env.Component,
+		At:        w.s.first,
+		Subject:   w.markSubject(),
+		Detail:    &mark.Seen{Source: "api"},
 	})
 }

@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	// maxHealth is how many devices of one resource the status of a container tells of, and maxDeviceID how long their names may be. LimitHealth
-	// bounds what all containers of a pod tell.
+	// maxHealth is how many devices of one resource the status of a container tells of, and maxDeviceID how long their
+	// names may be. LimitHealth bounds what all containers of a pod tell.
 	maxHealth   = 256
 	maxDeviceID = 1024
 )
@@ -24,13 +24,15 @@ type DeviceHealth struct {
 	Message string
 }
 
-// Health is what the status of a container says of the devices of a resource or claim. Each has a name of its own; of too many those are left
-// out that are well.
+// Health is what the status of a container says of the devices of a resource or claim. Each has a name of its own; of
+// too many those are left out that are well.
 func Health(name string, devices []DeviceHealth) corev1.ResourceStatus {
 	out := corev1.ResourceStatus{Name: corev1.ResourceName(name), Resources: []corev1.ResourceHealth{}}
 	taken := map[corev1.ResourceID]bool{}
 	for _, d := range devices {
-		i := slices.IndexFunc(d.IDs, func(id string) bool { return id != "" && len(id) <= maxDeviceID && !taken[corev1.ResourceID(id)] })
+		i := slices.IndexFunc(d.IDs, func(id string) bool {
+			return id != "" && len(id) <= maxDeviceID && !taken[corev1.ResourceID(id)]
+		})
 		if i < 0 {
 			continue
 		}
@@ -42,15 +44,21 @@ func Health(name string, devices []DeviceHealth) corev1.ResourceStatus {
 		out.Resources = append(out.Resources, one)
 	}
 	if len(out.Resources) > maxHealth {
-		slices.SortStableFunc(out.Resources, func(a, b corev1.ResourceHealth) int { return cmp.Compare(severity(a.Health), severity(b.Health)) })
+		slices.SortStableFunc(out.Resources, func(a, b corev1.ResourceHealth) int {
+			return cmp.Compare(severity(a.Health), severity(b.Health))
+		})
 		out.Resources = out.Resources[:maxHealth]
 	}
-	slices.SortFunc(out.Resources, func(a, b corev1.ResourceHealth) int { return cmp.Compare(a.ResourceID, b.ResourceID) })
+	slices.SortFunc(out.Resources, func(a, b corev1.ResourceHealth) int {
+		return cmp.Compare(a.ResourceID, b.ResourceID)
+	})
 	return out
 }
 
 func severity(h corev1.ResourceHealthStatus) int {
-	return slices.Index([]corev1.ResourceHealthStatus{corev1.ResourceHealthStatusUnhealthy, corev1.ResourceHealthStatusUnknown, corev1.ResourceHealthStatusHealthy}, h)
+	return slices.Index([]corev1.ResourceHealthStatus{
+		corev1.ResourceHealthStatusUnhealthy, corev1.ResourceHealthStatusUnknown, corev1.ResourceHealthStatusHealthy,
+	}, h)
 }
 
 // ellipsis ends a message of which the rest is left out.
@@ -64,8 +72,8 @@ func truncate(text string) string {
 	return strings.ToValidUTF8(text[:corev1.ResourceHealthMessageMaxLength-len(ellipsis)], "") + ellipsis
 }
 
-// MergeHealth is a list of healths in which what is known now replaces what was said before. What is no longer known, as of devices that were
-// given back when the container ended, stays as it was.
+// MergeHealth is a list of healths in which what is known now replaces what was said before. What is no longer known,
+// as of devices that were given back when the container ended, stays as it was.
 func MergeHealth(before []corev1.ResourceStatus, known ...corev1.ResourceStatus) []corev1.ResourceStatus {
 	if len(known) == 0 {
 		return before

@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	// maxPodHealth is how many bytes of JSON the health of devices may take in the status of a pod, of all its containers together. etcd stores
-	// objects of up to 1.5 MiB, and a pod has more to say.
+	// maxPodHealth is how many bytes of JSON the health of devices may take in the status of a pod, of all its
+	// containers together. etcd stores objects of up to 1.5 MiB, and a pod has more to say.
 	maxPodHealth = 256 << 10
 	// minMessage is what is left of each message before devices are left out, in bytes of JSON.
 	minMessage = 64
@@ -20,8 +20,9 @@ const (
 	resourceOverhead = len(`{"name":"","resources":[]},`)
 )
 
-// LimitHealth makes the health of devices fit into the status of a pod. First it shortens messages, those of all devices to the same length.
-// Then it leaves devices out: healthy ones first, unhealthy ones last, and of all containers alike. Lists that callers share stay as they are.
+// LimitHealth makes the health of devices fit into the status of a pod. First it shortens messages, those of all
+// devices to the same length. Then it leaves devices out: healthy ones first, unhealthy ones last, and of all
+// containers alike. Lists that callers share stay as they are.
 func LimitHealth(containers []corev1.ContainerStatus) {
 	limit := 6 * corev1.ResourceHealthMessageMaxLength // of JSON: nothing is shortened
 	if healthSize(containers, limit) <= maxPodHealth {
@@ -71,9 +72,11 @@ func chooseDevices(containers []corev1.ContainerStatus, limit int) map[devicePos
 		}
 	}
 	slices.SortStableFunc(all, func(a, b candidate) int {
-		return cmp.Or(cmp.Compare(severity(a.health.Health), severity(b.health.Health)), cmp.Compare(a.device, b.device))
+		return cmp.Or(cmp.Compare(severity(a.health.Health), severity(b.health.Health)),
+			cmp.Compare(a.device, b.device))
 	})
-	kept, size := map[devicePosition]bool{}, 0
+	kept := map[devicePosition]bool{}
+	size := 0
 	named := map[devicePosition]bool{} // resources, by their first device
 	for _, c := range all {
 		size += deviceSize(c.health, limit)

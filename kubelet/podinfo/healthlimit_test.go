@@ -12,13 +12,18 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// statuses are those of containers with one resource each, of n devices. The last device of each is ill, and all have a message.
+// statuses are those of containers with one resource each, of n devices. The last device of each is ill, and all have a
+// message.
 func statuses(containers, n int, message string) []corev1.ContainerStatus {
 	var out []corev1.ContainerStatus
 	for range containers {
 		r := corev1.ResourceStatus{Name: "claim:c"}
 		for i := range n {
-			h := corev1.ResourceHealth{ResourceID: corev1.ResourceID(fmt.Sprintf("%04d", i)), Health: well, Message: &message}
+			h := corev1.ResourceHealth{
+				ResourceID: corev1.ResourceID(fmt.Sprintf("%04d", i)),
+				Health:     well,
+				Message:    &message,
+			}
 			if i == n-1 {
 				h.Health = ill
 			}
@@ -29,7 +34,8 @@ func statuses(containers, n int, message string) []corev1.ContainerStatus {
 	return out
 }
 
-// TestLimitHealth: what fits stays as it is; messages are shortened before devices are left out, and those that are ill are left out last.
+// TestLimitHealth: what fits stays as it is; messages are shortened before devices are left out, and those that are ill
+// are left out last.
 func TestLimitHealth(t *testing.T) {
 	fits := statuses(2, 100, strings.Repeat("m", 1024))
 	LimitHealth(fits)
@@ -50,7 +56,8 @@ func TestLimitHealth(t *testing.T) {
 	} {
 		list := statuses(tt.containers, tt.n, tt.message)
 		LimitHealth(list)
-		size, told := 0, 0
+		size := 0
+		told := 0
 		for i := range list {
 			for _, r := range list[i].AllocatedResourcesStatus {
 				b, err := json.Marshal(r)

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package podinfo answers small questions about a pod's specification that several rooms of the kubelet ask: which of its
-// containers are sidecars, how long it may take to stop, which quality of service it gets, where it came from. Pure functions.
+// Package podinfo answers small questions about a pod's specification that several rooms of the kubelet ask: which of
+// its containers are sidecars, how long it may take to stop, which quality of service it gets, where it came from. Pure
+// functions.
 package podinfo
 
 import (
@@ -24,7 +25,10 @@ const (
 func Static(p *corev1.Pod) bool { return p.Annotations[AnnotationSource] == "file" && !Mirror(p) }
 
 // Mirror reports whether the pod is the API's image of a static pod.
-func Mirror(p *corev1.Pod) bool { _, ok := p.Annotations[AnnotationMirror]; return ok }
+func Mirror(p *corev1.Pod) bool {
+	_, ok := p.Annotations[AnnotationMirror]
+	return ok
+}
 
 // systemCritical is the least priority of pods without which a node does not work: system-cluster-critical.
 const systemCritical = 2_000_000_000
@@ -69,7 +73,8 @@ func (k Kind) Field() string {
 func All(p *corev1.Pod) iter.Seq2[*corev1.Container, Kind] {
 	return func(yield func(*corev1.Container, Kind) bool) {
 		for i := range p.Spec.InitContainers {
-			c, k := &p.Spec.InitContainers[i], Init
+			c := &p.Spec.InitContainers[i]
+			k := Init
 			if Sidecar(c) {
 				k = SideCar
 			}
@@ -101,7 +106,8 @@ func Find(p *corev1.Pod, name string) (*corev1.Container, Kind) {
 	return nil, Main
 }
 
-// GracePeriodSeconds is how many seconds the pod may take to stop: what the deletion asked for, else what the specification says, at least 1.
+// GracePeriodSeconds is how many seconds the pod may take to stop: what the deletion asked for, else what the
+// specification says, at least 1.
 func GracePeriodSeconds(p *corev1.Pod) int64 {
 	g := int64(30)
 	if p.Spec.TerminationGracePeriodSeconds != nil {
@@ -113,8 +119,8 @@ func GracePeriodSeconds(p *corev1.Pod) int64 {
 	return max(g, 1)
 }
 
-// RestartAfter reports whether a container that ended with this code starts again: its own rules first, then its own policy,
-// then the pod's.
+// RestartAfter reports whether a container that ended with this code starts again: its own rules first, then its own
+// policy, then the pod's.
 func RestartAfter(p *corev1.Pod, c *corev1.Container, k Kind, code int32) bool {
 	if k == Ephemeral {
 		return false
@@ -166,10 +172,12 @@ func QOS(p *corev1.Pod) corev1.PodQOSClass {
 }
 
 func qosOf(all []corev1.ResourceRequirements) corev1.PodQOSClass {
-	some, guaranteed := false, true
+	some := false
+	guaranteed := true
 	for _, r := range all {
 		for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
-			req, lim := r.Requests[name], r.Limits[name]
+			req := r.Requests[name]
+			lim := r.Limits[name]
 			if !req.IsZero() || !lim.IsZero() {
 				some = true
 			}

@@ -57,7 +57,8 @@ func listenInDir(in *inroot.Dir) (net.Listener, error) {
 	if err := in.Remove(tempSocket); err != nil && !errors.Is(err, unix.ENOENT) {
 		return nil, err
 	}
-	l, err := net.ListenUnix("unix", &net.UnixAddr{Net: "unix", Name: filepath.Join(in.ProcPath(), tempSocket)}) // its path may be too long for a socket's name
+	// its path may be too long for a socket's name
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Net: "unix", Name: filepath.Join(in.ProcPath(), tempSocket)})
 	if err != nil {
 		return nil, err
 	}

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package podresources serves the PodResources API: monitoring agents (dcgm-exporter, topology exporters) ask it which container has which
-// devices. It listens on pod-resources/kubelet.sock of the kubelet's directory and answers from the state of the device managers; it
-// allocates nothing, and calls neither plugins nor drivers. The kubelet runs one Server.
+// Package podresources serves the PodResources API: monitoring agents (dcgm-exporter, topology exporters) ask it which
+// container has which devices. It listens on pod-resources/kubelet.sock of the kubelet's directory and answers from the
+// state of the device managers; it allocates nothing, and calls neither plugins nor drivers. The kubelet runs one
+// Server.
 //
-// Only root can connect. Requests and responses are limited: 100 requests a second as in Kubernetes, and 16 MiB a response.
+// Only root can connect. Requests and responses are limited: 100 requests a second as in Kubernetes, and 16 MiB a
+// response.
 package podresources
 
 import (
@@ -39,7 +41,8 @@ const (
 
 // Pods are the pods of the node.
 type Pods interface {
-	// Active are the pods of which a container runs or may still run. All are also those that have ended, as long as the API has them.
+	// Active are the pods of which a container runs or may still run. All are also those that have ended, as long as
+	// the API has them.
 	Active() []*corev1.Pod
 	All() []*corev1.Pod
 }
@@ -85,7 +88,8 @@ func (s *Server) Run(ctx context.Context) error {
 		return fmt.Errorf("pod resources: %w", err)
 	}
 	g := grpc.NewServer(
-		grpc.MaxRecvMsgSize(maxRequest), grpc.MaxSendMsgSize(2*maxResponse), grpc.MaxConcurrentStreams(maxStreams), grpc.WaitForHandlers(true),
+		grpc.MaxRecvMsgSize(maxRequest), grpc.MaxSendMsgSize(2*maxResponse), grpc.MaxConcurrentStreams(maxStreams),
+		grpc.WaitForHandlers(true),
 		grpc.ConnectionTimeout(connectTimeout), grpc.UnaryInterceptor(s.rateLimit),
 	)
 	apiv1.RegisterPodResourcesListerServer(g, &v1Server{Server: s})
@@ -117,22 +121,30 @@ type metrics struct {
 func newMetrics() metrics {
 	counter := func(name, help string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{
-			Subsystem: "kubelet", Name: "pod_resources_endpoint_" + name, Help: "[ALPHA] " + help + " Broken down by server api version.",
+			Subsystem: "kubelet",
+			Name:      "pod_resources_endpoint_" + name,
+			Help:      "[ALPHA] " + help + " Broken down by server api version.",
 		}, []string{"server_api_version"})
 	}
 	return metrics{
-		total:                counter("requests_total", "Cumulative number of requests to the PodResource endpoint."),
-		list:                 counter("requests_list", "Number of requests to the PodResource List endpoint."),
-		listErrors:           counter("errors_list", "Number of requests to the PodResource List endpoint which returned error."),
-		get:                  counter("requests_get", "Number of requests to the PodResource Get endpoint."),
-		getErrors:            counter("errors_get", "Number of requests to the PodResource Get endpoint which returned error."),
-		getAllocatable:       counter("requests_get_allocatable", "Number of requests to the PodResource GetAllocatableResources endpoint."),
-		getAllocatableErrors: counter("errors_get_allocatable", "Number of requests to the PodResource GetAllocatableResources endpoint which returned error."),
+		total: counter("requests_total", "Cumulative number of requests to the PodResource endpoint."),
+		list:  counter("requests_list", "Number of requests to the PodResource List endpoint."),
+		listErrors: counter("errors_list",
+			"Number of requests to the PodResource List endpoint which returned error."),
+		get: counter("requests_get", "Number of requests to the PodResource Get endpoint."),
+		getErrors: counter("errors_get",
+			"Number of requests to the PodResource Get endpoint which returned error."),
+		getAllocatable: counter("requests_get_allocatable",
+			"Number of requests to the PodResource GetAllocatableResources endpoint."),
+		getAllocatableErrors: counter("errors_get_allocatable",
+			"Number of requests to the PodResource GetAllocatableResources endpoint which returned error."),
 	}
 }
 
 func (c *metrics) all() []*prometheus.CounterVec {
-	return []*prometheus.CounterVec{c.total, c.list, c.listErrors, c.get, c.getErrors, c.getAllocatable, c.getAllocatableErrors}
+	return []*prometheus.CounterVec{
+		c.total, c.list, c.listErrors, c.get, c.getErrors, c.getAllocatable, c.getAllocatableErrors,
+	}
 }
 
 // Describe sends the descriptions of the metrics.

@@ -50,7 +50,12 @@ func (n *node) Claims(p *corev1.Pod, c *corev1.Container) []dra.Claim {
 }
 
 func (n *node) server(dir string) *Server {
-	s := New(Config{Dir: rootdir.Dir(dir), Pods: n, Devices: n, Claims: n})
+	s := New(Config{
+		Dir:     rootdir.Dir(dir),
+		Pods:    n,
+		Devices: n,
+		Claims:  n,
+	})
 	s.limiter = rate.NewLimiter(rate.Inf, 0)
 	return s
 }
@@ -74,7 +79,8 @@ func serve(t *testing.T, s *Server) (conn *grpc.ClientConn, stop func()) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = conn.Close() })
-	if _, err := apiv1.NewPodResourcesListerClient(conn).List(t.Context(), &apiv1.ListPodResourcesRequest{}, grpc.WaitForReady(true)); err != nil {
+	if _, err := apiv1.NewPodResourcesListerClient(conn).List(t.Context(), &apiv1.ListPodResourcesRequest{},
+		grpc.WaitForReady(true)); err != nil {
 		t.Fatal(err)
 	}
 	return conn, stop
@@ -88,7 +94,10 @@ func pod(name string, containers ...string) *corev1.Pod {
 		case !ok:
 			p.Spec.Containers = append(p.Spec.Containers, corev1.Container{Name: c})
 		case kind == "sidecar":
-			p.Spec.InitContainers = append(p.Spec.InitContainers, corev1.Container{Name: name, RestartPolicy: new(corev1.ContainerRestartPolicyAlways)})
+			p.Spec.InitContainers = append(p.Spec.InitContainers, corev1.Container{
+				Name:          name,
+				RestartPolicy: new(corev1.ContainerRestartPolicyAlways),
+			})
 		default:
 			p.Spec.InitContainers = append(p.Spec.InitContainers, corev1.Container{Name: name})
 		}
@@ -96,40 +105,85 @@ func pod(name string, containers ...string) *corev1.Pod {
 	return p
 }
 
-// TestAnswers: List and Get tell of active pods' sidecars and containers with all that they have, v1alpha1 of all pods' containers; who asks is counted.
+// TestAnswers: List and Get tell of active pods' sidecars and containers with all that they have, v1alpha1 of all pods'
+// containers; who asks is counted.
 func TestAnswers(t *testing.T) {
-	n := &node{active: []*corev1.Pod{pod("two", "main"), pod("one", "init:setup", "sidecar:helper", "main")}, ended: []*corev1.Pod{pod("ended", "main")}}
+	n := &node{
+		active: []*corev1.Pod{pod("two", "main"), pod("one", "init:setup", "sidecar:helper", "main")},
+		ended:  []*corev1.Pod{pod("ended", "main")},
+	}
 	card := deviceplugin.Device{Resource: "example.com/card", ID: "card-0", NUMANodes: []int64{0, 3}}
 	plain := deviceplugin.Device{Resource: "example.com/plain", ID: "p"}
 	n.devices = map[string][]deviceplugin.Device{
-		"uid-one/setup": {card}, "uid-one/helper": {plain}, "uid-one/main": {card, plain}, "uid-ended/main": {plain}, "node": {card},
+		"uid-one/setup":  {card},
+		"uid-one/helper": {plain},
+		"uid-one/main":   {card, plain},
+		"uid-ended/main": {plain},
+		"node":           {card},
 	}
-	n.claims = map[string][]dra.Claim{"uid-one/main": {{Namespace: "dev", Name: "c", Devices: []dra.Device{
-		{Driver: "gpus", Pool: "n", Name: "gpu-0", ShareID: new("share"), CDI: []string{"gpus/claim=a", "gpus/claim=b"}}, {Driver: "gpus", Pool: "n", Name: "gpu-1"},
-	}}}}
+	n.claims = map[string][]dra.Claim{"uid-one/main": {{
+		Namespace: "dev",
+		Name:      "c",
+		Devices: []dra.Device{
+			{
+				Driver:  "gpus",
+				Pool:    "n",
+				Name:    "gpu-0",
+				ShareID: new("share"),
+				CDI:     []string{"gpus/claim=a", "gpus/claim=b"},
+			}, {Driver: "gpus", Pool: "n", Name: "gpu-1"},
+		},
+	}}}
 	s := n.server(t.TempDir())
 	conn, _ := serve(t, s)
 	api := apiv1.NewPodResourcesListerClient(conn)
 
 	cards := []*apiv1.ContainerDevices{
-		{ResourceName: "example.com/card", DeviceIds: []string{"card-0"}, Topology: &apiv1.TopologyInfo{Nodes: []*apiv1.NUMANode{{ID: 0}}}},
-		{ResourceName: "example.com/card", DeviceIds: []string{"card-0"}, Topology: &apiv1.TopologyInfo{Nodes: []*apiv1.NUMANode{{ID: 3}}}},
+		{
+			ResourceName: "example.com/card",
+			DeviceIds:    []string{"card-0"},
+			Topology:     &apiv1.TopologyInfo{Nodes: []*apiv1.NUMANode{{ID: 0}}},
+		},
+		{
+			ResourceName: "example.com/card",
+			DeviceIds:    []string{"card-0"},
+			Topology:     &apiv1.TopologyInfo{Nodes: []*apiv1.NUMANode{{ID: 3}}},
+		},
 	}
 	plains := &apiv1.ContainerDevices{ResourceName: "example.com/plain", DeviceIds: []string{"p"}}
-	one := &apiv1.PodResources{Name: "one", Namespace: "dev", Containers: []*apiv1.ContainerResources{
-		{Name: "helper", Devices: []*apiv1.ContainerDevices{plains}},
-		{Name: "main", Devices: []*apiv1.ContainerDevices{cards[0], cards[1], plains}, DynamicResources: []*apiv1.DynamicResource{{ClaimName: "c", ClaimNamespace: "dev", ClaimResources: []*apiv1.ClaimResource{
-			{DriverName: "gpus", PoolName: "n", DeviceName: "gpu-0", ShareId: new("share"), CdiDevices: []*apiv1.CDIDevice{{Name: "gpus/claim=a"}, {Name: "gpus/claim=b"}}},
-			{DriverName: "gpus", PoolName: "n", DeviceName: "gpu-1"},
-		}}}},
-	}}
+	one := &apiv1.PodResources{
+		Name:      "one",
+		Namespace: "dev",
+		Containers: []*apiv1.ContainerResources{
+			{Name: "helper", Devices: []*apiv1.ContainerDevices{plains}},
+			{
+				Name:    "main",
+				Devices: []*apiv1.ContainerDevices{cards[0], cards[1], plains},
+				DynamicResources: []*apiv1.DynamicResource{{
+					ClaimName:      "c",
+					ClaimNamespace: "dev",
+					ClaimResources: []*apiv1.ClaimResource{
+						{
+							DriverName: "gpus",
+							PoolName:   "n",
+							DeviceName: "gpu-0",
+							ShareId:    new("share"),
+							CdiDevices: []*apiv1.CDIDevice{{Name: "gpus/claim=a"}, {Name: "gpus/claim=b"}},
+						},
+						{DriverName: "gpus", PoolName: "n", DeviceName: "gpu-1"},
+					},
+				}},
+			},
+		},
+	}
 	two := &apiv1.PodResources{Name: "two", Namespace: "dev", Containers: []*apiv1.ContainerResources{{Name: "main"}}}
 	list, err := api.List(t.Context(), &apiv1.ListPodResourcesRequest{})
 	same(t, "List", &apiv1.ListPodResourcesResponse{PodResources: []*apiv1.PodResources{one, two}}, list, err)
 	got, err := api.Get(t.Context(), &apiv1.GetPodResourcesRequest{PodNamespace: "dev", PodName: "one"})
 	same(t, "Get", &apiv1.GetPodResourcesResponse{PodResources: one}, got, err)
 	_, err = api.Get(t.Context(), &apiv1.GetPodResourcesRequest{PodNamespace: "dev", PodName: "ended"})
-	if s := grpcstatus.Convert(err); s.Code() != codes.Unknown || s.Message() != "pod ended in namespace dev not found" {
+	if s := grpcstatus.Convert(err); s.Code() != codes.Unknown ||
+		s.Message() != "pod ended in namespace dev not found" {
 		t.Errorf("Get of a pod that has ended: %v", err)
 	}
 	able, err := api.GetAllocatableResources(t.Context(), &apiv1.AllocatableResourcesRequest{})
@@ -138,13 +192,35 @@ func TestAnswers(t *testing.T) {
 	old, err := apiv1alpha1.NewPodResourcesListerClient(conn).List(t.Context(), &apiv1alpha1.ListPodResourcesRequest{})
 	plainOld := &apiv1alpha1.ContainerDevices{ResourceName: "example.com/plain", DeviceIds: []string{"p"}}
 	same(t, "v1alpha1 List", &apiv1alpha1.ListPodResourcesResponse{PodResources: []*apiv1alpha1.PodResources{
-		{Name: "ended", Namespace: "dev", Containers: []*apiv1alpha1.ContainerResources{{Name: "main", Devices: []*apiv1alpha1.ContainerDevices{plainOld}}}},
-		{Name: "one", Namespace: "dev", Containers: []*apiv1alpha1.ContainerResources{{Name: "main", Devices: []*apiv1alpha1.ContainerDevices{{ResourceName: "example.com/card", DeviceIds: []string{"card-0"}}, plainOld}}}},
+		{
+			Name:      "ended",
+			Namespace: "dev",
+			Containers: []*apiv1alpha1.ContainerResources{
+				{Name: "main", Devices: []*apiv1alpha1.ContainerDevices{plainOld}},
+			},
+		},
+		{
+			Name:      "one",
+			Namespace: "dev",
+			Containers: []*apiv1alpha1.ContainerResources{
+				{
+					Name: "main",
+					Devices: []*apiv1alpha1.ContainerDevices{
+						{ResourceName: "example.com/card", DeviceIds: []string{"card-0"}}, plainOld,
+					},
+				},
+			},
+		},
 		{Name: "two", Namespace: "dev", Containers: []*apiv1alpha1.ContainerResources{{Name: "main"}}},
 	}}, old, err)
 
 	want := map[string]float64{
-		"requests_total v1": 5, "requests_total v1alpha1": 1, "requests_list v1": 2, "requests_get v1": 2, "errors_get v1": 1, "requests_get_allocatable v1": 1,
+		"requests_total v1":           5,
+		"requests_total v1alpha1":     1,
+		"requests_list v1":            2,
+		"requests_get v1":             2,
+		"errors_get v1":               1,
+		"requests_get_allocatable v1": 1,
 	}
 	if diff := cmp.Diff(want, counted(t, s)); diff != "" {
 		t.Errorf("counted (-want +got):\n%s", diff)
@@ -174,7 +250,8 @@ func counted(t *testing.T, s *Server) map[string]float64 {
 	out := map[string]float64{}
 	for _, f := range families {
 		for _, m := range f.GetMetric() {
-			out[strings.TrimPrefix(f.GetName(), "kubelet_pod_resources_endpoint_")+" "+m.GetLabel()[0].GetValue()] = m.GetCounter().GetValue()
+			out[strings.TrimPrefix(f.GetName(), "kubelet_pod_resources_endpoint_")+" "+
+				m.GetLabel()[0].GetValue()] = m.GetCounter().GetValue()
 		}
 	}
 	return out
@@ -182,7 +259,8 @@ func counted(t *testing.T, s *Server) map[string]float64 {
 
 // TestTwoOfAName: of a pod that ends and one that takes its name, Get tells of the second.
 func TestTwoOfAName(t *testing.T) {
-	old, next := pod("p", "old"), pod("p", "next")
+	old := pod("p", "old")
+	next := pod("p", "next")
 	old.DeletionTimestamp = &metav1.Time{}
 	for _, active := range [][]*corev1.Pod{{old, next}, {next, old}} {
 		s := &v1Server{Server: (&node{active: active}).server(t.TempDir())}
@@ -193,7 +271,8 @@ func TestTwoOfAName(t *testing.T) {
 	}
 }
 
-// TestLimits: requests beyond the rate are refused and not counted, and an answer that grows too large is given up before it is whole.
+// TestLimits: requests beyond the rate are refused and not counted, and an answer that grows too large is given up
+// before it is whole.
 func TestLimits(t *testing.T) {
 	n := &node{claims: map[string][]dra.Claim{}, devices: map[string][]deviceplugin.Device{}}
 	s := n.server(t.TempDir())
@@ -204,7 +283,8 @@ func TestLimits(t *testing.T) {
 	s.limiter.SetLimit(0)
 	for i := range 4 {
 		_, err := api.List(t.Context(), &apiv1.ListPodResourcesRequest{})
-		if refused := grpcstatus.Code(err) == codes.ResourceExhausted && strings.HasSuffix(err.Error(), "rejected by rate limit"); refused != (i >= 2) || !refused && err != nil {
+		if refused := grpcstatus.Code(err) == codes.ResourceExhausted && strings.HasSuffix(err.Error(),
+			"rejected by rate limit"); refused != (i >= 2) || !refused && err != nil {
 			t.Errorf("request %d: %v", i, err)
 		}
 	}
@@ -220,13 +300,15 @@ func TestLimits(t *testing.T) {
 	n.active = []*corev1.Pod{p}
 	n.claims["uid-large/c"] = []dra.Claim{{Devices: []dra.Device{{CDI: []string{strings.Repeat("x", 1<<20)}}}}}
 	n.asked = 0
-	if _, err := api.List(t.Context(), &apiv1.ListPodResourcesRequest{}); grpcstatus.Code(err) != codes.ResourceExhausted || n.asked > 20 {
+	if _, err := api.List(t.Context(), &apiv1.ListPodResourcesRequest{}); grpcstatus.Code(
+		err) != codes.ResourceExhausted || n.asked > 20 {
 		t.Errorf("an answer of 100 MiB: %v, after %d containers", err, n.asked)
 	}
 	for range 100 {
 		n.devices["node"] = append(n.devices["node"], deviceplugin.Device{ID: strings.Repeat("x", 1<<20)})
 	}
-	if _, err := api.GetAllocatableResources(t.Context(), &apiv1.AllocatableResourcesRequest{}); grpcstatus.Code(err) != codes.ResourceExhausted {
+	if _, err := api.GetAllocatableResources(t.Context(), &apiv1.AllocatableResourcesRequest{}); grpcstatus.Code(
+		err) != codes.ResourceExhausted {
 		t.Errorf("allocatable devices of 100 MiB: %v", err)
 	}
 	if got := counted(t, s); got["errors_list v1"] != 1 || got["errors_get_allocatable v1"] != 1 {
@@ -234,7 +316,8 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// TestSocket: a socket of an earlier life is replaced, root alone may connect, and at the end the socket is removed unless another server has its name.
+// TestSocket: a socket of an earlier life is replaced, root alone may connect, and at the end the socket is removed
+// unless another server has its name.
 func TestSocket(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), strings.Repeat("long", 30))
 	if err := os.MkdirAll(filepath.Join(dir, socketDir), 0o750); err != nil {

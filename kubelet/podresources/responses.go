@@ -43,7 +43,8 @@ type v1Server struct {
 func (s *v1Server) List(context.Context, *apiv1.ListPodResourcesRequest) (*apiv1.ListPodResourcesResponse, error) {
 	s.total.WithLabelValues(v1).Inc()
 	s.list.WithLabelValues(v1).Inc()
-	out, all := &apiv1.ListPodResourcesResponse{}, responseSize(0)
+	out := &apiv1.ListPodResourcesResponse{}
+	all := responseSize(0)
 	for _, p := range sorted(s.cfg.Pods.Active()) {
 		one, err := s.pod(p, &all)
 		if err != nil {
@@ -61,11 +62,13 @@ func (s *v1Server) Get(_ context.Context, q *apiv1.GetPodResourcesRequest) (*api
 	s.get.WithLabelValues(v1).Inc()
 	var found *corev1.Pod
 	for _, p := range s.cfg.Pods.Active() {
-		if p.Namespace == q.GetPodNamespace() && p.Name == q.GetPodName() && (found == nil || p.DeletionTimestamp == nil) {
+		if p.Namespace == q.GetPodNamespace() && p.Name == q.GetPodName() &&
+			(found == nil || p.DeletionTimestamp == nil) {
 			found = p
 		}
 	}
-	err := fmt.Errorf("pod %.300s in namespace %.100s not found", q.GetPodName(), q.GetPodNamespace()) // without a code of its own, as in Kubernetes
+	// without a code of its own, as in Kubernetes
+	err := fmt.Errorf("pod %.300s in namespace %.100s not found", q.GetPodName(), q.GetPodNamespace())
 	var one *apiv1.PodResources
 	if found != nil {
 		var all responseSize
@@ -79,10 +82,13 @@ func (s *v1Server) Get(_ context.Context, q *apiv1.GetPodResourcesRequest) (*api
 }
 
 // GetAllocatableResources returns the healthy devices of the node. There are no exclusive CPUs and no exclusive memory.
-func (s *v1Server) GetAllocatableResources(context.Context, *apiv1.AllocatableResourcesRequest) (*apiv1.AllocatableResourcesResponse, error) {
+func (s *v1Server) GetAllocatableResources(
+	context.Context, *apiv1.AllocatableResourcesRequest,
+) (*apiv1.AllocatableResourcesResponse, error) {
 	s.total.WithLabelValues(v1).Inc()
 	s.getAllocatable.WithLabelValues(v1).Inc()
-	out, all := &apiv1.AllocatableResourcesResponse{}, responseSize(0)
+	out := &apiv1.AllocatableResourcesResponse{}
+	all := responseSize(0)
 	for _, d := range s.cfg.Devices.Allocatable() {
 		for _, entry := range containerDevices(d) {
 			if err := all.add(entry); err != nil {
@@ -109,7 +115,12 @@ func (s *Server) pod(p *corev1.Pod, all *responseSize) (*apiv1.PodResources, err
 		for _, claim := range s.cfg.Claims.Claims(p, c) {
 			dynamic := &apiv1.DynamicResource{ClaimName: claim.Name, ClaimNamespace: claim.Namespace}
 			for _, d := range claim.Devices {
-				r := &apiv1.ClaimResource{DriverName: d.Driver, PoolName: d.Pool, DeviceName: d.Name, ShareId: d.ShareID}
+				r := &apiv1.ClaimResource{
+					DriverName: d.Driver,
+					PoolName:   d.Pool,
+					DeviceName: d.Name,
+					ShareId:    d.ShareID,
+				}
 				for _, name := range d.CDI {
 					r.CdiDevices = append(r.CdiDevices, &apiv1.CDIDevice{Name: name})
 				}
@@ -133,7 +144,9 @@ func containerDevices(d deviceplugin.Device) []*apiv1.ContainerDevices {
 	var out []*apiv1.ContainerDevices
 	for _, n := range d.NUMANodes {
 		out = append(out, &apiv1.ContainerDevices{
-			ResourceName: d.Resource, DeviceIds: []string{d.ID}, Topology: &apiv1.TopologyInfo{Nodes: []*apiv1.NUMANode{{ID: n}}},
+			ResourceName: d.Resource,
+			DeviceIds:    []string{d.ID},
+			Topology:     &apiv1.TopologyInfo{Nodes: []*apiv1.NUMANode{{ID: n}}},
 		})
 	}
 	return out
@@ -146,15 +159,21 @@ type v1alpha1Server struct {
 }
 
 // List returns all pods.
-func (s *v1alpha1Server) List(context.Context, *apiv1alpha1.ListPodResourcesRequest) (*apiv1alpha1.ListPodResourcesResponse, error) {
+func (s *v1alpha1Server) List(
+	context.Context, *apiv1alpha1.ListPodResourcesRequest,
+) (*apiv1alpha1.ListPodResourcesResponse, error) {
 	s.total.WithLabelValues(v1alpha1).Inc()
-	out, all := &apiv1alpha1.ListPodResourcesResponse{}, responseSize(0)
+	out := &apiv1alpha1.ListPodResourcesResponse{}
+	all := responseSize(0)
 	for _, p := range sorted(s.cfg.Pods.All()) {
 		one := &apiv1alpha1.PodResources{Name: p.Name, Namespace: p.Namespace}
 		for i := range p.Spec.Containers {
 			c := &apiv1alpha1.ContainerResources{Name: p.Spec.Containers[i].Name}
 			for _, d := range s.cfg.Devices.Devices(string(p.UID), c.GetName()) {
-				c.Devices = append(c.Devices, &apiv1alpha1.ContainerDevices{ResourceName: d.Resource, DeviceIds: []string{d.ID}})
+				c.Devices = append(c.Devices, &apiv1alpha1.ContainerDevices{
+					ResourceName: d.Resource,
+					DeviceIds:    []string{d.ID},
+				})
 			}
 			if err := all.add(c); err != nil {
 				return nil, err

@@ -20,7 +20,8 @@ type Outcome struct {
 	Err    error  // the probe could not run: the attempt does not count
 	// Refused: the port is closed. A container that has just started may open it soon.
 	Refused bool
-	// Times is the number of consecutive failures including this one, and For their duration; 0: this attempt did not fail.
+	// Times is the number of consecutive failures including this one, and For their duration; 0: this attempt did not
+	// fail.
 	Times int
 	For   time.Duration
 }
@@ -38,8 +39,8 @@ type Listener interface {
 	Failed(t Target, o Outcome)
 	// Changed is called when the result of a probe has changed. The pod's worker should be woken.
 	Changed(t Target, r Result, o Outcome, took time.Duration)
-	// StillFailing is called for repeated failures without a change of the result: for the second consecutive one, the fourth, the eighth and
-	// so on.
+	// StillFailing is called for repeated failures without a change of the result: for the second consecutive one, the
+	// fourth, the eighth and so on.
 	StillFailing(t Target, o Outcome, took time.Duration)
 }
 
@@ -63,7 +64,13 @@ type worker struct {
 
 // NewManager returns a manager without probes.
 func NewManager(p Prober, l Listener) *Manager {
-	return &Manager{prober: p, listener: l, begun: time.Now(), pods: map[string]map[Key]*worker{}, results: map[Key]Result{}}
+	return &Manager{
+		prober:   p,
+		listener: l,
+		begun:    time.Now(),
+		pods:     map[string]map[Key]*worker{},
+		results:  map[Key]Result{},
+	}
 }
 
 // Result returns the current result of a probe.
@@ -73,8 +80,8 @@ func (m *Manager) Result(k Key) Result {
 	return m.results[k]
 }
 
-// Sync starts and stops probes so that exactly those of targets run for the pod. The started probes end with ctx. keep reports whose
-// results are still needed.
+// Sync starts and stops probes so that exactly those of targets run for the pod. The started probes end with ctx. keep
+// reports whose results are still needed.
 func (m *Manager) Sync(ctx context.Context, uid string, targets []Target, keep func(containerID string) bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -145,7 +152,7 @@ func (m *Manager) run(ctx context.Context, t Target) {
 	delay := time.Until(t.Started.Add(time.Duration(spec.InitialDelaySeconds) * time.Second))
 	if time.Since(m.begun) < period && t.Started.Before(m.begun) {
 		// the kubelet was restarted: spread the probes of all pods over a period
-		delay = max(delay, rand.N(period)) //nolint:gosec // no secret
+		delay = max(delay, rand.N(period)) // no secret
 	}
 	var row streak
 	quick := quickFirst
@@ -166,9 +173,9 @@ func (m *Manager) run(ctx context.Context, t Target) {
 	}
 }
 
-// A container needs a moment from its start until it listens. A whole period until the second attempt would delay every pod with a
-// readiness probe. So for a short time after the first attempt, readiness and startup probes are repeated quickly while the port is closed.
-// These attempts do not count.
+// A container needs a moment from its start until it listens. A whole period until the second attempt would delay every
+// pod with a readiness probe. So for a short time after the first attempt, readiness and startup probes are repeated
+// quickly while the port is closed. These attempts do not count.
 const (
 	quickFirst = 5 * time.Millisecond
 	quickMost  = 250 * time.Millisecond
@@ -177,10 +184,12 @@ const (
 
 // earlyAttempt reports whether an attempt was refused in that short time.
 func earlyAttempt(t Target, o Outcome) bool {
-	return o.Refused && t.Kind != Liveness && time.Since(t.Started) < time.Duration(t.Probe.InitialDelaySeconds)*time.Second+quickFor
+	return o.Refused && t.Kind != Liveness && time.Since(t.Started) < time.Duration(
+		t.Probe.InitialDelaySeconds)*time.Second+quickFor
 }
 
-// streak counts consecutive equal outcomes: positive for successes, negative for failures. since is the time of the first failure.
+// streak counts consecutive equal outcomes: positive for successes, negative for failures. since is the time of the
+// first failure.
 type streak struct {
 	n     int
 	since time.Time
@@ -193,10 +202,12 @@ func (s *streak) count(o *Outcome, at time.Time) {
 		return
 	}
 	if s.n >= 0 {
-		s.n, s.since = 0, at
+		s.n = 0
+		s.since = at
 	}
 	s.n--
-	o.Times, o.For = -s.n, at.Sub(s.since)
+	o.Times = -s.n
+	o.For = at.Sub(s.since)
 }
 
 // attempt probes once. soon: the next attempt comes before the end of the period.
@@ -230,9 +241,11 @@ func (m *Manager) attempt(ctx context.Context, t Target, row *streak) (soon bool
 
 // newResult stores the result if a streak of n reaches a threshold. It reports whether the result has changed.
 func (m *Manager) newResult(t Target, n int) bool {
-	r, threshold := Success, int(max(t.Probe.SuccessThreshold, 1))
+	r := Success
+	threshold := int(max(t.Probe.SuccessThreshold, 1))
 	if n < 0 {
-		r, threshold = Failure, int(max(t.Probe.FailureThreshold, 1))
+		r = Failure
+		threshold = int(max(t.Probe.FailureThreshold, 1))
 	}
 	if max(n, -n) < threshold && !m.initialFailure(t, r) {
 		return false
@@ -244,8 +257,8 @@ func (m *Manager) newResult(t Target, n int) bool {
 	return changed
 }
 
-// initialFailure reports whether a failure is the first result of a readiness probe. The container is not ready then, whatever the
-// threshold.
+// initialFailure reports whether a failure is the first result of a readiness probe. The container is not ready then,
+// whatever the threshold.
 func (m *Manager) initialFailure(t Target, r Result) bool {
 	return t.Kind == Readiness && r == Failure && m.Result(t.Key) == Unknown
 }

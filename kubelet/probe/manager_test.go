@@ -44,7 +44,12 @@ type recorder struct {
 
 func (e *recorder) Tried(Target, Outcome) {}
 
-func (e *recorder) Failed(Target, Outcome) { e.mu.Lock(); e.failed++; e.mu.Unlock() }
+func (e *recorder) Failed(Target, Outcome) {
+	e.mu.Lock()
+	e.failed++
+	e.mu.Unlock()
+}
+
 func (e *recorder) StillFailing(_ Target, o Outcome, _ time.Duration) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -71,17 +76,66 @@ func TestThresholds(t *testing.T) {
 		answers []Outcome
 		want    []string
 	}{
-		"readiness answers at once":      {Readiness, corev1.Probe{PeriodSeconds: 10}, []Outcome{yes}, []string{"Readiness 1 at 0s"}},
-		"initial delay":                  {Readiness, corev1.Probe{PeriodSeconds: 10, InitialDelaySeconds: 7}, []Outcome{yes}, []string{"Readiness 1 at 7s"}},
-		"readiness says no at once":      {Readiness, corev1.Probe{PeriodSeconds: 10, FailureThreshold: 3}, []Outcome{no, yes}, []string{"Readiness 2 at 0s", "Readiness 1 at 10s"}},
-		"success threshold":              {Readiness, corev1.Probe{PeriodSeconds: 1, SuccessThreshold: 3}, []Outcome{yes}, []string{"Readiness 1 at 2s"}},
-		"liveness needs three failures":  {Liveness, corev1.Probe{PeriodSeconds: 5, FailureThreshold: 3}, []Outcome{yes, no, no, yes, no, no, no}, []string{"Liveness 1 at 0s", "Liveness 2 at 30s"}},
-		"an attempt that could not run":  {Liveness, corev1.Probe{PeriodSeconds: 5, FailureThreshold: 1}, []Outcome{{Err: errors.New("no such container")}, no}, []string{"Liveness 2 at 5s"}},
-		"not listening yet":              {Readiness, corev1.Probe{PeriodSeconds: 10}, []Outcome{refused, refused, refused, yes}, []string{"Readiness 1 at 35ms"}},
-		"startup: not counted":           {Startup, corev1.Probe{PeriodSeconds: 10, FailureThreshold: 1}, []Outcome{refused, refused, yes}, []string{"Startup 1 at 15ms"}},
-		"liveness: counted":              {Liveness, corev1.Probe{PeriodSeconds: 10, FailureThreshold: 1}, []Outcome{refused, yes}, []string{"Liveness 2 at 0s", "Liveness 1 at 10s"}},
-		"never listening":                {Readiness, corev1.Probe{PeriodSeconds: 10}, []Outcome{refused}, []string{"Readiness 2 at 2.065s"}},
-		"startup succeeds after failing": {Startup, corev1.Probe{PeriodSeconds: 2, FailureThreshold: 5}, []Outcome{no, no, yes}, []string{"Startup 1 at 4s"}},
+		"readiness answers at once": {
+			Readiness, corev1.Probe{PeriodSeconds: 10}, []Outcome{yes}, []string{"Readiness 1 at 0s"},
+		},
+		"initial delay": {
+			Readiness,
+			corev1.Probe{PeriodSeconds: 10, InitialDelaySeconds: 7},
+			[]Outcome{yes},
+			[]string{"Readiness 1 at 7s"},
+		},
+		"readiness says no at once": {
+			Readiness,
+			corev1.Probe{PeriodSeconds: 10, FailureThreshold: 3},
+			[]Outcome{no, yes},
+			[]string{"Readiness 2 at 0s", "Readiness 1 at 10s"},
+		},
+		"success threshold": {
+			Readiness,
+			corev1.Probe{PeriodSeconds: 1, SuccessThreshold: 3},
+			[]Outcome{yes},
+			[]string{"Readiness 1 at 2s"},
+		},
+		"liveness needs three failures": {
+			Liveness,
+			corev1.Probe{PeriodSeconds: 5, FailureThreshold: 3},
+			[]Outcome{yes, no, no, yes, no, no, no},
+			[]string{"Liveness 1 at 0s", "Liveness 2 at 30s"},
+		},
+		"an attempt that could not run": {
+			Liveness,
+			corev1.Probe{PeriodSeconds: 5, FailureThreshold: 1},
+			[]Outcome{{Err: errors.New("no such container")}, no},
+			[]string{"Liveness 2 at 5s"},
+		},
+		"not listening yet": {
+			Readiness,
+			corev1.Probe{PeriodSeconds: 10},
+			[]Outcome{refused, refused, refused, yes},
+			[]string{"Readiness 1 at 35ms"},
+		},
+		"startup: not counted": {
+			Startup,
+			corev1.Probe{PeriodSeconds: 10, FailureThreshold: 1},
+			[]Outcome{refused, refused, yes},
+			[]string{"Startup 1 at 15ms"},
+		},
+		"liveness: counted": {
+			Liveness,
+			corev1.Probe{PeriodSeconds: 10, FailureThreshold: 1},
+			[]Outcome{refused, yes},
+			[]string{"Liveness 2 at 0s", "Liveness 1 at 10s"},
+		},
+		"never listening": {
+			Readiness, corev1.Probe{PeriodSeconds: 10}, []Outcome{refused}, []string{"Readiness 2 at 2.065s"},
+		},
+		"startup succeeds after failing": {
+			Startup,
+			corev1.Probe{PeriodSeconds: 2, FailureThreshold: 5},
+			[]Outcome{no, no, yes},
+			[]string{"Startup 1 at 4s"},
+		},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -89,7 +143,13 @@ func TestThresholds(t *testing.T) {
 				s := &script{answers: tt.answers, begin: time.Now()}
 				e := &recorder{begin: time.Now()}
 				m := NewManager(s, e)
-				target := Target{Key: Key{"id", tt.kind}, Pod: &corev1.Pod{}, Container: &corev1.Container{}, Probe: &tt.spec, Started: time.Now()}
+				target := Target{
+					Key:       Key{"id", tt.kind},
+					Pod:       &corev1.Pod{},
+					Container: &corev1.Container{},
+					Probe:     &tt.spec,
+					Started:   time.Now(),
+				}
 				m.Sync(t.Context(), "pod", []Target{target}, func(string) bool { return true })
 				time.Sleep(40 * time.Second)
 				synctest.Wait()
@@ -102,7 +162,8 @@ func TestThresholds(t *testing.T) {
 	}
 }
 
-// TestFailingOn: how often a probe has failed is told more and more rarely, so that a pod that is never ready makes few marks.
+// TestFailingOn: how often a probe has failed is told more and more rarely, so that a pod that is never ready makes few
+// marks.
 func TestFailingOn(t *testing.T) {
 	for name, tt := range map[string]struct {
 		answers []Outcome
@@ -112,9 +173,16 @@ func TestFailingOn(t *testing.T) {
 		"now again": {[]Outcome{no, no, yes, no, yes, no, no, yes}, []string{"2 in 10s", "2 in 10s"}},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			s, e := &script{answers: tt.answers, begin: time.Now()}, &recorder{begin: time.Now()}
+			s := &script{answers: tt.answers, begin: time.Now()}
+			e := &recorder{begin: time.Now()}
 			m := NewManager(s, e)
-			target := Target{Key: Key{"id", Readiness}, Pod: &corev1.Pod{}, Container: &corev1.Container{}, Probe: &corev1.Probe{PeriodSeconds: 10, FailureThreshold: 3}, Started: time.Now()}
+			target := Target{
+				Key:       Key{"id", Readiness},
+				Pod:       &corev1.Pod{},
+				Container: &corev1.Container{},
+				Probe:     &corev1.Probe{PeriodSeconds: 10, FailureThreshold: 3},
+				Started:   time.Now(),
+			}
 			m.Sync(t.Context(), "pod", []Target{target}, func(string) bool { return true })
 			time.Sleep(10 * time.Minute)
 			m.Close()
@@ -130,7 +198,13 @@ func TestSyncStopsProbesAndForgetsResults(t *testing.T) {
 		s := &script{answers: []Outcome{yes}, begin: time.Now()}
 		m := NewManager(s, &recorder{})
 		k := Key{"id", Liveness}
-		target := Target{Key: k, Pod: &corev1.Pod{}, Container: &corev1.Container{}, Probe: &corev1.Probe{PeriodSeconds: 1}, Started: time.Now()}
+		target := Target{
+			Key:       k,
+			Pod:       &corev1.Pod{},
+			Container: &corev1.Container{},
+			Probe:     &corev1.Probe{PeriodSeconds: 1},
+			Started:   time.Now(),
+		}
 		m.Sync(t.Context(), "pod", []Target{target}, func(string) bool { return true })
 		time.Sleep(1500 * time.Millisecond)
 		if got := m.Result(k); got != Success {
@@ -153,8 +227,11 @@ func TestProbesOfOldContainersAreSpread(t *testing.T) {
 		m := NewManager(s, &recorder{})
 		for i := range 20 {
 			m.Sync(t.Context(), fmt.Sprint(i), []Target{{
-				Key: Key{fmt.Sprint(i), Liveness}, Pod: &corev1.Pod{}, Container: &corev1.Container{},
-				Probe: &corev1.Probe{PeriodSeconds: 10}, Started: started,
+				Key:       Key{fmt.Sprint(i), Liveness},
+				Pod:       &corev1.Pod{},
+				Container: &corev1.Container{},
+				Probe:     &corev1.Probe{PeriodSeconds: 10},
+				Started:   started,
 			}}, func(string) bool { return true })
 		}
 		time.Sleep(10*time.Second - 1) // within the period each is asked once

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package probe runs the liveness, readiness and startup probes of containers. The pod workers call Manager.Sync with the probes that a pod
-// should have; the Manager starts and stops them, and calls a Listener when a result changes. It never restarts a container: the pod worker
-// does.
+// Package probe runs the liveness, readiness and startup probes of containers. The pod workers call Manager.Sync with
+// the probes that a pod should have; the Manager starts and stops them, and calls a Listener when a result changes. It
+// never restarts a container: the pod worker does.
 package probe
 
 import (

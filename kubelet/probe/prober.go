@@ -47,8 +47,11 @@ func NewRunner(rt runtimeapi.RuntimeServiceClient, version string) *Runner {
 	r := &Runner{runtime: rt, agent: "kube-probe/" + version}
 	r.http = &http.Client{
 		Transport: &http.Transport{
-			DialContext: dialer.DialContext, DisableKeepAlives: true, DisableCompression: true, Proxy: nil,
-			TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // probes do not verify, by their definition
+			DialContext:        dialer.DialContext,
+			DisableKeepAlives:  true,
+			DisableCompression: true,
+			Proxy:              nil,
+			TLSClientConfig:    &tls.Config{InsecureSkipVerify: true}, // probes do not verify, by their definition
 		},
 		CheckRedirect: func(req *http.Request, via []*http.Request) error {
 			if req.URL.Hostname() != via[0].URL.Hostname() {
@@ -66,7 +69,11 @@ func NewRunner(rt runtimeapi.RuntimeServiceClient, version string) *Runner {
 // quickClose keeps probes' sockets from lingering in TIME_WAIT, where they would hold ports of the node.
 func quickClose(_, _ string, c syscall.RawConn) error {
 	return c.Control(func(fd uintptr) {
-		_ = syscall.SetsockoptLinger(int(fd), syscall.SOL_SOCKET, syscall.SO_LINGER, &syscall.Linger{Onoff: 1, Linger: 1}) // best effort
+		// best effort
+		_ = syscall.SetsockoptLinger(int(fd), syscall.SOL_SOCKET, syscall.SO_LINGER, &syscall.Linger{
+			Onoff:  1,
+			Linger: 1,
+		})
 	})
 }
 
@@ -87,17 +94,27 @@ func (r *Runner) Probe(ctx context.Context, t Target) Outcome {
 
 func (r *Runner) exec(ctx context.Context, id string, cmd []string, timeout time.Duration) Outcome {
 	resp, err := r.runtime.ExecSync(context.WithoutCancel(ctx), &runtimeapi.ExecSyncRequest{
-		ContainerId: id, Cmd: cmd, Timeout: int64(timeout / time.Second),
+		ContainerId: id,
+		Cmd:         cmd,
+		Timeout:     int64(timeout / time.Second),
 	})
 	if status.Code(err) == codes.DeadlineExceeded {
-		return Outcome{Output: fmt.Sprintf("command timed out: %q timed out after %s", strings.Join(cmd, " "), timeout), Brief: "timed out"}
+		return Outcome{
+			Output: fmt.Sprintf("command timed out: %q timed out after %s", strings.Join(cmd, " "),
+				timeout),
+			Brief: "timed out",
+		}
 	}
 	if err != nil {
 		return Outcome{Err: err, Output: err.Error()}
 	}
 	out := append(resp.GetStdout(), resp.GetStderr()...)
 	out = out[:min(len(out), maxOutput)]
-	return Outcome{OK: resp.GetExitCode() == 0, Output: string(out), Brief: "exit " + strconv.Itoa(int(resp.GetExitCode()))}
+	return Outcome{
+		OK:     resp.GetExitCode() == 0,
+		Output: string(out),
+		Brief:  "exit " + strconv.Itoa(int(resp.GetExitCode())),
+	}
 }
 
 func (r *Runner) get(ctx context.Context, c *corev1.Container, ip string, h *corev1.HTTPGetAction) Outcome {
@@ -116,8 +133,11 @@ func (r *Runner) get(ctx context.Context, c *corev1.Container, ip string, h *cor
 	return o
 }
 
-// Do sends the request of an httpGet action, for probes and lifecycle hooks, and returns the answer's code and the beginning of its body.
-func (r *Runner) Do(ctx context.Context, c *corev1.Container, ip string, h *corev1.HTTPGetAction) (code int, body string, err error) {
+// Do sends the request of an httpGet action, for probes and lifecycle hooks, and returns the answer's code and the
+// beginning of its body.
+func (r *Runner) Do(
+	ctx context.Context, c *corev1.Container, ip string, h *corev1.HTTPGetAction,
+) (code int, body string, err error) {
 	port, err := Port(h.Port, c)
 	if err != nil {
 		return 0, "", err
@@ -177,7 +197,9 @@ func (r *Runner) grpc(ctx context.Context, ip string, a *corev1.GRPCAction) Outc
 	d := net.Dialer{Control: quickClose}
 	conn, err := grpc.NewClient("passthrough:///"+addr,
 		grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithUserAgent(r.agent),
-		grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) { return d.DialContext(ctx, "tcp", addr) }))
+		grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) {
+			return d.DialContext(ctx, "tcp", addr)
+		}))
 	if err != nil {
 		return Outcome{Output: err.Error(), Brief: brief(err)}
 	}
@@ -186,18 +208,33 @@ func (r *Runner) grpc(ctx context.Context, ip string, a *corev1.GRPCAction) Outc
 	if a.Service != nil {
 		req.Service = *a.Service
 	}
-	resp, err := healthpb.NewHealthClient(conn).Check(metadata.NewOutgoingContext(ctx, metadata.MD{}), req, grpc.WaitForReady(false))
+	resp, err := healthpb.NewHealthClient(conn).Check(metadata.NewOutgoingContext(ctx, metadata.MD{}), req,
+		grpc.WaitForReady(false))
 	switch status.Code(err) {
 	case codes.OK:
 	case codes.Unimplemented:
-		return Outcome{Output: "error: this server does not implement the grpc health protocol (grpc.health.v1.Health): " + status.Convert(err).Message(), Brief: "unimplemented"}
+		return Outcome{
+			Output: "error: this server does not implement the grpc health protocol (grpc.health.v1.Health): " +
+				status.Convert(err).Message(),
+			Brief: "unimplemented",
+		}
 	case codes.DeadlineExceeded:
-		return Outcome{Output: fmt.Sprintf("timeout: health rpc did not complete within %v", timeoutOf(ctx)), Brief: "timed out"}
+		return Outcome{
+			Output: fmt.Sprintf("timeout: health rpc did not complete within %v", timeoutOf(ctx)),
+			Brief:  "timed out",
+		}
 	default:
-		return Outcome{Output: "error: health rpc probe failed: " + err.Error(), Brief: brief(err), Refused: status.Code(err) == codes.Unavailable}
+		return Outcome{
+			Output:  "error: health rpc probe failed: " + err.Error(),
+			Brief:   brief(err),
+			Refused: status.Code(err) == codes.Unavailable,
+		}
 	}
 	if resp.GetStatus() != healthpb.HealthCheckResponse_SERVING {
-		return Outcome{Output: fmt.Sprintf("service unhealthy (responded with %q)", resp.GetStatus()), Brief: resp.GetStatus().String()}
+		return Outcome{
+			Output: fmt.Sprintf("service unhealthy (responded with %q)", resp.GetStatus()),
+			Brief:  resp.GetStatus().String(),
+		}
 	}
 	return Outcome{OK: true, Output: "service healthy", Brief: "SERVING"}
 }

@@ -23,7 +23,9 @@ import (
 
 func target(h corev1.ProbeHandler) probe.Target {
 	return probe.Target{
-		Pod: &corev1.Pod{}, PodIP: "127.0.0.1", Probe: &corev1.Probe{ProbeHandler: h, TimeoutSeconds: 60},
+		Pod:       &corev1.Pod{},
+		PodIP:     "127.0.0.1",
+		Probe:     &corev1.Probe{ProbeHandler: h, TimeoutSeconds: 60},
 		Container: &corev1.Container{Name: "c", Ports: []corev1.ContainerPort{{Name: "web", ContainerPort: 1}}},
 	}
 }
@@ -48,7 +50,9 @@ func TestHTTP(t *testing.T) {
 			t.Errorf("request: host %q, headers %v", r.Host, r.Header)
 		}
 	})
-	mux.HandleFunc("/bad", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) })
+	mux.HandleFunc("/bad", func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusInternalServerError)
+	})
 	mux.Handle("/inside", http.RedirectHandler("/bad", http.StatusFound))
 	mux.Handle("/outside", http.RedirectHandler("http://elsewhere.invalid/", http.StatusFound))
 	srv := httptest.NewServer(mux)
@@ -68,7 +72,16 @@ func TestHTTP(t *testing.T) {
 		"nobody there":          {"/", intstr.FromString("web"), false, false, "connection refused"},
 	}
 	for name, tt := range tests {
-		h := corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: tt.path, Port: tt.port, HTTPHeaders: []corev1.HTTPHeader{{Name: "X-A", Value: "1"}, {Name: "Host", Value: "example.org"}}}}
+		h := corev1.ProbeHandler{
+			HTTPGet: &corev1.HTTPGetAction{
+				Path: tt.path,
+				Port: tt.port,
+				HTTPHeaders: []corev1.HTTPHeader{
+					{Name: "X-A", Value: "1"},
+					{Name: "Host", Value: "example.org"},
+				},
+			},
+		}
 		if tt.path == "/inside" || tt.path == "/outside" {
 			h.HTTPGet.HTTPHeaders = nil
 		}

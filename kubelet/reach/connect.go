@@ -12,9 +12,8 @@ import (
 	"syscall"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-
 	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
 
 	"keelson/api/networking/reach"
 )
@@ -23,26 +22,34 @@ import (
 const silence = time.Second
 
 // connect makes one connection in the calling thread's network namespace and ends it at once.
-func connect(ctx context.Context, protocol corev1.Protocol, to netip.AddrPort, timeout time.Duration) *reach.Connection {
+func connect(
+	ctx context.Context, protocol corev1.Protocol, to netip.AddrPort, timeout time.Duration,
+) *reach.Connection {
 	out := &reach.Connection{Remote: to}
 	if protocol == corev1.ProtocolUDP {
 		timeout = min(timeout, silence)
 	}
 	begin := time.Now()
-	// One address: the socket is made by this goroutine, on its thread. It is bound before, so that its port is known when it fails.
-	d := net.Dialer{Timeout: timeout, Control: func(_, _ string, raw syscall.RawConn) error {
-		return raw.Control(func(fd uintptr) { out.Local = bound(int(fd), to.Addr()) })
-	}}
+	// One address: the socket is made by this goroutine, on its thread. It is bound before, so that its port is known
+	// when it fails.
+	d := net.Dialer{
+		Timeout: timeout,
+		Control: func(_, _ string, raw syscall.RawConn) error {
+			return raw.Control(func(fd uintptr) { out.Local = bound(int(fd), to.Addr()) })
+		},
+	}
 	c, err := d.DialContext(ctx, strings.ToLower(string(protocol)), to.String())
 	if err == nil {
-		out.Local, out.Outcome = addrPort(c.LocalAddr()), reach.Connected
+		out.Local = addrPort(c.LocalAddr())
+		out.Outcome = reach.Connected
 		if protocol == corev1.ProtocolUDP {
 			out.Outcome, err = datagram(c, begin.Add(timeout))
 		}
 	}
 	out.Took = time.Since(begin)
 	if err != nil {
-		out.Outcome, out.Error = outcome(err), err.Error()
+		out.Outcome = outcome(err)
+		out.Error = err.Error()
 	}
 	if c != nil {
 		_ = c.Close() // it was only there to be made
@@ -103,7 +110,8 @@ func outcome(err error) reach.Outcome {
 		return reach.Refused
 	case errors.As(err, &timeout) && timeout.Timeout():
 		return reach.TimedOut
-	case errors.Is(err, unix.EHOSTUNREACH), errors.Is(err, unix.ENETUNREACH), errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM):
+	case errors.Is(err, unix.EHOSTUNREACH), errors.Is(err, unix.ENETUNREACH), errors.Is(err, unix.EACCES),
+		errors.Is(err, unix.EPERM):
 		return reach.Unreachable
 	}
 	return reach.Failed

@@ -35,7 +35,8 @@ func (p *Prober) names(ctx context.Context, pod *corev1.Pod, asked reach.Asked) 
 		return out, nil
 	}
 	if len(out.Servers) == 0 {
-		return nil, fmt.Errorf("pod %s/%s has no DNS server (dnsPolicy %s)", pod.Namespace, pod.Name, pod.Spec.DNSPolicy)
+		return nil, fmt.Errorf("pod %s/%s has no DNS server (dnsPolicy %s)", pod.Namespace, pod.Name,
+			pod.Spec.DNSPolicy)
 	}
 	until := time.Now().Add(asked.Timeout)
 	ctx, cancel := context.WithDeadline(ctx, until)

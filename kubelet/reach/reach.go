@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package reach tests a connection from a pod of this node: it resolves a name as the pod does, makes one connection in the pod's network
-// namespace, and reports the result and the path. The kubelet's server calls it for callers that may exec in the pod. It sends one
-// connection and a bounded number of DNS queries, keeps no connection open, and changes nothing.
+// Package reach tests a connection from a pod of this node: it resolves a name as the pod does, makes one connection in
+// the pod's network namespace, and reports the result and the path. The kubelet's server calls it for callers that may
+// exec in the pod. It sends one connection and a bounded number of DNS queries, keeps no connection open, and changes
+// nothing.
 package reach
 
 import (
@@ -23,7 +24,8 @@ import (
 
 // Paths reports where the node's kernel sends packets.
 type Paths interface {
-	// Endpoint returns the real destination of a pod's connection after DNAT; false: it is remote, or not known any more.
+	// Endpoint returns the real destination of a pod's connection after DNAT; false: it is remote, or not known any
+	// more.
 	Endpoint(protocol corev1.Protocol, local, remote netip.AddrPort) (netip.AddrPort, bool)
 	// Route describes the node's route to an address; "": unknown.
 	Route(to netip.Addr) string
@@ -38,7 +40,8 @@ type Config struct {
 	Runtime runtimeapi.RuntimeServiceClient
 	// Resolver returns a pod's resolver configuration.
 	Resolver func(*corev1.Pod) (*runtimeapi.DNSConfig, error)
-	// ClusterDNS and Domain are the cluster's DNS servers and domain. Without servers, names of Services are not resolved.
+	// ClusterDNS and Domain are the cluster's DNS servers and domain. Without servers, names of Services are not
+	// resolved.
 	ClusterDNS []string
 	Domain     string
 	// Paths and Rules may be nil: then this part of the result is missing.
@@ -102,7 +105,8 @@ func (p *Prober) Probe(ctx context.Context, pod *corev1.Pod, asked reach.Asked) 
 	if err != nil {
 		return nil, err
 	}
-	if c := out.Connection; c != nil && c.Local.Addr().IsUnspecified() { // it failed before the kernel chose the address
+	// it failed before the kernel chose the address
+	if c := out.Connection; c != nil && c.Local.Addr().IsUnspecified() {
 		c.Local = netip.AddrPortFrom(ownAddress(pod, c.Remote.Addr()), c.Local.Port())
 	}
 	p.follow(asked.Protocol, out.Connection)
@@ -127,7 +131,8 @@ func (p *Prober) follow(protocol corev1.Protocol, c *reach.Connection) {
 	at := c.Remote
 	if c.Local.IsValid() {
 		if to, ok := p.cfg.Paths.Endpoint(protocol, c.Local, c.Remote); ok {
-			at, c.Endpoint = to, to
+			at = to
+			c.Endpoint = to
 		}
 	}
 	c.Route = p.cfg.Paths.Route(at.Addr())
@@ -165,16 +170,21 @@ func (p *Prober) namespace(ctx context.Context, pod *corev1.Pod) (string, error)
 	}
 	box := seen.Current()
 	if box == nil {
-		return "", fmt.Errorf("pod %s/%s has no running sandbox: its phase is %s", pod.Namespace, pod.Name, pod.Status.Phase)
+		return "", fmt.Errorf("pod %s/%s has no running sandbox: its phase is %s", pod.Namespace, pod.Name,
+			pod.Status.Phase)
 	}
-	resp, err := p.cfg.Runtime.PodSandboxStatus(ctx, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: box.ID, Verbose: true})
+	resp, err := p.cfg.Runtime.PodSandboxStatus(ctx, &runtimeapi.PodSandboxStatusRequest{
+		PodSandboxId: box.ID,
+		Verbose:      true,
+	})
 	if err != nil {
 		return "", err
 	}
 	return networkOf(resp.GetInfo()["info"])
 }
 
-// networkOf finds the network namespace in a runtime's verbose sandbox status: in its OCI specification, or by its process.
+// networkOf finds the network namespace in a runtime's verbose sandbox status: in its OCI specification, or by its
+// process.
 func networkOf(info string) (string, error) {
 	var said struct {
 		Pid         int `json:"pid"`

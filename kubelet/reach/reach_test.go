@@ -38,7 +38,13 @@ func TestCandidates(t *testing.T) {
 }
 
 func TestNDots(t *testing.T) {
-	for option, want := range map[string]int{"": 1, "ndots:5": 5, "ndots:99": 15, "ndots:x": 1, "ndots:-1": 1} {
+	for option, want := range map[string]int{
+		"":         1,
+		"ndots:5":  5,
+		"ndots:99": 15,
+		"ndots:x":  1,
+		"ndots:-1": 1,
+	} {
 		if got := ndots(&runtimeapi.DNSConfig{Options: []string{option}}); got != want {
 			t.Errorf("ndots(%q) = %d, want %d", option, got, want)
 		}
@@ -46,7 +52,9 @@ func TestNDots(t *testing.T) {
 }
 
 func TestHosts(t *testing.T) {
-	pod := &corev1.Pod{Spec: corev1.PodSpec{HostAliases: []corev1.HostAlias{{IP: "192.0.2.7", Hostnames: []string{"db", "db.example"}}}}}
+	pod := &corev1.Pod{Spec: corev1.PodSpec{
+		HostAliases: []corev1.HostAlias{{IP: "192.0.2.7", Hostnames: []string{"db", "db.example"}}},
+	}}
 	if got := inHosts(pod, "DB.example", "cluster.local"); len(got) != 1 || got[0].String() != "192.0.2.7" {
 		t.Errorf("inHosts = %v", got)
 	}
@@ -59,7 +67,8 @@ func TestNetworkOf(t *testing.T) {
 	for info, want := range map[string]string{
 		`{"pid":7,"runtimeSpec":{"linux":{"namespaces":[{"type":"pid"},{"type":"network","path":"/run/netns/x"}]}}}`: "/run/netns/x",
 		`{"pid":7,"runtimeSpec":{"linux":{"namespaces":[{"type":"network"}]}}}`:                                      "/proc/7/ns/net",
-		`{}`: "", `[`: "",
+		`{}`: "",
+		`[`:  "",
 	} {
 		got, err := networkOf(info)
 		if got != want || (err == nil) != (want != "") {
@@ -79,11 +88,13 @@ func TestConnect(t *testing.T) {
 		t.Fatal(err)
 	}
 	at := addrPort(l.Addr())
-	if c := connect(context.Background(), corev1.ProtocolTCP, at, 20*time.Second); c.Outcome != reach.Connected || c.Local.Port() == 0 || c.Remote != at {
+	if c := connect(context.Background(), corev1.ProtocolTCP, at, 20*time.Second); c.Outcome != reach.Connected ||
+		c.Local.Port() == 0 || c.Remote != at {
 		t.Errorf("connect to a listener: %+v", c)
 	}
 	_ = l.Close()
-	if c := connect(context.Background(), corev1.ProtocolTCP, at, 20*time.Second); c.Outcome != reach.Refused || c.Local.Port() == 0 {
+	if c := connect(context.Background(), corev1.ProtocolTCP, at, 20*time.Second); c.Outcome != reach.Refused ||
+		c.Local.Port() == 0 {
 		t.Errorf("connect where nobody listens: %+v", c)
 	}
 	if c := connect(context.Background(), corev1.ProtocolUDP, at, 20*time.Second); c.Outcome != reach.Refused {
@@ -94,10 +105,12 @@ func TestConnect(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = u.Close() }()
-	if c := connect(context.Background(), corev1.ProtocolUDP, addrPort(u.LocalAddr()), silence); c.Outcome != reach.Sent {
+	if c := connect(context.Background(), corev1.ProtocolUDP, addrPort(u.LocalAddr()),
+		silence); c.Outcome != reach.Sent {
 		t.Errorf("a datagram that nobody answers: %+v", c)
 	}
-	if c := connect(context.Background(), corev1.ProtocolTCP, netip.MustParseAddrPort("192.0.2.1:80"), time.Nanosecond); c.Outcome != reach.TimedOut {
+	if c := connect(context.Background(), corev1.ProtocolTCP, netip.MustParseAddrPort("192.0.2.1:80"),
+		time.Nanosecond); c.Outcome != reach.TimedOut {
 		t.Errorf("no time: %+v", c)
 	}
 }

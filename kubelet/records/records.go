@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package records stores the checkpoints of a part of the kubelet: one JSON file for each pod or claim, named by its UID, in a subdirectory of the
-// kubelet's root directory. Device managers save before they act and read when the kubelet starts. No container can read the files.
+// Package records stores the checkpoints of a part of the kubelet: one JSON file for each pod or claim, named by its
+// UID, in a subdirectory of the kubelet's root directory. Device managers save before they act and read when the
+// kubelet starts. No container can read the files.
 package records
 
 import (

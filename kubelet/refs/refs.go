@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package refs caches the API objects to which pods of this node refer: config maps, secrets, trust bundles and certificate requests. It
-// watches each object while a pod uses it, so that a change wakes the pod's worker at once. The pod workers call Use; volumes and
-// environments read objects through the Store. It never lists all objects of a kind, and modifies none.
+// Package refs caches the API objects to which pods of this node refer: config maps, secrets, trust bundles and
+// certificate requests. It watches each object while a pod uses it, so that a change wakes the pod's worker at once.
+// The pod workers call Use; volumes and environments read objects through the Store. It never lists all objects of a
+// kind, and modifies none.
 package refs
 
 import (
@@ -125,7 +126,14 @@ type Store struct {
 
 // New returns a store. It calls wake with a pod's UID when an object of the pod has changed. Watches start with Run.
 func New(c kubernetes.Interface, wake func(uid string), log *slog.Logger) *Store {
-	return &Store{client: c, wake: wake, log: log, start: make(chan struct{}, 1), items: map[Ref]*item{}, pods: map[string]map[Ref]bool{}}
+	return &Store{
+		client: c,
+		wake:   wake,
+		log:    log,
+		start:  make(chan struct{}, 1),
+		items:  map[Ref]*item{},
+		pods:   map[string]map[Ref]bool{},
+	}
 }
 
 // Run watches the objects until ctx is done.
@@ -152,13 +160,14 @@ func (s *Store) startWatches(ctx context.Context, wg *sync.WaitGroup) {
 		}
 		wctx, cancel := context.WithCancel(ctx)
 		inf := s.informer(ref)
-		it.store, it.cancel = inf, cancel
+		it.store = inf
+		it.cancel = cancel
 		wg.Go(func() { inf.RunWithContext(wctx) })
 	}
 }
 
-// Use sets the references of a pod; none when it does not need them any more. A watch ends with its last pod, so each caller must call Use
-// without references at the end.
+// Use sets the references of a pod; none when it does not need them any more. A watch ends with its last pod, so each
+// caller must call Use without references at the end.
 func (s *Store) Use(uid string, refs []Ref) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -211,7 +220,8 @@ func (s *Store) changed(r Ref) {
 
 // listWatch lists and watches the objects that sel selects.
 func listWatch[L runtime.Object](
-	sel fields.Selector, list func(context.Context, metav1.ListOptions) (L, error), follow func(context.Context, metav1.ListOptions) (watch.Interface, error),
+	sel fields.Selector, list func(context.Context, metav1.ListOptions) (L, error),
+	follow func(context.Context, metav1.ListOptions) (watch.Interface, error),
 ) *cache.ListWatch {
 	return &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
@@ -245,7 +255,8 @@ func (s *Store) source(r Ref) (*cache.ListWatch, runtime.Object) {
 
 func (s *Store) informer(r Ref) cache.SharedIndexInformer {
 	lw, kind := s.source(r)
-	inf := cache.NewSharedIndexInformer(cache.ToListWatcherWithWatchListSemantics(lw, s.client), kind, 0, cache.Indexers{})
+	inf := cache.NewSharedIndexInformer(cache.ToListWatcherWithWatchListSemantics(lw, s.client), kind, 0,
+		cache.Indexers{})
 	must := func(err error) {
 		if err != nil {
 			panic(fmt.Sprintf("set up a new informer: %v", err)) // it fails only for one that runs
@@ -258,7 +269,8 @@ func (s *Store) informer(r Ref) cache.SharedIndexInformer {
 	}
 	_, err := inf.AddEventHandler(cache.ResourceEventHandlerDetailedFuncs{
 		AddFunc: func(o any, _ bool) {
-			if named(o) { // also for the first event: it may be newer than the object that the pod has read before the watch
+			// also for the first event: it may be newer than the object that the pod has read before the watch
+			if named(o) {
 				s.changed(r)
 			}
 		},
@@ -277,8 +289,8 @@ func (s *Store) informer(r Ref) cache.SharedIndexInformer {
 	return inf
 }
 
-// watchFailed logs a failed watch. The informer retries after 0.8 s, later every 30 to 60 s. A Forbidden error is not logged: the API
-// server refuses the objects of deleted pods.
+// watchFailed logs a failed watch. The informer retries after 0.8 s, later every 30 to 60 s. A Forbidden error is not
+// logged: the API server refuses the objects of deleted pods.
 func (s *Store) watchFailed(ctx context.Context, r *cache.Reflector, err error) {
 	if apierrors.IsForbidden(err) || apierrors.IsNotFound(err) || ctx.Err() != nil {
 		s.log.Debug("watch refused", "watch", r.TypeDescription(), "err", err)
@@ -291,7 +303,8 @@ func sameData(a, b any) bool {
 	switch a := a.(type) {
 	case *corev1.ConfigMap:
 		b, ok := b.(*corev1.ConfigMap)
-		return ok && equality.Semantic.DeepEqual(a.Data, b.Data) && equality.Semantic.DeepEqual(a.BinaryData, b.BinaryData)
+		return ok && equality.Semantic.DeepEqual(a.Data, b.Data) && equality.Semantic.DeepEqual(a.BinaryData,
+			b.BinaryData)
 	case *corev1.Secret:
 		b, ok := b.(*corev1.Secret)
 		return ok && equality.Semantic.DeepEqual(a.Data, b.Data)
@@ -355,12 +368,16 @@ func (s *Store) Secret(ctx context.Context, namespace, name string) (*corev1.Sec
 }
 
 // Token requests a token of a service account.
-func (s *Store) Token(ctx context.Context, namespace, account string, r *authv1.TokenRequest) (*authv1.TokenRequest, error) {
+func (s *Store) Token(
+	ctx context.Context, namespace, account string, r *authv1.TokenRequest,
+) (*authv1.TokenRequest, error) {
 	return s.client.CoreV1().ServiceAccounts(namespace).CreateToken(ctx, account, r, metav1.CreateOptions{})
 }
 
 // Claim returns a claim and its PersistentVolume.
-func (s *Store) Claim(ctx context.Context, namespace, name string) (*corev1.PersistentVolumeClaim, *corev1.PersistentVolume, error) {
+func (s *Store) Claim(
+	ctx context.Context, namespace, name string,
+) (*corev1.PersistentVolumeClaim, *corev1.PersistentVolume, error) {
 	pvc, err := s.client.CoreV1().PersistentVolumeClaims(namespace).Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
 		return nil, nil, fmt.Errorf("failed to fetch PVC from API server: %w", err)

@@ -29,7 +29,10 @@ type openWatch struct {
 	stop func()
 }
 
-func (w openWatch) Stop() { w.stop(); w.Interface.Stop() }
+func (w openWatch) Stop() {
+	w.stop()
+	w.Interface.Stop()
+}
 
 func countWatches(c *fake.Clientset) *atomic.Int64 {
 	var n atomic.Int64
@@ -44,7 +47,8 @@ func countWatches(c *fake.Clientset) *atomic.Int64 {
 	return &n
 }
 
-// TestWatchesFollowUse: whatever the order in which pods take and give back references, one watch is open for each that is in use.
+// TestWatchesFollowUse: whatever the order in which pods take and give back references, one watch is open for each that
+// is in use.
 func TestWatchesFollowUse(t *testing.T) {
 	seed := rand.Uint64()
 	rnd := rand.New(rand.NewPCG(seed, 0))
@@ -63,7 +67,8 @@ func TestWatchesFollowUse(t *testing.T) {
 				for j := range histories {
 					for r := range 5 {
 						if rnd.IntN(3) == 0 {
-							histories[j] = append(histories[j], Ref{[]string{ConfigMap, Secret}[r%2], "ns", fmt.Sprint(r)})
+							histories[j] = append(histories[j],
+								Ref{[]string{ConfigMap, Secret}[r%2], "ns", fmt.Sprint(r)})
 						}
 					}
 				}
@@ -107,8 +112,14 @@ func TestRefusedWatchBacksOff(t *testing.T) {
 			asked.Add(1)
 			return apierrors.NewForbidden(corev1.Resource("configmaps"), "a", nil)
 		}
-		c.PrependReactor("list", "configmaps", func(k8stesting.Action) (bool, runtime.Object, error) { return true, nil, refuse() })
-		c.PrependWatchReactor("configmaps", func(k8stesting.Action) (bool, watch.Interface, error) { return true, nil, refuse() })
+		c.PrependReactor("list", "configmaps", func(k8stesting.Action) (bool, runtime.Object, error) {
+			return true,
+				nil, refuse()
+		})
+		c.PrependWatchReactor("configmaps", func(k8stesting.Action) (bool, watch.Interface, error) {
+			return true, nil,
+				refuse()
+		})
 		s := New(c, func(string) {}, slog.New(slog.DiscardHandler))
 		ctx, cancel := context.WithCancel(t.Context())
 		var wg sync.WaitGroup

@@ -48,9 +48,11 @@ func (s set) trust(p *corev1.Pod, src *corev1.VolumeProjection) {
 	}
 }
 
-// TrustBundles returns the bundles of a projection: the one of a name, where a missing one is an error, or those of a signer that match a
-// selector.
-func (s *Store) TrustBundles(ctx context.Context, src *corev1.ClusterTrustBundleProjection) ([]*certificatesv1.ClusterTrustBundle, error) {
+// TrustBundles returns the bundles of a projection: the one of a name, where a missing one is an error, or those of a
+// signer that match a selector.
+func (s *Store) TrustBundles(
+	ctx context.Context, src *corev1.ClusterTrustBundleProjection,
+) ([]*certificatesv1.ClusterTrustBundle, error) {
 	c := s.client.CertificatesV1().ClusterTrustBundles()
 	switch {
 	case src.Name != nil:
@@ -72,7 +74,9 @@ func (s *Store) TrustBundles(ctx context.Context, src *corev1.ClusterTrustBundle
 	return s.bundlesOf(ctx, *src.SignerName, selector)
 }
 
-func (s *Store) bundlesOf(ctx context.Context, signer string, selector labels.Selector) ([]*certificatesv1.ClusterTrustBundle, error) {
+func (s *Store) bundlesOf(
+	ctx context.Context, signer string, selector labels.Selector,
+) ([]*certificatesv1.ClusterTrustBundle, error) {
 	var out []*certificatesv1.ClusterTrustBundle
 	take := func(b *certificatesv1.ClusterTrustBundle) {
 		if b.Spec.SignerName == signer && selector.Matches(labels.Set(b.Labels)) {
@@ -85,7 +89,9 @@ func (s *Store) bundlesOf(ctx context.Context, signer string, selector labels.Se
 		}
 		return out, nil
 	}
-	l, err := s.client.CertificatesV1().ClusterTrustBundles().List(ctx, metav1.ListOptions{FieldSelector: selectorOf(Ref{Signer, "", signer}).String()})
+	l, err := s.client.CertificatesV1().ClusterTrustBundles().List(ctx, metav1.ListOptions{
+		FieldSelector: selectorOf(Ref{Signer, "", signer}).String(),
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -95,11 +101,13 @@ func (s *Store) bundlesOf(ctx context.Context, signer string, selector labels.Se
 	return out, nil
 }
 
-// RequestCertificate creates a certificate request for the pod. spec has the signer and the key type; the other fields are set here.
+// RequestCertificate creates a certificate request for the pod. spec has the signer and the key type; the other fields
+// are set here.
 func (s *Store) RequestCertificate(
 	ctx context.Context, p *corev1.Pod, spec certificatesv1.PodCertificateRequestSpec,
 ) (*certificatesv1.PodCertificateRequest, error) {
-	account, err := s.client.CoreV1().ServiceAccounts(p.Namespace).Get(ctx, p.Spec.ServiceAccountName, metav1.GetOptions{})
+	account, err := s.client.CoreV1().ServiceAccounts(p.Namespace).Get(ctx, p.Spec.ServiceAccountName,
+		metav1.GetOptions{})
 	if err != nil {
 		return nil, err
 	}
@@ -107,20 +115,31 @@ func (s *Store) RequestCertificate(
 	if err != nil {
 		return nil, err
 	}
-	spec.PodName, spec.PodUID = p.Name, p.UID
-	spec.ServiceAccountName, spec.ServiceAccountUID = account.Name, account.UID
-	spec.NodeName, spec.NodeUID = types.NodeName(node.Name), node.UID
-	return s.client.CertificatesV1().PodCertificateRequests(p.Namespace).Create(ctx, &certificatesv1.PodCertificateRequest{
-		ObjectMeta: metav1.ObjectMeta{
-			GenerateName:    "req-",
-			OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: p.Name, UID: p.UID}},
-		},
-		Spec: spec,
-	}, metav1.CreateOptions{})
+	spec.PodName = p.Name
+	spec.PodUID = p.UID
+	spec.ServiceAccountName = account.Name
+	spec.ServiceAccountUID = account.UID
+	spec.NodeName = types.NodeName(node.Name)
+	spec.NodeUID = node.UID
+	return s.client.CertificatesV1().PodCertificateRequests(p.Namespace).Create(
+		ctx, &certificatesv1.PodCertificateRequest{
+			ObjectMeta: metav1.ObjectMeta{
+				GenerateName: "req-",
+				OwnerReferences: []metav1.OwnerReference{{
+					APIVersion: "v1",
+					Kind:       "Pod",
+					Name:       p.Name,
+					UID:        p.UID,
+				}},
+			},
+			Spec: spec,
+		}, metav1.CreateOptions{})
 }
 
 // CertificateRequest reads a request. A missing one is an IsNotFound error.
-func (s *Store) CertificateRequest(ctx context.Context, p *corev1.Pod, name string) (*certificatesv1.PodCertificateRequest, error) {
+func (s *Store) CertificateRequest(
+	ctx context.Context, p *corev1.Pod, name string,
+) (*certificatesv1.PodCertificateRequest, error) {
 	if inf := s.synced(Ref{Requests, "", p.Spec.NodeName}); inf != nil {
 		if o, exists, err := inf.GetStore().GetByKey(p.Namespace + "/" + name); err == nil && exists {
 			return o.(*certificatesv1.PodCertificateRequest), nil
@@ -128,7 +147,8 @@ func (s *Store) CertificateRequest(ctx context.Context, p *corev1.Pod, name stri
 	}
 	// A node may read only the requests of its pods. Only a list has the field selector for that.
 	l, err := s.client.CertificatesV1().PodCertificateRequests(p.Namespace).List(ctx, metav1.ListOptions{
-		FieldSelector: fields.AndSelectors(selectorOf(Ref{Requests, "", p.Spec.NodeName}), fields.OneTermEqualSelector("metadata.name", name)).String(),
+		FieldSelector: fields.AndSelectors(selectorOf(Ref{Requests, "", p.Spec.NodeName}),
+			fields.OneTermEqualSelector("metadata.name", name)).String(),
 	})
 	if err != nil {
 		return nil, err

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package rootdir maps paths between the two names of the kubelet's root directory: the real one, and Standard, which the manifests of drivers
-// use. Volumes, plugins and CSI drivers use it. It does not access the file system.
+// Package rootdir maps paths between the two names of the kubelet's root directory: the real one, and Standard, which
+// the manifests of drivers use. Volumes, plugins and CSI drivers use it. It does not access the file system.
 //
-// A hostPath volume at or below Standard means the directory of the kubelet that runs the pod. So a driver's manifest works as it is,
-// and several kubelets of one machine have their own drivers (docs/decisions/0084).
+// A hostPath volume at or below Standard means the directory of the kubelet that runs the pod. So a driver's manifest
+// works as it is, and several kubelets of one machine have their own drivers (docs/decisions/0084).
 package rootdir
 
 import (
@@ -26,8 +26,8 @@ func (d Dir) Resolve(p string) string {
 	return p
 }
 
-// Rel is a path within the kubelet's directory, whichever of the two names p has; ok is false when it lies elsewhere. standard tells that
-// it was named by Standard.
+// Rel is a path within the kubelet's directory, whichever of the two names p has; ok is false when it lies elsewhere.
+// standard tells that it was named by Standard.
 func (d Dir) Rel(p string) (rel string, standard, ok bool) {
 	p = filepath.Clean(p)
 	if rel, ok = relativeTo(string(d), p); ok {

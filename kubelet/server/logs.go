@@ -83,7 +83,8 @@ func logged(p *corev1.Pod, seen *observed.Pod, name string, previous bool) (*obs
 			waiting = "ContainerCreating"
 		}
 		if waiting == "ErrImagePull" || waiting == "ImagePullBackOff" {
-			return nil, fmt.Errorf("container %q in pod %q is waiting to start: trying and failing to pull image", name, p.Name)
+			return nil, fmt.Errorf("container %q in pod %q is waiting to start: trying and failing to pull image",
+				name, p.Name)
 		}
 		return nil, fmt.Errorf("container %q in pod %q is waiting to start: %s", name, p.Name, waiting)
 	}
@@ -92,7 +93,9 @@ func logged(p *corev1.Pod, seen *observed.Pod, name string, previous bool) (*obs
 
 // why returns a container's waiting reason from the pod's status; empty: it is not waiting.
 func why(p *corev1.Pod, name string) string {
-	for _, list := range [][]corev1.ContainerStatus{p.Status.ContainerStatuses, p.Status.InitContainerStatuses, p.Status.EphemeralContainerStatuses} {
+	for _, list := range [][]corev1.ContainerStatus{
+		p.Status.ContainerStatuses, p.Status.InitContainerStatuses, p.Status.EphemeralContainerStatuses,
+	} {
 		for i := range list {
 			if list[i].Name == name && list[i].State.Waiting != nil {
 				return list[i].State.Waiting.Reason
@@ -105,13 +108,15 @@ func why(p *corev1.Pod, name string) string {
 func (s *Server) alive(ctx context.Context, id string) bool {
 	r, err := s.cfg.Runtime.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: id})
 	if err != nil {
-		return status.Code(err) != codes.NotFound && ctx.Err() == nil // other errors may come from a runtime that restarts
+		// other errors may come from a runtime that restarts
+		return status.Code(err) != codes.NotFound && ctx.Err() == nil
 	}
 	return r.GetStatus().GetState() == runtimeapi.ContainerState_CONTAINER_RUNNING
 }
 
 func logOptions(q url.Values) (o logs.Options, previous bool, err error) {
-	o.Stdout, o.Stderr = true, true
+	o.Stdout = true
+	o.Stderr = true
 	switch v := q.Get("stream"); v {
 	case "", corev1.LogStreamAll:
 	case corev1.LogStreamStdout:
@@ -121,7 +126,9 @@ func logOptions(q url.Values) (o logs.Options, previous bool, err error) {
 	default:
 		return o, false, fmt.Errorf("stream: Unsupported value: %q", v)
 	}
-	o.Follow, o.Timestamps, previous = flag(q, "follow"), flag(q, "timestamps"), flag(q, "previous")
+	o.Follow = flag(q, "follow")
+	o.Timestamps = flag(q, "timestamps")
+	previous = flag(q, "previous")
 	if o.Tail, err = number(q, "tailLines", 0); err != nil {
 		return o, false, err
 	}

@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// logDir is the http.FileSystem of GET /logs/: listings and files below one directory. No path and no link leads out of it. Only files and
-// directories exist in it; a FIFO, for instance, would block the reader.
+// logDir is the http.FileSystem of GET /logs/: listings and files below one directory. No path and no link leads out of
+// it. Only files and directories exist in it; a FIFO, for instance, would block the reader.
 type logDir string
 
 // Open implements http.FileSystem.

@@ -13,7 +13,8 @@ import (
 	prober "keelson/kubelet/reach"
 )
 
-// probe makes one connection from inside a pod. The API server has authorized the caller: it requires the right to exec in the pod.
+// probe makes one connection from inside a pod. The API server has authorized the caller: it requires the right to exec
+// in the pod.
 func (s *Server) probe(w http.ResponseWriter, r *http.Request) {
 	asked, err := reach.Parse(r.URL.Query())
 	if err != nil {
@@ -30,7 +31,8 @@ func (s *Server) probe(w http.ResponseWriter, r *http.Request) {
 
 // serving reports the rules of this node for a Service.
 func (s *Server) serving(w http.ResponseWriter, r *http.Request) {
-	namespace, name := r.PathValue("namespace"), r.PathValue("name")
+	namespace := r.PathValue("namespace")
+	name := r.PathValue("name")
 	if len(validation.IsDNS1123Label(namespace))+len(validation.IsDNS1123Label(name)) > 0 {
 		http.Error(w, "neither a namespace nor a service has such a name", http.StatusBadRequest)
 		return

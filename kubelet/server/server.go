@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package server is the kubelet's HTTPS server: logs, exec, attach, port-forward, run, statistics and metrics. The API server and
-// monitoring call it, with a client certificate. Streams are proxied to the runtime's streaming server. Nothing here changes a pod.
+// Package server is the kubelet's HTTPS server: logs, exec, attach, port-forward, run, statistics and metrics. The API
+// server and monitoring call it, with a client certificate. Streams are proxied to the runtime's streaming server.
+// Nothing here changes a pod.
 package server
 
 import (
@@ -35,8 +36,8 @@ type Pods interface {
 // Config has the dependencies of the server, and who may call it.
 type Config struct {
 	TLS *tls.Config
-	// ClientCA returns the current CA of client certificates. It never returns nil, which would mean the system's CAs. AllowedNames are the
-	// common names that may call; empty: all certificates of the CA.
+	// ClientCA returns the current CA of client certificates. It never returns nil, which would mean the system's CAs.
+	// AllowedNames are the common names that may call; empty: all certificates of the CA.
 	ClientCA     func() *x509.CertPool
 	AllowedNames []string
 	Pods         Pods
@@ -64,16 +65,22 @@ type Server struct {
 
 // New returns a server. It does not listen; see Serve.
 func New(cfg Config) *Server {
-	s := &Server{cfg: cfg, mux: http.NewServeMux(), streams: &http.Transport{
-		DisableKeepAlives: true, TLSHandshakeTimeout: 10 * time.Second,
-		// CRI has no field for a CA, so runtimes with TLS use self-signed certificates. The URL comes from the runtime, is valid once and cannot
-		// be guessed.
-		TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: true}, //nolint:gosec // see above
-	}}
+	s := &Server{
+		cfg: cfg,
+		mux: http.NewServeMux(),
+		streams: &http.Transport{
+			DisableKeepAlives:   true,
+			TLSHandshakeTimeout: 10 * time.Second,
+			// CRI has no field for a CA, so runtimes with TLS use self-signed certificates. The URL comes from the
+			// runtime, is valid once and cannot be guessed.
+			TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: true}, // see above
+		},
+	}
 	if dial := cfg.DialStreams; dial != nil {
 		s.streams.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx) }
 	}
-	s.mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok")) }) // the client may have gone
+	// the client may have gone
+	s.mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok")) })
 	s.mux.HandleFunc("GET /pods", s.pods)
 	s.mux.HandleFunc("GET /runningpods/", s.pods)
 	s.mux.HandleFunc("GET /containerLogs/{namespace}/{pod}/{container}", s.containerLogs)
@@ -115,7 +122,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	who := r.TLS.VerifiedChains[0][0].Subject.CommonName
 	if len(s.cfg.AllowedNames) > 0 && !slices.Contains(s.cfg.AllowedNames, who) {
-		http.Error(w, fmt.Sprintf("Forbidden (user=%s, verb=%s, resource=nodes, subresource=proxy)", who, r.Method), http.StatusForbidden)
+		http.Error(w, fmt.Sprintf("Forbidden (user=%s, verb=%s, resource=nodes, subresource=proxy)", who, r.Method),
+			http.StatusForbidden)
 		return
 	}
 	connlimit.Reach(r.Context(), connlimit.Authenticated)
@@ -125,7 +133,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // Serve serves on l until ctx is done. Open streams are closed then.
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	conf := s.cfg.TLS.Clone()
-	conf.ClientAuth, conf.MinVersion = tls.VerifyClientCertIfGiven, max(conf.MinVersion, tls.VersionTLS12)
+	conf.ClientAuth = tls.VerifyClientCertIfGiven
+	conf.MinVersion = max(conf.MinVersion, tls.VersionTLS12)
 	conf.NextProtos = []string{"http/1.1"} // streams take the connection over, which HTTP/2 has no way to do
 	conf.SessionTicketsDisabled = true     // a session would outlive the authority that its client was believed by
 	perClient := conf.Clone()
@@ -135,8 +144,14 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 		return c, nil
 	}
 	srv := &http.Server{
-		Handler: s, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 90 * time.Second, MaxHeaderBytes: 64 << 10, TLSConfig: conf, ErrorLog: slog.NewLogLogger(s.cfg.Log.Handler(), slog.LevelDebug),
-		BaseContext: func(net.Listener) context.Context { return ctx }, ConnContext: connlimit.Context,
+		Handler:           s,
+		ReadHeaderTimeout: 10 * time.Second,
+		IdleTimeout:       90 * time.Second,
+		MaxHeaderBytes:    64 << 10,
+		TLSConfig:         conf,
+		ErrorLog:          slog.NewLogLogger(s.cfg.Log.Handler(), slog.LevelDebug),
+		BaseContext:       func(net.Listener) context.Context { return ctx },
+		ConnContext:       connlimit.Context,
 	}
 	shares, err := connlimit.OwnShares()
 	if err != nil {

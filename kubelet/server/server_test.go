@@ -47,7 +47,8 @@ func newAuthority(t *testing.T) *authority {
 	t.Helper()
 	a := &authority{pool: x509.NewCertPool()}
 	c := a.sign(t, "ca", true)
-	a.cert, a.key = c.Leaf, c.PrivateKey.(*ecdsa.PrivateKey)
+	a.cert = c.Leaf
+	a.key = c.PrivateKey.(*ecdsa.PrivateKey)
 	a.pool.AddCert(a.cert)
 	return a
 }
@@ -59,13 +60,21 @@ func (a *authority) sign(t *testing.T, name string, ca bool) tls.Certificate {
 		t.Fatal(err)
 	}
 	tmpl := &x509.Certificate{
-		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: name}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		IsCA: ca, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		SerialNumber:          big.NewInt(time.Now().UnixNano()),
+		Subject:               pkix.Name{CommonName: name},
+		NotBefore:             time.Now().Add(-time.Hour),
+		NotAfter:              time.Now().Add(time.Hour),
+		IsCA:                  ca,
+		BasicConstraintsValid: true,
+		KeyUsage:              x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
+		ExtKeyUsage:           []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth},
+		IPAddresses:           []net.IP{net.IPv4(127, 0, 0, 1)},
 	}
-	parent, signer := a.cert, a.key
+	parent := a.cert
+	signer := a.key
 	if parent == nil {
-		parent, signer = tmpl, key
+		parent = tmpl
+		signer = key
 	}
 	der, err := x509.CreateCertificate(rand.Reader, tmpl, parent, &key.PublicKey, signer)
 	if err != nil {
@@ -127,10 +136,20 @@ func serve(t *testing.T) *fixture {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "web", UID: "u"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c"}, {Name: "late"}}}}
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "web", UID: "u"},
+		Spec: corev1.PodSpec{
+			Containers: []corev1.Container{{Name: "c"}, {Name: "late"}},
+		},
+	}
 	s := server.New(server.Config{
-		TLS: &tls.Config{Certificates: []tls.Certificate{f.ca.sign(t, "node", false)}}, ClientCA: func() *x509.CertPool { return f.ca.pool }, AllowedNames: []string{"api"},
-		Pods: pods{pod}, Runtime: cri.InProcess(f.rt).Runtime, LogDir: nodeLogs(t), Log: slog.New(slog.DiscardHandler),
+		TLS:          &tls.Config{Certificates: []tls.Certificate{f.ca.sign(t, "node", false)}},
+		ClientCA:     func() *x509.CertPool { return f.ca.pool },
+		AllowedNames: []string{"api"},
+		Pods:         pods{pod},
+		Runtime:      cri.InProcess(f.rt).Runtime,
+		LogDir:       nodeLogs(t),
+		Log:          slog.New(slog.DiscardHandler),
 	})
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
@@ -174,19 +193,29 @@ func (f *fixture) container(t *testing.T) {
 		return critest.Program{Output: []string{"hello log"}}
 	})
 	box := &runtimeapi.PodSandboxConfig{
-		Metadata: &runtimeapi.PodSandboxMetadata{Name: "web", Namespace: "ns", Uid: "u"}, LogDirectory: t.TempDir(), Labels: map[string]string{observed.LabelPodUID: "u"},
+		Metadata:     &runtimeapi.PodSandboxMetadata{Name: "web", Namespace: "ns", Uid: "u"},
+		LogDirectory: t.TempDir(),
+		Labels:       map[string]string{observed.LabelPodUID: "u"},
 	}
 	b, err := f.rt.RunPodSandbox(t.Context(), &runtimeapi.RunPodSandboxRequest{Config: box})
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := f.rt.CreateContainer(t.Context(), &runtimeapi.CreateContainerRequest{PodSandboxId: b.GetPodSandboxId(), SandboxConfig: box, Config: &runtimeapi.ContainerConfig{
-		Metadata: &runtimeapi.ContainerMetadata{Name: "c"}, Image: &runtimeapi.ImageSpec{Image: critest.HelloImage}, LogPath: "c/0.log", Labels: map[string]string{observed.LabelPodUID: "u"},
-	}})
+	c, err := f.rt.CreateContainer(t.Context(), &runtimeapi.CreateContainerRequest{
+		PodSandboxId:  b.GetPodSandboxId(),
+		SandboxConfig: box,
+		Config: &runtimeapi.ContainerConfig{
+			Metadata: &runtimeapi.ContainerMetadata{Name: "c"},
+			Image:    &runtimeapi.ImageSpec{Image: critest.HelloImage},
+			LogPath:  "c/0.log",
+			Labels:   map[string]string{observed.LabelPodUID: "u"},
+		},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := f.rt.StartContainer(t.Context(), &runtimeapi.StartContainerRequest{ContainerId: c.GetContainerId()}); err != nil {
+	if _, err := f.rt.StartContainer(t.Context(),
+		&runtimeapi.StartContainerRequest{ContainerId: c.GetContainerId()}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -207,8 +236,14 @@ func TestAnswers(t *testing.T) {
 		{"api", "/containerLogs/ns/web/c?tailLines=x", 422, "tailLines: Invalid value"},
 		{"api", "/containerLogs/ns/web/none", 404, `container "none" not found in pod "web"`},
 		{"api", "/containerLogs/ns/none/c", 404, "pod does not exist"},
-		{"api", "/containerLogs/ns/web/late", 400, `container "late" in pod "web" is waiting to start: ContainerCreating`},
-		{"api", "/containerLogs/ns/web/c?previous=true", 400, `previous terminated container "c" in pod "web" not found`},
+		{
+			"api", "/containerLogs/ns/web/late", 400,
+			`container "late" in pod "web" is waiting to start: ContainerCreating`,
+		},
+		{
+			"api", "/containerLogs/ns/web/c?previous=true", 400,
+			`previous terminated container "c" in pod "web" not found`,
+		},
 		{"api", "/exec/ns/web/late?command=x&output=1", 404, `container not found ("late")`},
 		{"api", "/exec/ns/web/c?output=1", 400, "you must specify at least 1 command"},
 		{"api", "/portForward/ns/web?port=99999", 400, `invalid port "99999"`},
@@ -235,7 +270,9 @@ func TestAnswers(t *testing.T) {
 func TestStreamsArePassedOn(t *testing.T) {
 	t.Run("in the clear", func(t *testing.T) { testStreamsArePassedOn(t, httptest.NewServer) })
 	// As `keelson runtime` does, and containerd when it is told to.
-	t.Run("by TLS with a certificate of the runtime's own", func(t *testing.T) { testStreamsArePassedOn(t, httptest.NewTLSServer) })
+	t.Run("by TLS with a certificate of the runtime's own", func(t *testing.T) {
+		testStreamsArePassedOn(t, httptest.NewTLSServer)
+	})
 }
 
 func testStreamsArePassedOn(t *testing.T, listen func(http.Handler) *httptest.Server) {
@@ -260,12 +297,16 @@ func testStreamsArePassedOn(t *testing.T, listen func(http.Handler) *httptest.Se
 	defer backend.Close()
 	f.rt.SetStreamURL(backend.URL)
 	addr := strings.TrimPrefix(f.base, "https://")
-	conn, err := tls.Dial("tcp", addr, &tls.Config{RootCAs: f.ca.pool, Certificates: []tls.Certificate{f.ca.sign(t, "api", false)}})
+	conn, err := tls.Dial("tcp", addr, &tls.Config{
+		RootCAs:      f.ca.pool,
+		Certificates: []tls.Certificate{f.ca.sign(t, "api", false)},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = conn.Close() }()
-	if _, err := fmt.Fprintf(conn, "POST /exec/ns/web/c?command=sh&input=1&output=1 HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\nContent-Length: 0\r\n\r\n"); err != nil {
+	if _, err := fmt.Fprintf(conn, "POST /exec/ns/web/c?command=sh&input=1&output=1 HTTP/1.1\r\nHost: "+
+		"x\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\nContent-Length: 0\r\n\r\n"); err != nil {
 		t.Fatal(err)
 	}
 	r := bufio.NewReader(conn)
@@ -281,10 +322,11 @@ func testStreamsArePassedOn(t *testing.T, listen func(http.Handler) *httptest.Se
 	}
 }
 
-// TestKubeletBelievesItsAuthorityAlone: the right name from another authority, even the one that signed the kubelet's own certificate, is
-// nobody; an authority that is learned later counts from then on.
+// TestKubeletBelievesItsAuthorityAlone: the right name from another authority, even the one that signed the kubelet's
+// own certificate, is nobody; an authority that is learned later counts from then on.
 func TestKubeletBelievesItsAuthorityAlone(t *testing.T) {
-	serving, clients := newAuthority(t), newAuthority(t)
+	serving := newAuthority(t)
+	clients := newAuthority(t)
 	var believed atomic.Pointer[x509.CertPool]
 	believed.Store(x509.NewCertPool())
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -292,8 +334,11 @@ func TestKubeletBelievesItsAuthorityAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := server.New(server.Config{
-		TLS: &tls.Config{Certificates: []tls.Certificate{serving.sign(t, "node", false)}}, ClientCA: believed.Load, AllowedNames: []string{"api"},
-		Pods: pods{}, Log: slog.New(slog.DiscardHandler),
+		TLS:          &tls.Config{Certificates: []tls.Certificate{serving.sign(t, "node", false)}},
+		ClientCA:     believed.Load,
+		AllowedNames: []string{"api"},
+		Pods:         pods{},
+		Log:          slog.New(slog.DiscardHandler),
 	})
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
@@ -305,7 +350,10 @@ func TestKubeletBelievesItsAuthorityAlone(t *testing.T) {
 		}
 	}()
 	get := func(by *authority) int {
-		tr := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: serving.pool, Certificates: []tls.Certificate{by.sign(t, "api", false)}}}
+		tr := &http.Transport{TLSClientConfig: &tls.Config{
+			RootCAs:      serving.pool,
+			Certificates: []tls.Certificate{by.sign(t, "api", false)},
+		}}
 		defer tr.CloseIdleConnections()
 		resp, err := (&http.Client{Transport: tr}).Get("https://" + l.Addr().String() + "/pods")
 		if err != nil {

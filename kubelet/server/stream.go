@@ -54,8 +54,12 @@ func (s *Server) exec(w http.ResponseWriter, r *http.Request) {
 	}
 	q := r.URL.Query()
 	req := &runtimeapi.ExecRequest{
-		ContainerId: id, Cmd: q["command"], Tty: flag(q, "tty"), Stdin: flag(q, "input", "stdin"),
-		Stdout: flag(q, "output", "stdout"), Stderr: flag(q, "error", "stderr") && !flag(q, "tty"),
+		ContainerId: id,
+		Cmd:         q["command"],
+		Tty:         flag(q, "tty"),
+		Stdin:       flag(q, "input", "stdin"),
+		Stdout:      flag(q, "output", "stdout"),
+		Stderr:      flag(q, "error", "stderr") && !flag(q, "tty"),
 	}
 	if len(req.Cmd) == 0 {
 		http.Error(w, "you must specify at least 1 command", http.StatusBadRequest)
@@ -76,8 +80,11 @@ func (s *Server) attach(w http.ResponseWriter, r *http.Request) {
 	}
 	q := r.URL.Query()
 	req := &runtimeapi.AttachRequest{
-		ContainerId: id, Tty: flag(q, "tty"), Stdin: flag(q, "input", "stdin"),
-		Stdout: flag(q, "output", "stdout"), Stderr: flag(q, "error", "stderr") && !flag(q, "tty"),
+		ContainerId: id,
+		Tty:         flag(q, "tty"),
+		Stdin:       flag(q, "input", "stdin"),
+		Stdout:      flag(q, "output", "stdout"),
+		Stderr:      flag(q, "error", "stderr") && !flag(q, "tty"),
 	}
 	if !req.Stdin && !req.Stdout && !req.Stderr {
 		http.Error(w, "you must specify at least 1 of stdin, stdout, stderr", http.StatusBadRequest)
@@ -131,7 +138,8 @@ func (s *Server) pass(w http.ResponseWriter, r *http.Request, target string, err
 	}
 	u, err := url.Parse(target)
 	if err != nil || u.Host == "" {
-		http.Error(w, fmt.Sprintf("the container runtime answered with a bad address %q", target), http.StatusInternalServerError)
+		http.Error(w, fmt.Sprintf("the container runtime answered with a bad address %q", target),
+			http.StatusInternalServerError)
 		return
 	}
 	proxy := &httputil.ReverseProxy{
@@ -158,7 +166,11 @@ func (s *Server) run(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	cmd := r.URL.Query()["cmd"]
-	resp, err := s.cfg.Runtime.ExecSync(r.Context(), &runtimeapi.ExecSyncRequest{ContainerId: id, Cmd: cmd, Timeout: runTimeout})
+	resp, err := s.cfg.Runtime.ExecSync(r.Context(), &runtimeapi.ExecSyncRequest{
+		ContainerId: id,
+		Cmd:         cmd,
+		Timeout:     runTimeout,
+	})
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return

@@ -17,8 +17,9 @@ func newInotify(dir string) (*inotify, error) {
 	if err != nil {
 		return nil, fmt.Errorf("watch %s: %w", dir, err)
 	}
-	f := os.NewFile(uintptr(fd), "inotify") //nolint:gosec // a descriptor
-	const what = unix.IN_CREATE | unix.IN_CLOSE_WRITE | unix.IN_DELETE | unix.IN_MOVED_FROM | unix.IN_MOVED_TO | unix.IN_ATTRIB
+	f := os.NewFile(uintptr(fd), "inotify") // a descriptor
+	const what = unix.IN_CREATE | unix.IN_CLOSE_WRITE | unix.IN_DELETE | unix.IN_MOVED_FROM | unix.IN_MOVED_TO |
+		unix.IN_ATTRIB
 	if _, err := unix.InotifyAddWatch(fd, dir, what); err != nil {
 		_ = f.Close() // the reason is err
 		return nil, fmt.Errorf("watch %s: %w", dir, err)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package staticpod reads static pods from manifests in a directory and watches the directory by inotify. The kubelet calls it, and runs
-// the pods even without an API server. It never writes manifests and creates no mirror pods.
+// Package staticpod reads static pods from manifests in a directory and watches the directory by inotify. The kubelet
+// calls it, and runs the pods even without an API server. It never writes manifests and creates no mirror pods.
 package staticpod
 
 import (
@@ -39,7 +39,12 @@ func Open(path, node string, log *slog.Logger) (*Dir, error) {
 	if err := os.MkdirAll(path, 0o750); err != nil {
 		return nil, fmt.Errorf("static pod directory %s: %w", path, err)
 	}
-	return &Dir{path: path, node: node, log: log, seen: time.Now()}, nil
+	return &Dir{
+		path: path,
+		node: node,
+		log:  log,
+		seen: time.Now(),
+	}, nil
 }
 
 // File returns the file of a pod of the last Read. Only the goroutine of Read may call it.
@@ -63,7 +68,7 @@ func (d *Dir) Read() []*corev1.Pod {
 		if err != nil || !st.Mode().IsRegular() {
 			continue
 		}
-		b, err := os.ReadFile(file) //nolint:gosec // the administrator's directory
+		b, err := os.ReadFile(file) // the administrator's directory
 		if err == nil {
 			var p *corev1.Pod
 			if p, err = Parse(b, d.node); err == nil {
@@ -81,8 +86,8 @@ func (d *Dir) Read() []*corev1.Pod {
 // maxManifest is the limit for a file, in bytes.
 const maxManifest = 1 << 20
 
-// Parse parses one pod and completes it as a static pod: the node name as suffix of its name, a UID from its content, and the tolerations
-// and defaults that the API server would set.
+// Parse parses one pod and completes it as a static pod: the node name as suffix of its name, a UID from its content,
+// and the tolerations and defaults that the API server would set.
 func Parse(b []byte, node string) (*corev1.Pod, error) {
 	if len(b) > maxManifest {
 		return nil, fmt.Errorf("manifest of %d bytes is larger than %d", len(b), maxManifest)
@@ -113,7 +118,10 @@ func Parse(b []byte, node string) (*corev1.Pod, error) {
 	p.Annotations[podinfo.AnnotationHash] = hash
 	p.Annotations[podinfo.AnnotationSource] = "file"
 	delete(p.Annotations, podinfo.AnnotationMirror)
-	p.Spec.Tolerations = append(p.Spec.Tolerations, corev1.Toleration{Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute})
+	p.Spec.Tolerations = append(p.Spec.Tolerations, corev1.Toleration{
+		Operator: corev1.TolerationOpExists,
+		Effect:   corev1.TaintEffectNoExecute,
+	})
 	p.Status = corev1.PodStatus{Phase: corev1.PodPending}
 	scheme.Scheme.Default(&p)
 	defaults(&p)
@@ -144,7 +152,8 @@ func defaults(p *corev1.Pod) {
 			}
 			if c.ImagePullPolicy == "" {
 				c.ImagePullPolicy = corev1.PullIfNotPresent
-				if tag := c.Image[strings.LastIndexByte(c.Image, '/')+1:]; !strings.Contains(c.Image, "@") && (strings.HasSuffix(tag, ":latest") || !strings.Contains(tag, ":")) {
+				if tag := c.Image[strings.LastIndexByte(c.Image, '/')+1:]; !strings.Contains(c.Image, "@") &&
+					(strings.HasSuffix(tag, ":latest") || !strings.Contains(tag, ":")) {
 					c.ImagePullPolicy = corev1.PullAlways
 				}
 			}
@@ -152,7 +161,8 @@ func defaults(p *corev1.Pod) {
 	}
 }
 
-// Watch calls changed with all pods after each change of the directory, and after each receive from again, until ctx is done.
+// Watch calls changed with all pods after each change of the directory, and after each receive from again, until ctx is
+// done.
 func (d *Dir) Watch(ctx context.Context, again <-chan struct{}, changed func([]*corev1.Pod)) error {
 	in, err := newInotify(d.path)
 	if err != nil {

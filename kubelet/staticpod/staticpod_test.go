@@ -7,14 +7,16 @@ import (
 	"testing"
 )
 
-const manifest = "apiVersion: v1\nkind: Pod\nmetadata:\n  name: st\nspec:\n  containers:\n  - name: c\n    image: img:1\n"
+const manifest = "apiVersion: v1\nkind: Pod\nmetadata:\n  name: st\nspec:\n  containers:\n  - name: c\n    image: " +
+	"img:1\n"
 
 func TestParse(t *testing.T) {
 	p, err := Parse([]byte(manifest), "Node-1")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if p.Name != "st-node-1" || p.Namespace != "default" || p.UID == "" || p.Spec.NodeName != "Node-1" || p.Spec.Containers[0].ImagePullPolicy != "IfNotPresent" {
+	if p.Name != "st-node-1" || p.Namespace != "default" || p.UID == "" || p.Spec.NodeName != "Node-1" ||
+		p.Spec.Containers[0].ImagePullPolicy != "IfNotPresent" {
 		t.Errorf("got %+v", p)
 	}
 	again, _ := Parse([]byte(manifest), "Node-1")
@@ -23,8 +25,11 @@ func TestParse(t *testing.T) {
 		t.Errorf("identities: %s, again %s, changed %s; want the first two equal", p.UID, again.UID, other.UID)
 	}
 	for name, bad := range map[string]string{
-		"another kind": strings.Replace(manifest, "Pod", "Node", 1), "no name": strings.Replace(manifest, "name: st", "labels: {}", 1),
-		"no containers": "apiVersion: v1\nkind: Pod\nmetadata:\n  name: x\n", "unknown field": manifest + "bogus: 1\n", "no YAML": "{",
+		"another kind":  strings.Replace(manifest, "Pod", "Node", 1),
+		"no name":       strings.Replace(manifest, "name: st", "labels: {}", 1),
+		"no containers": "apiVersion: v1\nkind: Pod\nmetadata:\n  name: x\n",
+		"unknown field": manifest + "bogus: 1\n",
+		"no YAML":       "{",
 	} {
 		if _, err := Parse([]byte(bad), "n"); err == nil {
 			t.Errorf("%s: no error", name)
@@ -34,7 +39,8 @@ func TestParse(t *testing.T) {
 
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(manifest))
-	f.Add([]byte(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a"},"spec":{"containers":[{"name":"c","image":"i"}]}}`))
+	f.Add([]byte(
+		`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a"},"spec":{"containers":[{"name":"c","image":"i"}]}}`))
 	f.Add([]byte("apiVersion: v1\nkind: PodList\nitems: [{metadata: {name: a}}]\n---\nkind: Pod\n"))
 	f.Fuzz(func(_ *testing.T, b []byte) { _, _ = Parse(b, "n") })
 }

@@ -24,11 +24,14 @@ type claimMetric struct {
 // claimMetrics are the metrics of claims' volumes, with names and help texts of Kubernetes' kubelet.
 var claimMetrics = sync.OnceValue(func() []claimMetric {
 	series := func(name, help string, of func(*csi.Usage) *int64) claimMetric {
-		return claimMetric{prometheus.NewDesc("kubelet_volume_stats_"+name, "[ALPHA] "+help, []string{"namespace", "persistentvolumeclaim"}, nil), of}
+		return claimMetric{prometheus.NewDesc("kubelet_volume_stats_"+name, "[ALPHA] "+help,
+			[]string{"namespace", "persistentvolumeclaim"}, nil), of}
 	}
 	return []claimMetric{
 		series("capacity_bytes", "Capacity in bytes of the volume", func(u *csi.Usage) *int64 { return u.Capacity }),
-		series("available_bytes", "Number of available bytes in the volume", func(u *csi.Usage) *int64 { return u.Available }),
+		series("available_bytes", "Number of available bytes in the volume", func(u *csi.Usage) *int64 {
+			return u.Available
+		}),
 		series("used_bytes", "Number of used bytes in the volume", func(u *csi.Usage) *int64 { return u.Used }),
 		series("inodes", "Maximum number of inodes in the volume", func(u *csi.Usage) *int64 { return u.Inodes }),
 		series("inodes_free", "Number of free inodes in the volume", func(u *csi.Usage) *int64 { return u.InodesFree }),
@@ -71,14 +74,17 @@ func (s *Source) Collect(ch chan<- prometheus.Metric) {
 	for claim, u := range usage {
 		for _, m := range claimMetrics() {
 			if value := m.of(u); value != nil {
-				ch <- prometheus.MustNewConstMetric(m.desc, prometheus.GaugeValue, float64(*value), claim.Namespace, claim.Name)
+				ch <- prometheus.MustNewConstMetric(m.desc, prometheus.GaugeValue, float64(*value), claim.Namespace,
+					claim.Name)
 			}
 		}
 	}
 }
 
 // claimUsage adds the usage of a claim's volume to of, which mu guards. It adds nothing if the usage is not known.
-func (s *Source) claimUsage(ctx context.Context, p *corev1.Pod, v *corev1.Volume, mu *sync.Mutex, of map[types.NamespacedName]*csi.Usage) {
+func (s *Source) claimUsage(
+	ctx context.Context, p *corev1.Pod, v *corev1.Volume, mu *sync.Mutex, of map[types.NamespacedName]*csi.Usage,
+) {
 	u := s.ClaimUsage(ctx, p, v.Name)
 	if u == nil {
 		return

@@ -14,27 +14,55 @@ import (
 	"keelson/kubelet/csi"
 )
 
-// TestClaimMetrics: a claim that two pods use is told of once, a generic ephemeral volume by its claim's name; what no driver says is left
-// out, and volumes that are no claims are not asked for.
+// TestClaimMetrics: a claim that two pods use is told of once, a generic ephemeral volume by its claim's name; what no
+// driver says is left out, and volumes that are no claims are not asked for.
 func TestClaimMetrics(t *testing.T) {
-	claim := corev1.Volume{Name: "data", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "db"}}}
-	own := corev1.Volume{Name: "scratch", VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}}}
-	silent := corev1.Volume{Name: "silent", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "silent"}}}
-	pod := func(name string, volumes ...corev1.Volume) *corev1.Pod {
-		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name}, Spec: corev1.PodSpec{Volumes: volumes}}
+	claim := corev1.Volume{
+		Name: "data",
+		VolumeSource: corev1.VolumeSource{
+			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "db"},
+		},
 	}
-	pods := []*corev1.Pod{pod("a", claim, silent), pod("b", claim, own, corev1.Volume{Name: "dir", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}})}
-	s := New(Config{Pods: func() []*corev1.Pod { return pods }, ClaimUsage: func(_ context.Context, _ *corev1.Pod, volume string) *csi.Usage {
-		switch volume {
-		case "data":
-			return &csi.Usage{Capacity: new(int64(1000)), Used: new(int64(400)), Available: new(int64(600)), Inodes: new(int64(10)), InodesFree: new(int64(7)), InodesUsed: new(int64(3))}
-		case "scratch":
-			return &csi.Usage{Capacity: new(int64(50))}
-		case "dir":
-			t.Errorf("an emptyDir is asked for")
+	own := corev1.Volume{Name: "scratch", VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}}}
+	silent := corev1.Volume{
+		Name: "silent",
+		VolumeSource: corev1.VolumeSource{
+			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "silent"},
+		},
+	}
+	pod := func(name string, volumes ...corev1.Volume) *corev1.Pod {
+		return &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name},
+			Spec: corev1.PodSpec{
+				Volumes: volumes,
+			},
 		}
-		return nil
-	}})
+	}
+	pods := []*corev1.Pod{pod("a", claim, silent), pod("b", claim, own, corev1.Volume{
+		Name:         "dir",
+		VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}},
+	})}
+	s := New(Config{
+		Pods: func() []*corev1.Pod { return pods },
+		ClaimUsage: func(_ context.Context, _ *corev1.Pod, volume string) *csi.Usage {
+			switch volume {
+			case "data":
+				return &csi.Usage{
+					Capacity:   new(int64(1000)),
+					Used:       new(int64(400)),
+					Available:  new(int64(600)),
+					Inodes:     new(int64(10)),
+					InodesFree: new(int64(7)),
+					InodesUsed: new(int64(3)),
+				}
+			case "scratch":
+				return &csi.Usage{Capacity: new(int64(50))}
+			case "dir":
+				t.Errorf("an emptyDir is asked for")
+			}
+			return nil
+		},
+	})
 	r := prometheus.NewRegistry()
 	r.MustRegister(s)
 	families, err := r.Gather()
@@ -52,7 +80,12 @@ func TestClaimMetrics(t *testing.T) {
 		}
 	}
 	want := map[string]float64{
-		"capacity_bytes shop db": 1000, "used_bytes shop db": 400, "available_bytes shop db": 600, "inodes shop db": 10, "inodes_free shop db": 7, "inodes_used shop db": 3,
+		"capacity_bytes shop db":        1000,
+		"used_bytes shop db":            400,
+		"available_bytes shop db":       600,
+		"inodes shop db":                10,
+		"inodes_free shop db":           7,
+		"inodes_used shop db":           3,
 		"capacity_bytes shop b-scratch": 50,
 	}
 	for name, value := range want {

@@ -13,8 +13,8 @@ import (
 	"keelson/kubelet/csi"
 )
 
-// addClaims adds the usage of claims' volumes and of inline CSI volumes. It queries all at the same time, since a driver that hangs is
-// waited for.
+// addClaims adds the usage of claims' volumes and of inline CSI volumes. It queries all at the same time, since a
+// driver that hangs is waited for.
 func (s *Source) addClaims(ctx context.Context, pods []pod, specs map[string]*corev1.Pod) {
 	if s.ClaimUsage == nil {
 		return
@@ -56,8 +56,12 @@ func claimVolume(p *corev1.Pod, v *corev1.Volume, u *csi.Usage) volume {
 		out.PVC = &claimRef{Name: podkind.ClaimName(p, v), Namespace: p.Namespace}
 	}
 	for dst, src := range map[**uint64]*int64{
-		&out.CapacityBytes: u.Capacity, &out.AvailableBytes: u.Available, &out.UsedBytes: u.Used,
-		&out.Inodes: u.Inodes, &out.InodesFree: u.InodesFree, &out.InodesUsed: u.InodesUsed,
+		&out.CapacityBytes:  u.Capacity,
+		&out.AvailableBytes: u.Available,
+		&out.UsedBytes:      u.Used,
+		&out.Inodes:         u.Inodes,
+		&out.InodesFree:     u.InodesFree,
+		&out.InodesUsed:     u.InodesUsed,
 	} {
 		if src != nil {
 			*dst = unsigned(*src)

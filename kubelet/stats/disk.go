@@ -31,13 +31,17 @@ func Statfs(path string) (Filesystem, error) {
 		return Filesystem{}, fmt.Errorf("look at the file system of %s: %w", path, err)
 	}
 	return Filesystem{
-		Capacity: int64(s.Blocks) * s.Bsize, Available: int64(s.Bavail) * s.Bsize, Used: int64(s.Blocks-s.Bfree) * s.Bsize, //nolint:gosec // sizes of file systems
-		Inodes: int64(s.Files), InodesFree: int64(s.Ffree), Device: s.Fsid, //nolint:gosec // counts of file systems
+		Capacity:   int64(s.Blocks) * s.Bsize,
+		Available:  int64(s.Bavail) * s.Bsize,
+		Used:       int64(s.Blocks-s.Bfree) * s.Bsize, // sizes of file systems
+		Inodes:     int64(s.Files),
+		InodesFree: int64(s.Ffree),
+		Device:     s.Fsid, // counts of file systems
 	}, nil
 }
 
-// Meter measures directory trees that pods write to. It caches the results, so that a pod with many files cannot cause load: a tree is
-// walked at most once per minAge, and so rarely that walks take at most 1 % of the time.
+// Meter measures directory trees that pods write to. It caches the results, so that a pod with many files cannot cause
+// load: a tree is walked at most once per minAge, and so rarely that walks take at most 1 % of the time.
 type Meter struct {
 	mu       sync.Mutex
 	readings map[string]*reading // by path
@@ -60,7 +64,8 @@ const (
 // NewMeter returns a meter without results.
 func NewMeter() *Meter { return &Meter{readings: map[string]*reading{}} }
 
-// Measure returns the usage of the tree at dir, perhaps from the cache. For a tmpfs (memory) it calls statfs instead of a walk.
+// Measure returns the usage of the tree at dir, perhaps from the cache. For a tmpfs (memory) it calls statfs instead of
+// a walk.
 func (m *Meter) Measure(ctx context.Context, dir string, memory bool) (Disk, error) {
 	if memory && mounted(dir) {
 		fs, err := Statfs(dir)
@@ -83,7 +88,9 @@ func (m *Meter) Measure(ctx context.Context, dir string, memory bool) (Disk, err
 	if err != nil {
 		return Disk{}, err
 	}
-	r.at, r.took, r.disk = time.Now(), time.Since(begin), Disk(u)
+	r.at = time.Now()
+	r.took = time.Since(begin)
+	r.disk = Disk(u)
 	return r.disk, nil
 }
 

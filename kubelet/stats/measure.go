@@ -46,7 +46,8 @@ func (s *Source) Machine(ctx context.Context) (Machine, error) {
 	m.ImageFs = m.NodeFs
 	if where := s.imageDir(ctx); where != "" {
 		if fs, err := Statfs(where); err == nil && fs.Device != m.NodeFs.Device {
-			m.ImageFs, m.Split = fs, true
+			m.ImageFs = fs
+			m.Split = true
 		}
 	}
 	if m.Processes, m.MaxPID, err = processes(); err != nil {
@@ -55,8 +56,8 @@ func (s *Source) Machine(ctx context.Context) (Machine, error) {
 	return m, errors.Join(errs...)
 }
 
-// imageDir returns the runtime's image directory; empty if the runtime does not report it. The result is cached, since some runtimes walk
-// through the directory for each call.
+// imageDir returns the runtime's image directory; empty if the runtime does not report it. The result is cached, since
+// some runtimes walk through the directory for each call.
 func (s *Source) imageDir(ctx context.Context) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -140,7 +141,10 @@ func (s *Source) NodeStats(ctx context.Context) (eviction.Observations, bool, er
 	f := eviction.Observations{}
 	put := func(sig eviction.Signal, available, capacity int64, format resource.Format) {
 		if capacity > 0 {
-			f[sig] = eviction.Observation{Available: resource.NewQuantity(available, format), Capacity: resource.NewQuantity(capacity, format)}
+			f[sig] = eviction.Observation{
+				Available: resource.NewQuantity(available, format),
+				Capacity:  resource.NewQuantity(capacity, format),
+			}
 		}
 	}
 	put(eviction.MemoryAvailable, m.MemoryAvailable, m.MemoryTotal, resource.BinarySI)
@@ -170,7 +174,8 @@ func (s *Source) PodStats(ctx context.Context, pods []*corev1.Pod, disk bool) (e
 			continue
 		}
 		u := eviction.Usage{
-			Memory: signed(st.GetLinux().GetMemory().GetWorkingSetBytes()), Processes: signed(st.GetLinux().GetProcess().GetProcessCount()),
+			Memory:     signed(st.GetLinux().GetMemory().GetWorkingSetBytes()),
+			Processes:  signed(st.GetLinux().GetProcess().GetProcessCount()),
 			Containers: s.containers(ctx, p, st),
 		}
 		if disk {
@@ -183,7 +188,8 @@ func (s *Source) PodStats(ctx context.Context, pods []*corev1.Pod, disk bool) (e
 	return out, errors.Join(errs...)
 }
 
-// PodDisk implements eviction.Source: the pod's volumes, and with an ephemeral-storage limit also the writable layers and logs.
+// PodDisk implements eviction.Source: the pod's volumes, and with an ephemeral-storage limit also the writable layers
+// and logs.
 func (s *Source) PodDisk(ctx context.Context, p *corev1.Pod) (eviction.Usage, error) {
 	var u eviction.Usage
 	var err error
@@ -191,7 +197,9 @@ func (s *Source) PodDisk(ctx context.Context, p *corev1.Pod) (eviction.Usage, er
 		return u, err
 	}
 	resp, err := s.Runtime.ListPodSandboxStats(ctx, &runtimeapi.ListPodSandboxStatsRequest{
-		Filter: &runtimeapi.PodSandboxStatsFilter{LabelSelector: map[string]string{observed.LabelPodUID: string(p.UID)}},
+		Filter: &runtimeapi.PodSandboxStatsFilter{
+			LabelSelector: map[string]string{observed.LabelPodUID: string(p.UID)},
+		},
 	})
 	if err != nil {
 		return u, fmt.Errorf("list stats of pod: %w", err)
@@ -202,11 +210,15 @@ func (s *Source) PodDisk(ctx context.Context, p *corev1.Pod) (eviction.Usage, er
 	return u, nil
 }
 
-func (s *Source) containers(ctx context.Context, p *corev1.Pod, st *runtimeapi.PodSandboxStats) []eviction.ContainerUsage {
+func (s *Source) containers(
+	ctx context.Context, p *corev1.Pod, st *runtimeapi.PodSandboxStats,
+) []eviction.ContainerUsage {
 	var out []eviction.ContainerUsage
 	for _, c := range st.GetLinux().GetContainers() {
 		cu := eviction.ContainerUsage{
-			Name: c.GetAttributes().GetMetadata().GetName(), Memory: signed(c.GetMemory().GetWorkingSetBytes()), Rootfs: layer(c),
+			Name:   c.GetAttributes().GetMetadata().GetName(),
+			Memory: signed(c.GetMemory().GetWorkingSetBytes()),
+			Rootfs: layer(c),
 		}
 		if d, err := s.logs(ctx, p, cu.Name); err == nil {
 			cu.Logs = &d
@@ -221,12 +233,14 @@ func layer(c *runtimeapi.ContainerStats) *eviction.Disk {
 	if w.GetUsedBytes() == nil {
 		return nil
 	}
-	return &eviction.Disk{Bytes: int64(w.GetUsedBytes().GetValue()), Inodes: int64(w.GetInodesUsed().GetValue())} //nolint:gosec // sizes of files
+	// sizes of files
+	return &eviction.Disk{Bytes: int64(w.GetUsedBytes().GetValue()), Inodes: int64(w.GetInodesUsed().GetValue())}
 }
 
 // logs returns the disk usage of a container's logs.
 func (s *Source) logs(ctx context.Context, p *corev1.Pod, container string) (eviction.Disk, error) {
-	d, err := inroot.Measure(ctx, filepath.Join(translate.PodLogDir(s.LogDir, p.Namespace, p.Name, string(p.UID)), container))
+	d, err := inroot.Measure(ctx, filepath.Join(translate.PodLogDir(s.LogDir, p.Namespace, p.Name, string(p.UID)),
+		container))
 	return eviction.Disk(d), err
 }
 
@@ -270,5 +284,5 @@ func signed(v *runtimeapi.UInt64Value) *int64 {
 	if v == nil {
 		return nil
 	}
-	return new(int64(v.GetValue())) //nolint:gosec // bytes and counts
+	return new(int64(v.GetValue())) // bytes and counts
 }

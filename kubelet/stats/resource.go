@@ -36,16 +36,29 @@ const perSecond = 1e-9 // of nanoseconds
 // families are the metrics of Kubernetes' kubelet, with its names and help texts.
 var families = []family{
 	{
-		name: "container_cpu_usage_seconds_total", kind: "counter", level: "STABLE", scale: perSecond,
-		help: "Cumulative cpu time consumed by the container in core-seconds", of: func(c *container) metric { return cpuTime(c.CPU) },
+		name:  "container_cpu_usage_seconds_total",
+		kind:  "counter",
+		level: "STABLE",
+		scale: perSecond,
+		help:  "Cumulative cpu time consumed by the container in core-seconds",
+		of:    func(c *container) metric { return cpuTime(c.CPU) },
 	},
 	{
-		name: "container_memory_working_set_bytes", kind: "gauge", level: "STABLE", scale: 1,
-		help: "Current working set of the container in bytes", of: func(c *container) metric { return workingSet(c.Memory) },
+		name:  "container_memory_working_set_bytes",
+		kind:  "gauge",
+		level: "STABLE",
+		scale: 1,
+		help:  "Current working set of the container in bytes",
+		of:    func(c *container) metric { return workingSet(c.Memory) },
 	},
 	{
-		name: "container_start_time_seconds", kind: "gauge", level: "STABLE", scale: perSecond, timeless: true,
-		help: "Start time of the container since unix epoch in seconds", of: func(c *container) metric {
+		name:     "container_start_time_seconds",
+		kind:     "gauge",
+		level:    "STABLE",
+		scale:    perSecond,
+		timeless: true,
+		help:     "Start time of the container since unix epoch in seconds",
+		of: func(c *container) metric {
 			if c.Start.IsZero() {
 				return metric{}
 			}
@@ -53,28 +66,52 @@ var families = []family{
 		},
 	},
 	{
-		name: "container_swap_usage_bytes", kind: "gauge", level: "ALPHA", scale: 1,
-		help: "Current amount of the container swap usage in bytes. Reported only on non-windows systems", of: func(c *container) metric { return swapUsage(c.Swap) },
+		name:  "container_swap_usage_bytes",
+		kind:  "gauge",
+		level: "ALPHA",
+		scale: 1,
+		help:  "Current amount of the container swap usage in bytes. Reported only on non-windows systems",
+		of:    func(c *container) metric { return swapUsage(c.Swap) },
 	},
 	{
-		name: "node_cpu_usage_seconds_total", kind: "counter", level: "STABLE", scale: perSecond,
-		help: "Cumulative cpu time consumed by the node in core-seconds", node: func(n *node) metric { return cpuTime(n.CPU) },
+		name:  "node_cpu_usage_seconds_total",
+		kind:  "counter",
+		level: "STABLE",
+		scale: perSecond,
+		help:  "Cumulative cpu time consumed by the node in core-seconds",
+		node:  func(n *node) metric { return cpuTime(n.CPU) },
 	},
 	{
-		name: "node_memory_working_set_bytes", kind: "gauge", level: "STABLE", scale: 1,
-		help: "Current working set of the node in bytes", node: func(n *node) metric { return workingSet(n.Memory) },
+		name:  "node_memory_working_set_bytes",
+		kind:  "gauge",
+		level: "STABLE",
+		scale: 1,
+		help:  "Current working set of the node in bytes",
+		node:  func(n *node) metric { return workingSet(n.Memory) },
 	},
 	{
-		name: "node_swap_usage_bytes", kind: "gauge", level: "ALPHA", scale: 1,
-		help: "Current swap usage of the node in bytes. Reported only on non-windows systems", node: func(n *node) metric { return swapUsage(n.Swap) },
+		name:  "node_swap_usage_bytes",
+		kind:  "gauge",
+		level: "ALPHA",
+		scale: 1,
+		help:  "Current swap usage of the node in bytes. Reported only on non-windows systems",
+		node:  func(n *node) metric { return swapUsage(n.Swap) },
 	},
 	{
-		name: "pod_cpu_usage_seconds_total", kind: "counter", level: "STABLE", scale: perSecond,
-		help: "Cumulative cpu time consumed by the pod in core-seconds", pod: func(p *pod) metric { return cpuTime(p.CPU) },
+		name:  "pod_cpu_usage_seconds_total",
+		kind:  "counter",
+		level: "STABLE",
+		scale: perSecond,
+		help:  "Cumulative cpu time consumed by the pod in core-seconds",
+		pod:   func(p *pod) metric { return cpuTime(p.CPU) },
 	},
 	{
-		name: "pod_memory_working_set_bytes", kind: "gauge", level: "STABLE", scale: 1,
-		help: "Current working set of the pod in bytes", pod: func(p *pod) metric { return workingSet(p.Memory) },
+		name:  "pod_memory_working_set_bytes",
+		kind:  "gauge",
+		level: "STABLE",
+		scale: 1,
+		help:  "Current working set of the pod in bytes",
+		pod:   func(p *pod) metric { return workingSet(p.Memory) },
 	},
 }
 
@@ -99,15 +136,16 @@ func swapUsage(s *swap) metric {
 	return metric{value: s.UsageBytes, at: s.Time}
 }
 
-// Metrics serves /metrics/resource in Prometheus' text format. If something cannot be measured, it is missing and resource_scrape_error is
-// 1.
+// Metrics serves /metrics/resource in Prometheus' text format. If something cannot be measured, it is missing and
+// resource_scrape_error is 1.
 func (s *Source) Metrics(w http.ResponseWriter, r *http.Request) {
 	n, pods, failed := s.resources(r.Context())
 	var b strings.Builder
 	for i := range families {
 		families[i].write(&b, &n, pods)
 	}
-	_, _ = fmt.Fprintf(&b, "# HELP resource_scrape_error [STABLE] 1 if there was an error while getting container metrics, 0 otherwise\n"+
+	_, _ = fmt.Fprintf(&b, "# HELP resource_scrape_error [STABLE] 1 if there was an error while getting container "+
+		"metrics, 0 otherwise\n"+
 		"# TYPE resource_scrape_error gauge\nresource_scrape_error %d\n", failed) // a builder takes everything
 	w.Header().Set("Content-Type", "text/plain; version=0.0.4")
 	_, _ = io.WriteString(w, b.String()) // the client may have gone
@@ -155,7 +193,8 @@ func (f *family) write(w io.Writer, n *node, pods []pod) {
 		if !f.timeless {
 			at = fmt.Sprintf(" %d", m.at.UnixMilli())
 		}
-		_, _ = fmt.Fprintf(w, "%s%s%s %v%s\n", head, f.name, m.labels, float64(*m.value)*f.scale, at) // a builder takes everything
+		// a builder takes everything
+		_, _ = fmt.Fprintf(w, "%s%s%s %v%s\n", head, f.name, m.labels, float64(*m.value)*f.scale, at)
 		head = ""
 	}
 }

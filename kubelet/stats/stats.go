@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package stats serves /stats/summary and /metrics/resource from statistics of the runtime and the kernel, and implements eviction.Source.
-// The kubelet's server calls it for each request, and package eviction on its timer. It never measures without a caller, and writes
-// nothing.
+// Package stats serves /stats/summary and /metrics/resource from statistics of the runtime and the kernel, and
+// implements eviction.Source. The kubelet's server calls it for each request, and package eviction on its timer. It
+// never measures without a caller, and writes nothing.
 package stats
 
 import (
@@ -65,10 +65,13 @@ func (s *Source) Summary(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if only, err := strconv.ParseBool(r.URL.Query().Get("only_cpu_and_memory")); err == nil && only {
-		n.Fs, n.Runtime, n.Rlimit = nil, nil, nil
+		n.Fs = nil
+		n.Runtime = nil
+		n.Rlimit = nil
 		for i := range pods {
 			p := &pods[i]
-			p.Network, p.Processes = nil, nil
+			p.Network = nil
+			p.Processes = nil
 			for j := range p.Containers {
 				p.Containers[j].Rootfs = nil
 			}
@@ -100,7 +103,10 @@ func (s *Source) pods(ctx context.Context) ([]pod, error) {
 		p := pod{
 			Ref:        podRef{Name: l[observed.LabelPodName], Namespace: l[observed.LabelPodNamespace], UID: uid},
 			Start:      stamp(started[st.GetAttributes().GetId()]),
-			Containers: []container{}, CPU: cpuOf(st.GetLinux().GetCpu()), Memory: memoryOfUsage(st.GetLinux().GetMemory()), Network: networkOf(st.GetLinux().GetNetwork()),
+			Containers: []container{},
+			CPU:        cpuOf(st.GetLinux().GetCpu()),
+			Memory:     memoryOfUsage(st.GetLinux().GetMemory()),
+			Network:    networkOf(st.GetLinux().GetNetwork()),
 		}
 		if n := value(st.GetLinux().GetProcess().GetProcessCount()); n != nil {
 			p.Processes = &processStats{n}
@@ -117,21 +123,26 @@ func (s *Source) pods(ctx context.Context) ([]pod, error) {
 	return out, nil
 }
 
-// started returns the creation time of running containers and sandboxes by ID, in nanoseconds. CRI statistics do not have it.
+// started returns the creation time of running containers and sandboxes by ID, in nanoseconds. CRI statistics do not
+// have it.
 func (s *Source) started(ctx context.Context) (map[string]int64, error) {
 	out := map[string]int64{}
-	containers, err := s.Runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{
-		State: &runtimeapi.ContainerStateValue{State: runtimeapi.ContainerState_CONTAINER_RUNNING},
-	}})
+	containers, err := s.Runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{
+		Filter: &runtimeapi.ContainerFilter{
+			State: &runtimeapi.ContainerStateValue{State: runtimeapi.ContainerState_CONTAINER_RUNNING},
+		},
+	})
 	if err != nil {
 		return nil, fmt.Errorf("list containers: %w", err)
 	}
 	for _, c := range containers.GetContainers() {
 		out[c.GetId()] = c.GetCreatedAt()
 	}
-	sandboxes, err := s.Runtime.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{Filter: &runtimeapi.PodSandboxFilter{
-		State: &runtimeapi.PodSandboxStateValue{State: runtimeapi.PodSandboxState_SANDBOX_READY},
-	}})
+	sandboxes, err := s.Runtime.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{
+		Filter: &runtimeapi.PodSandboxFilter{
+			State: &runtimeapi.PodSandboxStateValue{State: runtimeapi.PodSandboxState_SANDBOX_READY},
+		},
+	})
 	if err != nil {
 		return nil, fmt.Errorf("list pod sandboxes: %w", err)
 	}
@@ -142,9 +153,19 @@ func (s *Source) started(ctx context.Context) (map[string]int64, error) {
 }
 
 func containerOf(name string, start int64, st *runtimeapi.ContainerStats) container {
-	c := container{Name: name, Start: stamp(start), CPU: cpuOf(st.GetCpu()), Memory: memoryOfUsage(st.GetMemory())}
+	c := container{
+		Name:   name,
+		Start:  stamp(start),
+		CPU:    cpuOf(st.GetCpu()),
+		Memory: memoryOfUsage(st.GetMemory()),
+	}
 	if u := st.GetSwap(); u != nil {
-		c.Swap = &swap{Time: stamp(u.GetTimestamp()), UsageBytes: value(u.GetSwapUsageBytes()), AvailableBytes: value(u.GetSwapAvailableBytes())}
+		c.Swap = &swap{
+			Time:       stamp(u.GetTimestamp()),
+			UsageBytes: value(u.GetSwapUsageBytes()),
+			AvailableBytes: value(
+				u.GetSwapAvailableBytes()),
+		}
 	}
 	if d := layer(st); d != nil {
 		c.Rootfs = usageStats(*d)
@@ -156,7 +177,11 @@ func cpuOf(u *runtimeapi.CpuUsage) *cpu {
 	if u == nil {
 		return nil
 	}
-	return &cpu{Time: stamp(u.GetTimestamp()), UsageNanoCores: value(u.GetUsageNanoCores()), UsageCoreNanoSeconds: value(u.GetUsageCoreNanoSeconds())}
+	return &cpu{
+		Time:                 stamp(u.GetTimestamp()),
+		UsageNanoCores:       value(u.GetUsageNanoCores()),
+		UsageCoreNanoSeconds: value(u.GetUsageCoreNanoSeconds()),
+	}
 }
 
 func memoryOfUsage(m *runtimeapi.MemoryUsage) *memory {
@@ -164,9 +189,13 @@ func memoryOfUsage(m *runtimeapi.MemoryUsage) *memory {
 		return nil
 	}
 	return &memory{
-		Time: stamp(m.GetTimestamp()), AvailableBytes: value(m.GetAvailableBytes()), UsageBytes: value(m.GetUsageBytes()),
-		WorkingSetBytes: value(m.GetWorkingSetBytes()), RSSBytes: value(m.GetRssBytes()),
-		PageFaults: value(m.GetPageFaults()), MajorPageFaults: value(m.GetMajorPageFaults()),
+		Time:            stamp(m.GetTimestamp()),
+		AvailableBytes:  value(m.GetAvailableBytes()),
+		UsageBytes:      value(m.GetUsageBytes()),
+		WorkingSetBytes: value(m.GetWorkingSetBytes()),
+		RSSBytes:        value(m.GetRssBytes()),
+		PageFaults:      value(m.GetPageFaults()),
+		MajorPageFaults: value(m.GetMajorPageFaults()),
 	}
 }
 
@@ -176,7 +205,11 @@ func networkOf(u *runtimeapi.NetworkUsage) *network {
 	}
 	of := func(i *runtimeapi.NetworkInterfaceUsage) netInterface {
 		return netInterface{
-			Name: i.GetName(), RxBytes: value(i.GetRxBytes()), RxErrors: value(i.GetRxErrors()), TxBytes: value(i.GetTxBytes()), TxErrors: value(i.GetTxErrors()),
+			Name:     i.GetName(),
+			RxBytes:  value(i.GetRxBytes()),
+			RxErrors: value(i.GetRxErrors()),
+			TxBytes:  value(i.GetTxBytes()),
+			TxErrors: value(i.GetTxErrors()),
 		}
 	}
 	n := &network{Time: stamp(u.GetTimestamp()), netInterface: of(u.GetDefaultInterface())}

@@ -19,14 +19,21 @@ import (
 	"keelson/kubelet/observed"
 )
 
-// running is a source over a runtime that has run one pod with one container for ten seconds; the container uses a tenth of a core.
+// running is a source over a runtime that has run one pod with one container for ten seconds; the container uses a
+// tenth of a core.
 func running(t *testing.T) *Source {
 	t.Helper()
 	f := critest.NewFake()
 	client := cri.InProcess(f).Runtime
-	labels := map[string]string{observed.LabelPodName: "web", observed.LabelPodNamespace: "default", observed.LabelPodUID: "u"}
+	labels := map[string]string{
+		observed.LabelPodName:      "web",
+		observed.LabelPodNamespace: "default",
+		observed.LabelPodUID:       "u",
+	}
 	sandbox := &runtimeapi.PodSandboxConfig{
-		Metadata: &runtimeapi.PodSandboxMetadata{Name: "web", Namespace: "default", Uid: "u"}, Labels: labels, LogDirectory: t.TempDir(),
+		Metadata:     &runtimeapi.PodSandboxMetadata{Name: "web", Namespace: "default", Uid: "u"},
+		Labels:       labels,
+		LogDirectory: t.TempDir(),
 	}
 	sb, err := client.RunPodSandbox(t.Context(), &runtimeapi.RunPodSandboxRequest{Config: sandbox})
 	if err != nil {
@@ -34,19 +41,28 @@ func running(t *testing.T) *Source {
 	}
 	f.AddImage("i", 1)
 	c, err := client.CreateContainer(t.Context(), &runtimeapi.CreateContainerRequest{
-		PodSandboxId: sb.GetPodSandboxId(), SandboxConfig: sandbox, Config: &runtimeapi.ContainerConfig{
-			Metadata: &runtimeapi.ContainerMetadata{Name: "app"}, Image: &runtimeapi.ImageSpec{Image: "i"},
-			Labels: map[string]string{observed.LabelContainerName: "app", observed.LabelPodUID: "u"},
+		PodSandboxId:  sb.GetPodSandboxId(),
+		SandboxConfig: sandbox,
+		Config: &runtimeapi.ContainerConfig{
+			Metadata: &runtimeapi.ContainerMetadata{Name: "app"},
+			Image:    &runtimeapi.ImageSpec{Image: "i"},
+			Labels:   map[string]string{observed.LabelContainerName: "app", observed.LabelPodUID: "u"},
 		},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := client.StartContainer(t.Context(), &runtimeapi.StartContainerRequest{ContainerId: c.GetContainerId()}); err != nil {
+	if _, err := client.StartContainer(t.Context(),
+		&runtimeapi.StartContainerRequest{ContainerId: c.GetContainerId()}); err != nil {
 		t.Fatal(err)
 	}
 	time.Sleep(10 * time.Second)
-	return New(Config{Runtime: client, NodeName: "n", RootDir: t.TempDir(), LogDir: t.TempDir()})
+	return New(Config{
+		Runtime:  client,
+		NodeName: "n",
+		RootDir:  t.TempDir(),
+		LogDir:   t.TempDir(),
+	})
 }
 
 // ask returns what h answers.
@@ -91,14 +107,16 @@ func TestSummary(t *testing.T) {
 			t.Fatalf("got %+v", first)
 		}
 		c := first.Pods[0].Containers[0]
-		if c.Name != "app" || c.Start.Unix() != 946684800 || c.CPU == nil || *c.CPU.UsageCoreNanoSeconds != 1e9 || *c.Memory.WorkingSetBytes != 10<<20 {
+		if c.Name != "app" || c.Start.Unix() != 946684800 || c.CPU == nil || *c.CPU.UsageCoreNanoSeconds != 1e9 ||
+			*c.Memory.WorkingSetBytes != 10<<20 {
 			t.Errorf("container: got %+v", c)
 		}
 		if p := first.Pods[0]; p.Start.Unix() != 946684800 || p.Ref != (podRef{"web", "default", "u"}) {
 			t.Errorf("pod: got %+v", p)
 		}
 		n := first.Node
-		if n.Name != "n" || n.Start.IsZero() || *n.CPU.UsageCoreNanoSeconds == 0 || n.CPU.UsageNanoCores != nil || *n.Memory.WorkingSetBytes == 0 || n.Fs == nil {
+		if n.Name != "n" || n.Start.IsZero() || *n.CPU.UsageCoreNanoSeconds == 0 || n.CPU.UsageNanoCores != nil ||
+			*n.Memory.WorkingSetBytes == 0 || n.Fs == nil {
 			t.Errorf("node: got %+v", n)
 		}
 		time.Sleep(time.Second)
@@ -113,7 +131,8 @@ func TestSummary(t *testing.T) {
 }
 
 func TestProcessorTime(t *testing.T) {
-	used, boot, err := processorTime([]byte("cpu  10 1 2 1000 50 3 4 5 6 7\ncpu0 10 1 2 1000 50 3 4 5 6 7\nbtime 1700000000\n"))
+	used, boot, err := processorTime(
+		[]byte("cpu  10 1 2 1000 50 3 4 5 6 7\ncpu0 10 1 2 1000 50 3 4 5 6 7\nbtime 1700000000\n"))
 	if err != nil || used != 20*tick || boot.Unix() != 1700000000 {
 		t.Errorf("got %d, %v, %v", used, boot, err)
 	}

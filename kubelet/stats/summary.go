@@ -29,7 +29,8 @@ func (s *Source) node(ctx context.Context) (node, error) {
 	}
 	now := metav1.NewTime(time.Now())
 	n, err := s.usage(now.Time)
-	n.Fs, n.Runtime = fsStats(m.NodeFs, now), &runtimeStats{ImageFs: fsStats(m.ImageFs, now)}
+	n.Fs = fsStats(m.NodeFs, now)
+	n.Runtime = &runtimeStats{ImageFs: fsStats(m.ImageFs, now)}
 	n.Rlimit = &rlimit{Time: now, MaxPID: &m.MaxPID, Processes: &m.Processes}
 	return n, err
 }
@@ -52,12 +53,21 @@ func (s *Source) usage(at time.Time) (node, error) {
 	if err != nil {
 		return n, err
 	}
-	total, available := info["MemTotal"], availableOf(info)
+	total := info["MemTotal"]
+	available := availableOf(info)
 	n.Memory = &memory{
-		Time: now, AvailableBytes: unsigned(available), WorkingSetBytes: unsigned(total - available), UsageBytes: unsigned(total - info["MemFree"]),
-		RSSBytes: unsigned(info["AnonPages"]),
+		Time:            now,
+		AvailableBytes:  unsigned(available),
+		WorkingSetBytes: unsigned(total - available),
+		UsageBytes:      unsigned(total - info["MemFree"]),
+		RSSBytes:        unsigned(info["AnonPages"]),
 	}
-	n.Swap = &swap{Time: now, AvailableBytes: unsigned(info["SwapFree"]), UsageBytes: unsigned(info["SwapTotal"] - info["SwapFree"])}
+	n.Swap = &swap{
+		Time:           now,
+		AvailableBytes: unsigned(info["SwapFree"]),
+		UsageBytes: unsigned(
+			info["SwapTotal"] - info["SwapFree"]),
+	}
 	return n, nil
 }
 
@@ -75,11 +85,15 @@ func (r *nodeRate) update(now time.Time, used uint64) *uint64 {
 	defer r.mu.Unlock()
 	took := now.Sub(r.at)
 	if r.at.IsZero() || used < r.used {
-		r.at, r.used, r.rate = now, used, 0
+		r.at = now
+		r.used = used
+		r.rate = 0
 		return nil
 	}
 	if took >= time.Second {
-		r.rate, r.at, r.used = uint64(float64(used-r.used)/took.Seconds()), now, used
+		r.rate = uint64(float64(used-r.used) / took.Seconds())
+		r.at = now
+		r.used = used
 	}
 	rate := r.rate
 	return &rate
@@ -130,11 +144,15 @@ func (s *Source) addDisk(ctx context.Context, pods []pod) {
 			continue
 		}
 		var sum eviction.Disk
-		add := func(d eviction.Disk) { sum.Bytes, sum.Inodes = sum.Bytes+d.Bytes, sum.Inodes+d.Inodes }
+		add := func(d eviction.Disk) {
+			sum.Bytes = sum.Bytes + d.Bytes
+			sum.Inodes = sum.Inodes + d.Inodes
+		}
 		for j := range pods[i].Containers {
 			c := &pods[i].Containers[j]
 			if c.Rootfs != nil {
-				add(eviction.Disk{Bytes: int64(*c.Rootfs.UsedBytes), Inodes: int64(*c.Rootfs.InodesUsed)}) //nolint:gosec // sizes of files
+				// sizes of files
+				add(eviction.Disk{Bytes: int64(*c.Rootfs.UsedBytes), Inodes: int64(*c.Rootfs.InodesUsed)})
 			}
 			if d, err := s.logs(ctx, p, c.Name); err == nil {
 				c.Logs = usageStats(d)
@@ -163,9 +181,14 @@ func usageStats(d eviction.Disk) *fileSystem {
 
 func fsStats(f Filesystem, now metav1.Time) *fileSystem {
 	return &fileSystem{
-		Time: now, AvailableBytes: unsigned(f.Available), CapacityBytes: unsigned(f.Capacity), UsedBytes: unsigned(f.Used),
-		InodesFree: unsigned(f.InodesFree), Inodes: unsigned(f.Inodes), InodesUsed: unsigned(f.Inodes - f.InodesFree),
+		Time:           now,
+		AvailableBytes: unsigned(f.Available),
+		CapacityBytes:  unsigned(f.Capacity),
+		UsedBytes:      unsigned(f.Used),
+		InodesFree:     unsigned(f.InodesFree),
+		Inodes:         unsigned(f.Inodes),
+		InodesUsed:     unsigned(f.Inodes - f.InodesFree),
 	}
 }
 
-func unsigned(n int64) *uint64 { return new(uint64(max(n, 0))) } //nolint:gosec // not negative
+func unsigned(n int64) *uint64 { return new(uint64(max(n, 0))) } // not negative

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package status builds the PodStatus of a pod from the state of its containers and probes, and the smallest patch from the
-// API's status to it. The pod workers call it. It does no I/O.
+// Package status builds the PodStatus of a pod from the state of its containers and probes, and the smallest patch from
+// the API's status to it. The pod workers call it. It does no I/O.
 package status
 
 import (
@@ -30,7 +30,8 @@ type Input struct {
 	Waiting     map[string]Reason // by container
 	ProbeResult func(probe.Key) probe.Result
 	Started     func(*corev1.Container, *observed.Container) bool
-	// Health returns the health of a container's devices; nil: unknown. Resources that it does not return stay as in the last status.
+	// Health returns the health of a container's devices; nil: unknown. Resources that it does not return stay as in
+	// the last status.
 	Health func(*corev1.Container) []corev1.ResourceStatus
 	// TerminationMessage is a dead container's termination message.
 	TerminationMessage func(*corev1.Container, *observed.Container) string
@@ -60,11 +61,14 @@ func Build(in Input) corev1.PodStatus {
 		s.StartTime = &t
 	}
 	s.QOSClass = podinfo.QOS(in.Pod)
-	if in.Rejected || old.Phase == corev1.PodFailed && len(old.ContainerStatuses) == 0 { // also after a restart of the kubelet
+	// also after a restart of the kubelet
+	if in.Rejected || old.Phase == corev1.PodFailed && len(old.ContainerStatuses) == 0 {
 		return rejected(old, s, in)
 	}
 	setAddresses(&s, in)
-	s.InitContainerStatuses, s.ContainerStatuses, s.EphemeralContainerStatuses = nil, nil, nil
+	s.InitContainerStatuses = nil
+	s.ContainerStatuses = nil
+	s.EphemeralContainerStatuses = nil
 	for c, k := range podinfo.All(in.Pod) {
 		cs := in.containerStatus(c, k)
 		switch k {
@@ -84,7 +88,9 @@ func Build(in Input) corev1.PodStatus {
 	s.Phase = phase(in.Pod, &s, in.Terminal)
 	switch {
 	case in.EndPhase != "" && in.Terminal: // its resources are not free while a container runs
-		s.Phase, s.Reason, s.Message = in.EndPhase, in.EndReason, in.EndMessage
+		s.Phase = in.EndPhase
+		s.Reason = in.EndReason
+		s.Message = in.EndMessage
 	case podkind.TerminalPhase(old.Phase):
 		s.Phase = old.Phase
 	}
@@ -97,19 +103,22 @@ func Build(in Input) corev1.PodStatus {
 	return s
 }
 
-// rejected is the status of a pod that was not admitted. As in Kubernetes it has no container statuses: kubectl would show those instead of the
-// reason.
+// rejected is the status of a pod that was not admitted. As in Kubernetes it has no container statuses: kubectl would
+// show those instead of the reason.
 func rejected(old, s corev1.PodStatus, in Input) corev1.PodStatus {
 	if podkind.TerminalPhase(old.Phase) {
 		return old
 	}
-	s.Phase, s.Reason, s.Message = in.EndPhase, in.EndReason, in.EndMessage
+	s.Phase = in.EndPhase
+	s.Reason = in.EndReason
+	s.Message = in.EndMessage
 	return s
 }
 
 func setAddresses(s *corev1.PodStatus, in Input) {
 	if len(in.HostIPs) > 0 {
-		s.HostIP, s.HostIPs = in.HostIPs[0], nil
+		s.HostIP = in.HostIPs[0]
+		s.HostIPs = nil
 		for _, ip := range in.HostIPs {
 			s.HostIPs = append(s.HostIPs, corev1.HostIP{IP: ip})
 		}
@@ -122,7 +131,8 @@ func setAddresses(s *corev1.PodStatus, in Input) {
 		ips = in.HostIPs
 	}
 	if len(ips) > 0 {
-		s.PodIP, s.PodIPs = ips[0], nil
+		s.PodIP = ips[0]
+		s.PodIPs = nil
 		for _, ip := range ips {
 			s.PodIPs = append(s.PodIPs, corev1.PodIP{IP: ip})
 		}
@@ -169,7 +179,8 @@ func (in Input) containerStatus(c *corev1.Container, k podinfo.Kind) corev1.Cont
 	if cur == nil {
 		cs.State = in.defaultWaiting(wait)
 		if prior != nil {
-			cs.RestartCount, cs.LastTerminationState = prior.RestartCount, prior.LastTerminationState
+			cs.RestartCount = prior.RestartCount
+			cs.LastTerminationState = prior.LastTerminationState
 		}
 		in.setResources(c, nil, &cs)
 		return cs
@@ -180,7 +191,7 @@ func (in Input) containerStatus(c *corev1.Container, k podinfo.Kind) corev1.Cont
 	if cs.Image == "" || strings.HasPrefix(cs.Image, "sha256:") { // the runtime has no name for it
 		cs.Image = c.Image
 	}
-	cs.RestartCount = int32(cur.Restart) //nolint:gosec // a count of restarts, each 10 s apart
+	cs.RestartCount = int32(cur.Restart) // a count of restarts, each 10 s apart
 	created := !cur.Running() && !cur.Exited()
 	switch {
 	case cur.Running() && !waits:
@@ -189,7 +200,10 @@ func (in Input) containerStatus(c *corev1.Container, k podinfo.Kind) corev1.Cont
 		cs.Ready = in.ready(c, k, cur, prior)
 		cs.User = user(cur)
 	case waits || created:
-		cs.State.Waiting = &corev1.ContainerStateWaiting{Reason: cmp.Or(wait.Reason, "ContainerCreating"), Message: wait.Message}
+		cs.State.Waiting = &corev1.ContainerStateWaiting{
+			Reason:  cmp.Or(wait.Reason, "ContainerCreating"),
+			Message: wait.Message,
+		}
 	default:
 		cs.State.Terminated = in.terminated(c, cur)
 		cs.Ready = k == podinfo.Init && cur.ExitCode == 0
@@ -201,7 +215,9 @@ func (in Input) containerStatus(c *corev1.Container, k podinfo.Kind) corev1.Cont
 }
 
 // setLastTermination fills lastState: the run before the one shown in state.
-func (in Input) setLastTermination(c *corev1.Container, cur *observed.Container, prior *corev1.ContainerStatus, cs *corev1.ContainerStatus) {
+func (in Input) setLastTermination(
+	c *corev1.Container, cur *observed.Container, prior *corev1.ContainerStatus, cs *corev1.ContainerStatus,
+) {
 	switch prev := in.Observed.Previous(c.Name); {
 	case cs.State.Waiting != nil && cur.Exited():
 		cs.LastTerminationState.Terminated = in.terminated(c, cur)
@@ -222,27 +238,36 @@ func (in Input) setLastTermination(c *corev1.Container, cur *observed.Container,
 // statusUnknown is the state of a container that was running and is not found in the runtime.
 func statusUnknown(prior *corev1.ContainerStatus) corev1.ContainerState {
 	return corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{
-		ExitCode: 137, Reason: "ContainerStatusUnknown",
-		Message: "The container could not be located when the pod was deleted.  The container used to be Running", ContainerID: prior.ContainerID,
+		ExitCode:    137,
+		Reason:      "ContainerStatusUnknown",
+		Message:     "The container could not be located when the pod was deleted.  The container used to be Running",
+		ContainerID: prior.ContainerID,
 	}}
 }
 
 // notFound is the status of a container that ran before and is not found in the runtime.
-func (in Input) notFound(c *corev1.Container, prior *corev1.ContainerStatus, wait Reason, waits bool) corev1.ContainerStatus {
+func (in Input) notFound(
+	c *corev1.Container, prior *corev1.ContainerStatus, wait Reason, waits bool,
+) corev1.ContainerStatus {
 	cs := *prior.DeepCopy()
 	if cs.State.Terminated == nil {
 		cs.State = corev1.ContainerState{}
 		if cs.ContainerID != "" {
 			cs.State = statusUnknown(prior)
 		}
-		cs.Ready, cs.Started = false, new(bool)
+		cs.Ready = false
+		cs.Started = new(bool)
 	}
 	if waits && !in.Terminal {
 		if cs.State.Terminated != nil {
 			cs.LastTerminationState = cs.State
 		}
-		cs.State = corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: wait.Reason, Message: wait.Message}}
-		cs.Ready, cs.Started = false, new(bool)
+		cs.State = corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{
+			Reason:  wait.Reason,
+			Message: wait.Message,
+		}}
+		cs.Ready = false
+		cs.Started = new(bool)
 	}
 	if cs.State == (corev1.ContainerState{}) {
 		cs.State = in.defaultWaiting(wait)
@@ -261,8 +286,8 @@ func (in Input) defaultWaiting(wait Reason) corev1.ContainerState {
 	return corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: wait.Reason, Message: wait.Message}}
 }
 
-// markStatusUnknown sets the state of a deleted pod's containers that should have run and are not found in the runtime. Containers whose turn had not
-// come stay in the state waiting.
+// markStatusUnknown sets the state of a deleted pod's containers that should have run and are not found in the runtime.
+// Containers whose turn had not come stay in the state waiting.
 func markStatusUnknown(p *corev1.Pod, s *corev1.PodStatus) {
 	reached := 0 // init containers that have begun, or whose successor has
 	for i := range s.InitContainerStatuses {
@@ -274,7 +299,9 @@ func markStatusUnknown(p *corev1.Pod, s *corev1.PodStatus) {
 		for i := range list {
 			if neverStarted(&list[i]) {
 				list[i].State = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{
-					ExitCode: 137, Reason: "ContainerStatusUnknown", Message: "The container could not be located when the pod was terminated",
+					ExitCode: 137,
+					Reason:   "ContainerStatusUnknown",
+					Message:  "The container could not be located when the pod was terminated",
 				}}
 			}
 		}
@@ -289,7 +316,8 @@ func neverStarted(cs *corev1.ContainerStatus) bool {
 	return cs.State.Waiting != nil && cs.LastTerminationState.Terminated == nil && cs.ContainerID == ""
 }
 
-// initDone reports whether the main containers could start: every init container had succeeded, every sidecar had started.
+// initDone reports whether the main containers could start: every init container had succeeded, every sidecar had
+// started.
 func initDone(p *corev1.Pod, s *corev1.PodStatus) bool {
 	for i := range s.InitContainerStatuses {
 		cs := &s.InitContainerStatuses[i]
@@ -322,14 +350,20 @@ func (in Input) terminated(c *corev1.Container, cur *observed.Container) *corev1
 		started = cur.Finished
 	}
 	return &corev1.ContainerStateTerminated{
-		ExitCode: cur.ExitCode, Reason: reason, Message: msg,
-		StartedAt: metav1.NewTime(started.Truncate(time.Second)), FinishedAt: metav1.NewTime(cur.Finished.Truncate(time.Second)),
+		ExitCode:    cur.ExitCode,
+		Reason:      reason,
+		Message:     msg,
+		StartedAt:   metav1.NewTime(started.Truncate(time.Second)),
+		FinishedAt:  metav1.NewTime(cur.Finished.Truncate(time.Second)),
 		ContainerID: in.RuntimeName + "://" + cur.ID,
 	}
 }
 
-// ready reports whether a running container is ready. Before the first result of a probe the last status counts, for the same run.
-func (in Input) ready(c *corev1.Container, k podinfo.Kind, cur *observed.Container, prior *corev1.ContainerStatus) bool {
+// ready reports whether a running container is ready. Before the first result of a probe the last status counts, for
+// the same run.
+func (in Input) ready(
+	c *corev1.Container, k podinfo.Kind, cur *observed.Container, prior *corev1.ContainerStatus,
+) bool {
 	if k == podinfo.Init || k == podinfo.Ephemeral {
 		return false
 	}
@@ -354,7 +388,11 @@ func user(cur *observed.Container) *corev1.ContainerUser {
 	if u == nil {
 		return nil
 	}
-	return &corev1.ContainerUser{Linux: &corev1.LinuxContainerUser{UID: u.GetUid(), GID: u.GetGid(), SupplementalGroups: u.GetSupplementalGroups()}}
+	return &corev1.ContainerUser{Linux: &corev1.LinuxContainerUser{
+		UID:                u.GetUid(),
+		GID:                u.GetGid(),
+		SupplementalGroups: u.GetSupplementalGroups(),
+	}}
 }
 
 func volumeMounts(c *corev1.Container) []corev1.VolumeMountStatus {

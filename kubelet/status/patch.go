@@ -11,8 +11,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 )
 
-// Patch is the strategic merge patch for pods/status that brings a pod from its status to next, for this pod (uid) only; nil when
-// there is nothing to change. Lists that merge by key are left alone where they are equal, so others' conditions are never touched.
+// Patch is the strategic merge patch for pods/status that brings a pod from its status to next, for this pod (uid)
+// only; nil when there is nothing to change. Lists that merge by key are left alone where they are equal, so others'
+// conditions are never touched.
 func Patch(p *corev1.Pod, next *corev1.PodStatus) ([]byte, error) {
 	before, err := json.Marshal(corev1.Pod{Status: p.Status})
 	if err != nil {

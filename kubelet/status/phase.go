@@ -16,9 +16,11 @@ type containerCounts struct{ waiting, running, stopped, succeeded int }
 
 // phase computes the pod's phase. terminal: no container runs or will run.
 func phase(p *corev1.Pod, s *corev1.PodStatus, terminal bool) corev1.PodPhase {
-	pendingInit, failedInit := 0, false
+	pendingInit := 0
+	failedInit := false
 	for i := range p.Spec.InitContainers {
-		c, cs := &p.Spec.InitContainers[i], &s.InitContainerStatuses[i]
+		c := &p.Spec.InitContainers[i]
+		cs := &s.InitContainerStatuses[i]
 		switch {
 		case podinfo.Sidecar(c):
 			if cs.Started == nil || !*cs.Started {
@@ -80,7 +82,8 @@ func count(list []corev1.ContainerStatus) containerCounts {
 
 // kubeletConditions are the conditions that the kubelet writes; others belong to other components.
 var kubeletConditions = []corev1.PodConditionType{
-	corev1.PodReadyToStartContainers, corev1.PodInitialized, corev1.PodReady, corev1.ContainersReady, corev1.PodScheduled,
+	corev1.PodReadyToStartContainers, corev1.PodInitialized, corev1.PodReady, corev1.ContainersReady,
+	corev1.PodScheduled,
 }
 
 func setConditions(in Input, s *corev1.PodStatus) {
@@ -157,7 +160,8 @@ func initialized(p *corev1.Pod, s *corev1.PodStatus) corev1.PodCondition {
 		return corev1.PodCondition{Status: corev1.ConditionTrue, Reason: "PodCompleted"}
 	}
 	return corev1.PodCondition{
-		Status: corev1.ConditionFalse, Reason: "ContainersNotInitialized",
+		Status:  corev1.ConditionFalse,
+		Reason:  "ContainersNotInitialized",
 		Message: fmt.Sprintf("containers with incomplete status: %s", missing),
 	}
 }
@@ -195,7 +199,9 @@ func containersReady(p *corev1.Pod, s *corev1.PodStatus) corev1.PodCondition {
 		return corev1.PodCondition{Status: corev1.ConditionTrue}
 	}
 	return corev1.PodCondition{
-		Status: corev1.ConditionFalse, Reason: "ContainersNotReady", Message: fmt.Sprintf("containers with unready status: %s", unready),
+		Status:  corev1.ConditionFalse,
+		Reason:  "ContainersNotReady",
+		Message: fmt.Sprintf("containers with unready status: %s", unready),
 	}
 }
 
@@ -211,7 +217,8 @@ func podReady(p *corev1.Pod, s *corev1.PodStatus, containers corev1.PodCondition
 		case i < 0:
 			msg = fmt.Sprintf("corresponding condition of pod readiness gate %q does not exist.", g.ConditionType)
 		case s.Conditions[i].Status != corev1.ConditionTrue:
-			msg = fmt.Sprintf("the status of pod readiness gate %q is not \"True\", but %v", g.ConditionType, s.Conditions[i].Status)
+			msg = fmt.Sprintf("the status of pod readiness gate %q is not \"True\", but %v", g.ConditionType,
+				s.Conditions[i].Status)
 		default:
 			continue
 		}

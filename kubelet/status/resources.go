@@ -15,11 +15,13 @@ import (
 
 // setResources sets the allocated resources and, while the container runs, the actual resources of its cgroup.
 func (in Input) setResources(c *corev1.Container, cur *observed.Container, cs *corev1.ContainerStatus) {
-	cs.AllocatedResources, cs.Resources = nil, nil
+	cs.AllocatedResources = nil
+	cs.Resources = nil
 	if in.ResizePending != nil {
 		_, k := podinfo.Find(in.Pod, c.Name)
 		if prior := in.oldStatus(c.Name, k); prior != nil {
-			cs.AllocatedResources, cs.Resources = prior.AllocatedResources, prior.Resources
+			cs.AllocatedResources = prior.AllocatedResources
+			cs.Resources = prior.Resources
 			return
 		}
 	}
@@ -53,7 +55,8 @@ func (in Input) setResources(c *corev1.Container, cur *observed.Container, cs *c
 // minMilliCPULimit is the minimum limit in the kernel, a quota of 1 ms: smaller limits have the same effect.
 const minMilliCPULimit = 10
 
-// setResizeConditions sets the conditions of a resize. Unlike the others, these conditions exist only while they are true.
+// setResizeConditions sets the conditions of a resize. Unlike the others, these conditions exist only while they are
+// true.
 func setResizeConditions(in Input, s *corev1.PodStatus) {
 	put := func(t corev1.PodConditionType, r *Reason) {
 		i := slices.IndexFunc(s.Conditions, func(c corev1.PodCondition) bool { return c.Type == t })
@@ -64,7 +67,11 @@ func setResizeConditions(in Input, s *corev1.PodStatus) {
 			return
 		}
 		c := corev1.PodCondition{
-			Type: t, Status: corev1.ConditionTrue, Reason: r.Reason, Message: r.Message, ObservedGeneration: in.Pod.Generation,
+			Type:               t,
+			Status:             corev1.ConditionTrue,
+			Reason:             r.Reason,
+			Message:            r.Message,
+			ObservedGeneration: in.Pod.Generation,
 			LastTransitionTime: metav1.NewTime(in.Now.Truncate(1e9)),
 		}
 		if i < 0 {

@@ -29,8 +29,14 @@ func input(p *corev1.Pod, cs ...observed.Container) Input {
 		cs[i].SandboxID = "box"
 	}
 	return Input{
-		Pod: p, Now: now, RuntimeName: "rt", HostIPs: []string{"192.0.2.1"},
-		Observed:    &observed.Pod{Sandboxes: []observed.Sandbox{{ID: "box", Ready: true, IPs: []string{"10.0.0.2", "fd00::2"}}}, Containers: cs},
+		Pod:         p,
+		Now:         now,
+		RuntimeName: "rt",
+		HostIPs:     []string{"192.0.2.1"},
+		Observed: &observed.Pod{
+			Sandboxes:  []observed.Sandbox{{ID: "box", Ready: true, IPs: []string{"10.0.0.2", "fd00::2"}}},
+			Containers: cs,
+		},
 		ProbeResult: func(probe.Key) probe.Result { return probe.Unknown },
 		Started:     func(_ *corev1.Container, c *observed.Container) bool { return c.Running() },
 		Waiting:     map[string]Reason{},
@@ -38,15 +44,34 @@ func input(p *corev1.Pod, cs ...observed.Container) Input {
 }
 
 func running(name string) observed.Container {
-	return observed.Container{ID: name + "-id", Name: name, State: runtimeapi.ContainerState_CONTAINER_RUNNING, Started: now}
+	return observed.Container{
+		ID:      name + "-id",
+		Name:    name,
+		State:   runtimeapi.ContainerState_CONTAINER_RUNNING,
+		Started: now,
+	}
 }
 
 func exited(name string, code int32) observed.Container {
-	return observed.Container{ID: name + "-id", Name: name, State: runtimeapi.ContainerState_CONTAINER_EXITED, ExitCode: code, Finished: now}
+	return observed.Container{
+		ID:       name + "-id",
+		Name:     name,
+		State:    runtimeapi.ContainerState_CONTAINER_EXITED,
+		ExitCode: code,
+		Finished: now,
+	}
 }
 
 func pod(policy corev1.RestartPolicy, names ...string) *corev1.Pod {
-	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "ns", UID: "u", Generation: 3}, Spec: corev1.PodSpec{RestartPolicy: policy}}
+	p := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Name:       "p",
+			Namespace:  "ns",
+			UID:        "u",
+			Generation: 3,
+		},
+		Spec: corev1.PodSpec{RestartPolicy: policy},
+	}
 	for _, n := range names {
 		if i, ok := strings.CutPrefix(n, "init:"); ok {
 			p.Spec.InitContainers = append(p.Spec.InitContainers, corev1.Container{Name: i, Image: "img"})
@@ -67,24 +92,39 @@ func condition(s *corev1.PodStatus, t corev1.PodConditionType) string {
 }
 
 func TestPhaseAndConditions(t *testing.T) {
-	always, never, onFailure := corev1.RestartPolicyAlways, corev1.RestartPolicyNever, corev1.RestartPolicyOnFailure
+	always := corev1.RestartPolicyAlways
+	never := corev1.RestartPolicyNever
+	onFailure := corev1.RestartPolicyOnFailure
 	tests := map[string]struct {
 		in    Input
 		phase corev1.PodPhase
 		ready string
 		init  string
 	}{
-		"nothing yet": {input(pod(always, "a", "b")), corev1.PodPending, "False ContainersNotReady containers with unready status: [a b]", "True"},
-		"one of two":  {input(pod(always, "a", "b"), running("a")), corev1.PodPending, "False ContainersNotReady containers with unready status: [b]", "True"},
-		"both":        {input(pod(always, "a", "b"), running("a"), running("b")), corev1.PodRunning, "True", "True"},
+		"nothing yet": {input(pod(always, "a", "b")), corev1.PodPending, "False ContainersNotReady containers with " +
+			"unready status: [a b]", "True"},
+		"one of two": {input(pod(always, "a", "b"), running("a")), corev1.PodPending, "False ContainersNotReady " +
+			"containers with unready status: [b]", "True"},
+		"both": {input(pod(always, "a", "b"), running("a"), running("b")), corev1.PodRunning, "True", "True"},
 		"initializing": {
 			input(pod(always, "init:i", "a"), running("i")), corev1.PodPending,
-			"False ContainersNotReady containers with unready status: [a]", "False ContainersNotInitialized containers with incomplete status: [i]",
+			"False ContainersNotReady containers with unready status: [a]",
+			"False ContainersNotInitialized containers with incomplete status: [i]",
 		},
-		"initialized":  {input(pod(always, "init:i", "a"), exited("i", 0), running("a")), corev1.PodRunning, "True", "True"},
-		"init failed":  {input(pod(never, "init:i", "a"), exited("i", 2)), corev1.PodFailed, "False PodFailed", "False ContainersNotInitialized containers with incomplete status: [i]"},
-		"init retried": {input(pod(onFailure, "init:i", "a"), exited("i", 2)), corev1.PodPending, "False ContainersNotReady containers with unready status: [a]", "False ContainersNotInitialized containers with incomplete status: [i]"},
-		"restarting":   {input(pod(always, "a"), exited("a", 1)), corev1.PodRunning, "False ContainersNotReady containers with unready status: [a]", "True"},
+		"initialized": {
+			input(pod(always, "init:i", "a"), exited("i", 0), running("a")), corev1.PodRunning, "True", "True",
+		},
+		"init failed": {
+			input(pod(never, "init:i", "a"), exited("i", 2)), corev1.PodFailed, "False PodFailed",
+			"False ContainersNotInitialized containers with incomplete status: [i]",
+		},
+		"init retried": {
+			input(pod(onFailure, "init:i", "a"), exited("i", 2)), corev1.PodPending,
+			"False ContainersNotReady containers with unready status: [a]",
+			"False ContainersNotInitialized containers with incomplete status: [i]",
+		},
+		"restarting": {input(pod(always, "a"), exited("a", 1)), corev1.PodRunning, "False ContainersNotReady " +
+			"containers with unready status: [a]", "True"},
 		"succeeded": {
 			func() Input {
 				in := input(pod(never, "a", "b"), exited("a", 0), exited("b", 0))
@@ -104,7 +144,9 @@ func TestPhaseAndConditions(t *testing.T) {
 		"evicted": {
 			func() Input {
 				in := input(pod(always, "a"), exited("a", 0))
-				in.EndPhase, in.EndReason, in.Terminal = corev1.PodFailed, "Evicted", true
+				in.EndPhase = corev1.PodFailed
+				in.EndReason = "Evicted"
+				in.Terminal = true
 				return in
 			}(),
 			corev1.PodFailed, "False PodFailed", "True",
@@ -112,13 +154,18 @@ func TestPhaseAndConditions(t *testing.T) {
 		"evicted, and still running": {
 			func() Input {
 				in := input(pod(always, "a"), running("a"))
-				in.EndPhase, in.EndReason = corev1.PodFailed, "Evicted"
+				in.EndPhase = corev1.PodFailed
+				in.EndReason = "Evicted"
 				return in
 			}(),
 			corev1.PodRunning, "True", "True",
 		},
 		"a terminal phase stays": {
-			func() Input { p := pod(never, "a"); p.Status.Phase = corev1.PodSucceeded; return input(p) }(), corev1.PodSucceeded, "False PodCompleted", "True",
+			func() Input {
+				p := pod(never, "a")
+				p.Status.Phase = corev1.PodSucceeded
+				return input(p)
+			}(), corev1.PodSucceeded, "False PodCompleted", "True",
 		},
 		"a readiness gate": {
 			func() Input {
@@ -126,7 +173,8 @@ func TestPhaseAndConditions(t *testing.T) {
 				p.Spec.ReadinessGates = []corev1.PodReadinessGate{{ConditionType: "x/y"}}
 				return input(p, running("a"))
 			}(),
-			corev1.PodRunning, `False ReadinessGatesNotReady corresponding condition of pod readiness gate "x/y" does not exist.`, "True",
+			corev1.PodRunning,
+			`False ReadinessGatesNotReady corresponding condition of pod readiness gate "x/y" does not exist.`, "True",
 		},
 	}
 	for name, tt := range tests {
@@ -143,7 +191,8 @@ func TestPhaseAndConditions(t *testing.T) {
 			}
 			in := tt.in
 			in.Pod = in.Pod.DeepCopy()
-			in.Pod.Status, in.Now = s, now.Add(time.Hour)
+			in.Pod.Status = s
+			in.Now = now.Add(time.Hour)
 			if again := Build(in); !cmp.Equal(s, again) {
 				t.Errorf("built again an hour later it differs:\n%s", cmp.Diff(s, again))
 			}
@@ -151,12 +200,15 @@ func TestPhaseAndConditions(t *testing.T) {
 	}
 }
 
-// TestConditionsObserveTheGeneration: also the condition PodScheduled, which the binding has written without a generation.
+// TestConditionsObserveTheGeneration: also the condition PodScheduled, which the binding has written without a
+// generation.
 func TestConditionsObserveTheGeneration(t *testing.T) {
 	p := pod(corev1.RestartPolicyAlways, "c")
 	bound := metav1.NewTime(now.Add(-time.Hour))
 	p.Generation = 3
-	p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionTrue, LastTransitionTime: bound}}
+	p.Status.Conditions = []corev1.PodCondition{
+		{Type: corev1.PodScheduled, Status: corev1.ConditionTrue, LastTransitionTime: bound},
+	}
 	s := Build(input(p))
 	if len(s.Conditions) != 5 {
 		t.Errorf("got %d conditions", len(s.Conditions))
@@ -171,15 +223,20 @@ func TestConditionsObserveTheGeneration(t *testing.T) {
 	}
 }
 
-// TestRejected: the status of a pod that was refused says nothing of containers, also after a restart; its conditions stay as others wrote
-// them.
+// TestRejected: the status of a pod that was refused says nothing of containers, also after a restart; its conditions
+// stay as others wrote them.
 func TestRejected(t *testing.T) {
 	p := pod(corev1.RestartPolicyAlways, "init:i", "a")
 	p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionTrue}}
 	in := input(p)
-	in.EndPhase, in.EndReason, in.EndMessage, in.Terminal, in.Rejected = corev1.PodFailed, "OutOfcpu", "Pod was rejected: it is too big", true, true
+	in.EndPhase = corev1.PodFailed
+	in.EndReason = "OutOfcpu"
+	in.EndMessage = "Pod was rejected: it is too big"
+	in.Terminal = true
+	in.Rejected = true
 	s := Build(in)
-	if s.Phase != corev1.PodFailed || s.Reason != "OutOfcpu" || s.StartTime == nil || len(s.ContainerStatuses)+len(s.InitContainerStatuses) > 0 || len(s.Conditions) != 1 {
+	if s.Phase != corev1.PodFailed || s.Reason != "OutOfcpu" || s.StartTime == nil ||
+		len(s.ContainerStatuses)+len(s.InitContainerStatuses) > 0 || len(s.Conditions) != 1 {
 		t.Errorf("got %+v", s)
 	}
 	p.Status = s
@@ -194,10 +251,12 @@ func TestContainerStates(t *testing.T) {
 	in.Waiting["c"] = Reason{"CrashLoopBackOff", "back-off"}
 	in.TerminationMessage = func(*corev1.Container, *observed.Container) string { return "last words" }
 	cs := Build(in).ContainerStatuses[0]
-	if cs.State.Waiting == nil || cs.State.Waiting.Reason != "CrashLoopBackOff" || cs.LastTerminationState.Terminated == nil {
+	if cs.State.Waiting == nil || cs.State.Waiting.Reason != "CrashLoopBackOff" ||
+		cs.LastTerminationState.Terminated == nil {
 		t.Fatalf("back-off: got %+v", cs)
 	}
-	if last := cs.LastTerminationState.Terminated; last.ExitCode != 3 || last.Reason != "Error" || last.Message != "last words" || last.ContainerID != "rt://c-id" {
+	if last := cs.LastTerminationState.Terminated; last.ExitCode != 3 || last.Reason != "Error" ||
+		last.Message != "last words" || last.ContainerID != "rt://c-id" {
 		t.Errorf("last state: got %+v", last)
 	}
 	p.Status = Build(in)
@@ -208,9 +267,10 @@ func TestContainerStates(t *testing.T) {
 	}
 }
 
-// TestForgottenRun: what a container was before the runtime lost it is its last state when it runs again, whether or not that was written
-// in between.
-// TestEndedBeforeItsTurn: of a deleted pod only those containers are lost whose turn had come; the others never started.
+// TestForgottenRun: what a container was before the runtime lost it is its last state when it runs again, whether or
+// not that was written in between.
+// TestEndedBeforeItsTurn: of a deleted pod only those containers are lost whose turn had come; the others never
+// started.
 func TestEndedBeforeItsTurn(t *testing.T) {
 	state := func(cs corev1.ContainerStatus) string {
 		switch {
@@ -225,14 +285,23 @@ func TestEndedBeforeItsTurn(t *testing.T) {
 		in   Input
 		want []string
 	}{
-		"init container failed": {input(pod(corev1.RestartPolicyAlways, "init:i", "init:j", "a"), exited("i", 1)), []string{"Error", "PodInitializing", "PodInitializing"}},
-		"none began":            {input(pod(corev1.RestartPolicyAlways, "init:i", "a")), []string{"PodInitializing", "PodInitializing"}},
+		"init container failed": {input(pod(corev1.RestartPolicyAlways, "init:i", "init:j", "a"),
+			exited("i", 1)), []string{"Error", "PodInitializing", "PodInitializing"}},
+		"none began": {
+			input(pod(corev1.RestartPolicyAlways, "init:i", "a")), []string{"PodInitializing", "PodInitializing"},
+		},
 		"the first is lost": {
 			input(pod(corev1.RestartPolicyAlways, "init:i", "init:j", "a"), exited("j", 0)),
 			[]string{"ContainerStatusUnknown", "Completed", "PodInitializing"},
 		},
-		"initialized":        {input(pod(corev1.RestartPolicyAlways, "init:i", "a"), exited("i", 0)), []string{"Completed", "ContainerStatusUnknown"}},
-		"no init containers": {input(pod(corev1.RestartPolicyAlways, "a", "b"), exited("b", 0)), []string{"ContainerStatusUnknown", "Completed"}},
+		"initialized": {
+			input(pod(corev1.RestartPolicyAlways, "init:i", "a"), exited("i", 0)),
+			[]string{"Completed", "ContainerStatusUnknown"},
+		},
+		"no init containers": {
+			input(pod(corev1.RestartPolicyAlways, "a", "b"), exited("b", 0)),
+			[]string{"ContainerStatusUnknown", "Completed"},
+		},
 	}
 	for name, tt := range tests {
 		tt.in.Terminal = true
@@ -265,12 +334,14 @@ func TestForgottenRun(t *testing.T) {
 	p := pod(corev1.RestartPolicyAlways, "c")
 	p.Status = Build(input(p, running("c")))
 	next := running("c")
-	next.ID, next.Restart = "c-next", 1
+	next.ID = "c-next"
+	next.Restart = 1
 	check := func(when string, s corev1.PodStatus) {
 		t.Helper()
 		cs := s.ContainerStatuses[0]
 		last := cs.LastTerminationState.Terminated
-		if last == nil || last.ExitCode != 137 || last.Reason != "ContainerStatusUnknown" || last.ContainerID != "rt://c-id" {
+		if last == nil || last.ExitCode != 137 || last.Reason != "ContainerStatusUnknown" ||
+			last.ContainerID != "rt://c-id" {
 			t.Errorf("%s: last state %+v, want the lost run", when, last)
 		}
 	}
@@ -328,7 +399,12 @@ func TestReadinessSurvivesARestartOfTheKubelet(t *testing.T) {
 func TestHealthOfDevices(t *testing.T) {
 	p := pod(corev1.RestartPolicyNever, "init:i", "c", "plain")
 	in := input(p, exited("i", 0), running("c"), running("plain"))
-	health := []corev1.ResourceStatus{{Name: "example.com/card", Resources: []corev1.ResourceHealth{{ResourceID: "card-0", Health: corev1.ResourceHealthStatusUnhealthy}}}}
+	health := []corev1.ResourceStatus{
+		{
+			Name:      "example.com/card",
+			Resources: []corev1.ResourceHealth{{ResourceID: "card-0", Health: corev1.ResourceHealthStatusUnhealthy}},
+		},
+	}
 	in.Health = func(c *corev1.Container) []corev1.ResourceStatus {
 		if c.Name == "plain" {
 			return nil
@@ -336,7 +412,9 @@ func TestHealthOfDevices(t *testing.T) {
 		return health
 	}
 	s := Build(in)
-	if diff := cmp.Diff(health, s.ContainerStatuses[0].AllocatedResourcesStatus); diff != "" || s.ContainerStatuses[1].AllocatedResourcesStatus != nil || s.InitContainerStatuses[0].AllocatedResourcesStatus != nil {
+	if diff := cmp.Diff(health, s.ContainerStatuses[0].AllocatedResourcesStatus); diff != "" ||
+		s.ContainerStatuses[1].AllocatedResourcesStatus != nil ||
+		s.InitContainerStatuses[0].AllocatedResourcesStatus != nil {
 		t.Errorf("(-want +got):\n%s\n%v", diff, s)
 	}
 	p.Status = s
@@ -347,8 +425,8 @@ func TestHealthOfDevices(t *testing.T) {
 	}
 }
 
-// TestHealthOfManyDevices: a driver that tells much of many devices of many containers does not make a status that is too large to be written. The
-// devices that are not well are told of, and the status does not change by itself.
+// TestHealthOfManyDevices: a driver that tells much of many devices of many containers does not make a status that is
+// too large to be written. The devices that are not well are told of, and the status does not change by itself.
 func TestHealthOfManyDevices(t *testing.T) {
 	names := strings.Fields(strings.Repeat("c ", 20))
 	var seen []observed.Container
@@ -358,7 +436,11 @@ func TestHealthOfManyDevices(t *testing.T) {
 		seen = append(seen, running(names[i]))
 		var devices []podinfo.DeviceHealth
 		for j := range 256 {
-			d := podinfo.DeviceHealth{IDs: []string{fmt.Sprintf("gpus.example.com/device=%03d", j)}, Health: corev1.ResourceHealthStatusHealthy, Message: strings.Repeat("<", 1024)}
+			d := podinfo.DeviceHealth{
+				IDs:     []string{fmt.Sprintf("gpus.example.com/device=%03d", j)},
+				Health:  corev1.ResourceHealthStatusHealthy,
+				Message: strings.Repeat("<", 1024),
+			}
 			if j == 255 {
 				d.Health = corev1.ResourceHealthStatusUnhealthy
 			}
@@ -384,7 +466,8 @@ func TestHealthOfManyDevices(t *testing.T) {
 			t.Errorf("container %s does not tell of its device that is not well", cs.Name)
 		}
 		if whole := told[cs.Name][0].Resources; len(whole) != 256 || len(*whole[0].Message) != 1024 {
-			t.Errorf("what is known of container %s was changed: %d devices, %d bytes of a message", cs.Name, len(whole), len(*whole[0].Message))
+			t.Errorf("what is known of container %s was changed: %d devices, %d bytes of a message", cs.Name,
+				len(whole), len(*whole[0].Message))
 		}
 	}
 	p.Status = s
@@ -423,7 +506,8 @@ func TestPatchLeavesOthersAlone(t *testing.T) {
 	if b, err := Patch(p, &next); err != nil || b != nil {
 		t.Errorf("no change: got %s, %v; want no patch", b, err)
 	}
-	if !slices.ContainsFunc(next.PodIPs, func(ip corev1.PodIP) bool { return ip.IP == "fd00::2" }) || next.HostIP != "192.0.2.1" {
+	if !slices.ContainsFunc(next.PodIPs, func(ip corev1.PodIP) bool { return ip.IP == "fd00::2" }) ||
+		next.HostIP != "192.0.2.1" {
 		t.Errorf("addresses: got %v on %s", next.PodIPs, next.HostIP)
 	}
 }

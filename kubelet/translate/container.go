@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package translate converts a pod's specification to CRI messages: sandbox and container configurations, environment, resources, security
-// contexts, DNS configuration. The pod workers call it. It reads objects through Sources, and volume files for fileKeyRef. It never calls
-// the runtime and changes nothing.
+// Package translate converts a pod's specification to CRI messages: sandbox and container configurations, environment,
+// resources, security contexts, DNS configuration. The pod workers call it. It reads objects through Sources, and
+// volume files for fileKeyRef. It never calls the runtime and changes nothing.
 package translate
 
 import (
@@ -53,9 +53,12 @@ func Container(p *corev1.Pod, c *corev1.Container, in ContainerInput) (*runtimea
 	if err != nil {
 		return nil, err
 	}
-	get := func(name string) (string, bool) { v, ok := in.Env[name]; return v, ok }
+	get := func(name string) (string, bool) {
+		v, ok := in.Env[name]
+		return v, ok
+	}
 	cfg := &runtimeapi.ContainerConfig{
-		Metadata:   &runtimeapi.ContainerMetadata{Name: c.Name, Attempt: uint32(in.Restart)}, //nolint:gosec // never negative
+		Metadata:   &runtimeapi.ContainerMetadata{Name: c.Name, Attempt: uint32(in.Restart)}, // never negative
 		Image:      &runtimeapi.ImageSpec{Image: in.ImageRef, UserSpecifiedImage: c.Image},
 		Command:    expandAll(c.Command, get),
 		Args:       expandAll(c.Args, get),
@@ -64,8 +67,10 @@ func Container(p *corev1.Pod, c *corev1.Container, in ContainerInput) (*runtimea
 		Devices:    in.Devices,
 		CDIDevices: cdiDevices(in.CDI),
 		Labels: map[string]string{
-			observed.LabelPodName: p.Name, observed.LabelPodNamespace: p.Namespace,
-			observed.LabelPodUID: string(p.UID), observed.LabelContainerName: c.Name,
+			observed.LabelPodName:       p.Name,
+			observed.LabelPodNamespace:  p.Namespace,
+			observed.LabelPodUID:        string(p.UID),
+			observed.LabelContainerName: c.Name,
 		},
 		Annotations: map[string]string{
 			observed.AnnotationHash:          podinfo.Hash(c),
@@ -75,9 +80,11 @@ func Container(p *corev1.Pod, c *corev1.Container, in ContainerInput) (*runtimea
 			observed.AnnotationMessagePolicy: string(c.TerminationMessagePolicy),
 			observed.AnnotationGracePeriod:   strconv.FormatInt(podinfo.GracePeriodSeconds(p), 10),
 		},
-		LogPath: LogPath(c.Name, in.Restart),
-		Stdin:   c.Stdin, StdinOnce: c.StdinOnce, Tty: c.TTY,
-		Linux: &runtimeapi.LinuxContainerConfig{Resources: Resources(p, c, in.MemoryBytes), SecurityContext: sc},
+		LogPath:   LogPath(c.Name, in.Restart),
+		Stdin:     c.Stdin,
+		StdinOnce: c.StdinOnce,
+		Tty:       c.TTY,
+		Linux:     &runtimeapi.LinuxContainerConfig{Resources: Resources(p, c, in.MemoryBytes), SecurityContext: sc},
 	}
 	for k, v := range in.Annotations {
 		if _, ok := cfg.Annotations[k]; !ok {
@@ -103,13 +110,15 @@ func cdiDevices(names []string) []*runtimeapi.CDIDevice {
 	return out
 }
 
-// mapped adds the ID mappings of the pod's user namespace to the mounts. So a file has the same owner on disk and in the pod.
+// mapped adds the ID mappings of the pod's user namespace to the mounts. So a file has the same owner on disk and in
+// the pod.
 func mapped(mounts []*runtimeapi.Mount, users *runtimeapi.UserNamespace) []*runtimeapi.Mount {
 	if users == nil {
 		return mounts
 	}
 	for _, m := range mounts {
-		m.UidMappings, m.GidMappings = users.GetUids(), users.GetGids()
+		m.UidMappings = users.GetUids()
+		m.GidMappings = users.GetGids()
 	}
 	return mounts
 }
@@ -160,12 +169,16 @@ func Resources(p *corev1.Pod, c *corev1.Container, memoryBytes int64) *runtimeap
 		limits = merged
 	}
 	return &runtimeapi.LinuxContainerResources{
-		CpuPeriod: period, CpuShares: shares(cpu.MilliValue()), CpuQuota: quota(limits.Cpu().MilliValue()),
-		MemoryLimitInBytes: limits.Memory().Value(), OomScoreAdj: oomScore(p, c, memoryBytes),
+		CpuPeriod:          period,
+		CpuShares:          shares(cpu.MilliValue()),
+		CpuQuota:           quota(limits.Cpu().MilliValue()),
+		MemoryLimitInBytes: limits.Memory().Value(),
+		OomScoreAdj:        oomScore(p, c, memoryBytes),
 	}
 }
 
-// oomScore returns oom_score_adj: the larger the memory request relative to the node, the later the container is killed.
+// oomScore returns oom_score_adj: the larger the memory request relative to the node, the later the container is
+// killed.
 func oomScore(p *corev1.Pod, c *corev1.Container, memoryBytes int64) int64 {
 	if p.Spec.Priority != nil && *p.Spec.Priority >= 2_000_000_000 {
 		return -997
@@ -187,7 +200,8 @@ func oomScore(p *corev1.Pod, c *corev1.Container, memoryBytes int64) int64 {
 // Sandbox resources are the sums over the pod's containers, for runtimes with sandboxes of a fixed size (VMs).
 func podResources(p *corev1.Pod) *runtimeapi.LinuxContainerResources {
 	var req, quotaMilli, mem int64
-	limited, memLimited := true, true
+	limited := true
+	memLimited := true
 	for c, k := range podinfo.All(p) {
 		if k != podinfo.Main && k != podinfo.SideCar {
 			continue

@@ -23,9 +23,9 @@ const (
 	realResolvConf = "/run/systemd/resolve/resolv.conf"
 )
 
-// HostDNS returns the node's resolver configuration from file, by default /etc/resolv.conf. If that names only the stub of
-// systemd-resolved, which pods cannot reach, it uses the file with the real servers, as kubeadm configures a kubelet. read is os.ReadFile;
-// a missing file is empty.
+// HostDNS returns the node's resolver configuration from file, by default /etc/resolv.conf. If that names only the stub
+// of systemd-resolved, which pods cannot reach, it uses the file with the real servers, as kubeadm configures a
+// kubelet. read is os.ReadFile; a missing file is empty.
 func HostDNS(read func(string) ([]byte, error), file string) (*runtimeapi.DNSConfig, error) {
 	d, err := readResolvConf(read, cmp.Or(file, nodeResolvConf))
 	if err != nil || file != "" || !stubbed(d.GetServers()) {
@@ -48,10 +48,13 @@ func readResolvConf(read func(string) ([]byte, error), file string) (*runtimeapi
 
 // stubbed reports whether all servers are stubs of systemd-resolved: 127.0.0.53 or 127.0.0.54.
 func stubbed(servers []string) bool {
-	return len(servers) > 0 && !slices.ContainsFunc(servers, func(s string) bool { return s != "127.0.0.53" && s != "127.0.0.54" })
+	return len(servers) > 0 && !slices.ContainsFunc(servers, func(s string) bool {
+		return s != "127.0.0.53" && s != "127.0.0.54"
+	})
 }
 
-// ParseResolvConf parses a resolv.conf. Unknown lines are skipped. The last search line wins, and the last option of a name.
+// ParseResolvConf parses a resolv.conf. Unknown lines are skipped. The last search line wins, and the last option of a
+// name.
 func ParseResolvConf(r io.Reader) (*runtimeapi.DNSConfig, error) {
 	d := &runtimeapi.DNSConfig{}
 	sc := bufio.NewScanner(r)
@@ -99,9 +102,12 @@ type Warning struct {
 	Node bool
 }
 
-// DNS returns a pod's resolver configuration by its dnsPolicy. host is the node's configuration; cluster lists the cluster's DNS servers.
-// Without cluster servers, a pod with ClusterFirst gets host. Warnings report this, and what was left out because of limits.
-func DNS(p *corev1.Pod, host *runtimeapi.DNSConfig, cluster []string, domain string) (d *runtimeapi.DNSConfig, warnings []Warning) {
+// DNS returns a pod's resolver configuration by its dnsPolicy. host is the node's configuration; cluster lists the
+// cluster's DNS servers. Without cluster servers, a pod with ClusterFirst gets host. Warnings report this, and what was
+// left out because of limits.
+func DNS(
+	p *corev1.Pod, host *runtimeapi.DNSConfig, cluster []string, domain string,
+) (d *runtimeapi.DNSConfig, warnings []Warning) {
 	policy := p.Spec.DNSPolicy
 	if policy == corev1.DNSClusterFirst && p.Spec.HostNetwork {
 		policy = corev1.DNSDefault
@@ -114,13 +120,19 @@ func DNS(p *corev1.Pod, host *runtimeapi.DNSConfig, cluster []string, domain str
 	default: // ClusterFirst, ClusterFirstWithHostNet; others are refused by the API server
 		if len(cluster) == 0 {
 			d = clone(host)
-			text := fmt.Sprintf("kubelet does not have ClusterDNS IP configured and cannot create Pod using %q policy. Falling back to %q policy.", corev1.DNSClusterFirst, corev1.DNSDefault)
+			text := fmt.Sprintf("kubelet does not have ClusterDNS IP configured and cannot create Pod using %q "+
+				"policy. Falling back to %q policy.", corev1.DNSClusterFirst, corev1.DNSDefault)
 			warnings = append(warnings,
 				Warning{Reason: "MissingClusterDNS", Message: text, Node: true},
-				Warning{Reason: "MissingClusterDNS", Message: fmt.Sprintf("pod: %q. %s", fmt.Sprintf("%s_%s(%s)", p.Name, p.Namespace, p.UID), text)})
+				Warning{
+					Reason:  "MissingClusterDNS",
+					Message: fmt.Sprintf("pod: %q. %s", fmt.Sprintf("%s_%s(%s)", p.Name, p.Namespace, p.UID), text),
+				})
 			break
 		}
-		d.Servers, d.Searches, d.Options = slices.Clone(cluster), slices.Clone(host.GetSearches()), []string{"ndots:5"}
+		d.Servers = slices.Clone(cluster)
+		d.Searches = slices.Clone(host.GetSearches())
+		d.Options = []string{"ndots:5"}
 		if domain != "" {
 			d.Searches = unique([]string{p.Namespace + ".svc." + domain, "svc." + domain, domain}, host.GetSearches())
 		}
@@ -143,7 +155,11 @@ func DNS(p *corev1.Pod, host *runtimeapi.DNSConfig, cluster []string, domain str
 func fit(d *runtimeapi.DNSConfig) (warnings []Warning) {
 	if len(d.Servers) > maxServers {
 		d.Servers = d.Servers[:maxServers]
-		warnings = append(warnings, Warning{Reason: "DNSConfigForming", Message: "Nameserver limits were exceeded, some nameservers have been omitted, the applied nameserver line is: " + strings.Join(d.Servers, " ")})
+		warnings = append(warnings, Warning{
+			Reason: "DNSConfigForming",
+			Message: "Nameserver limits were exceeded, some nameservers have been omitted, the applied nameserver " +
+				"line is: " + strings.Join(d.Servers, " "),
+		})
 	}
 	n := len(d.Searches)
 	d.Searches = d.Searches[:min(n, maxSearches)]
@@ -152,14 +168,20 @@ func fit(d *runtimeapi.DNSConfig) (warnings []Warning) {
 		d.Searches = d.Searches[:len(d.Searches)-1]
 	}
 	if len(d.Searches) < n {
-		warnings = append(warnings, Warning{Reason: "DNSConfigForming", Message: "Search Line limits were exceeded, some search paths have been omitted, the applied search line is: " + strings.Join(d.Searches, " ")})
+		warnings = append(warnings, Warning{
+			Reason: "DNSConfigForming",
+			Message: "Search Line limits were exceeded, some search paths have been omitted, the applied search line " +
+				"is: " + strings.Join(d.Searches, " "),
+		})
 	}
 	return warnings
 }
 
 func clone(d *runtimeapi.DNSConfig) *runtimeapi.DNSConfig {
 	return &runtimeapi.DNSConfig{
-		Servers: slices.Clone(d.GetServers()), Searches: slices.Clone(d.GetSearches()), Options: slices.Clone(d.GetOptions()),
+		Servers:  slices.Clone(d.GetServers()),
+		Searches: slices.Clone(d.GetSearches()),
+		Options:  slices.Clone(d.GetOptions()),
 	}
 }
 
@@ -193,7 +215,8 @@ func Hosts(p *corev1.Pod, podIPs []string, domain string, node []byte) []byte {
 		b.WriteString("# Kubernetes-managed hosts file (host network).\n")
 		b.Write(node)
 	} else {
-		b.WriteString("# Kubernetes-managed hosts file.\n127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n" +
+		b.WriteString("# Kubernetes-managed hosts file.\n127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost " +
+			"ip6-loopback\n" +
 			"fe00::0\tip6-localnet\nfe00::0\tip6-mcastprefix\nfe00::1\tip6-allnodes\nfe00::2\tip6-allrouters\n")
 		host, dom := Hostname(p, domain)
 		for _, ip := range podIPs {

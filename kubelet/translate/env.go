@@ -113,7 +113,9 @@ func setEnv(env map[string]string, k, v string) {
 
 func isTrue(b *bool) bool { return b != nil && *b }
 
-func valueFrom(ctx context.Context, p *corev1.Pod, c *corev1.Container, from *corev1.EnvVarSource, in EnvInput) (string, bool, error) {
+func valueFrom(
+	ctx context.Context, p *corev1.Pod, c *corev1.Container, from *corev1.EnvVarSource, in EnvInput,
+) (string, bool, error) {
 	switch {
 	case from.FieldRef != nil:
 		v, err := downward.Field(p, from.FieldRef.FieldPath, in.PodIPs, in.HostIPs)
@@ -188,7 +190,8 @@ func fileKey(r *corev1.FileKeySelector, in EnvInput) (string, bool, error) {
 	return v, ok, nil
 }
 
-// EnvFileKey finds KEY='value' in an env file: one assignment per line, # comments, values in single quotes, which may span lines.
+// EnvFileKey finds KEY='value' in an env file: one assignment per line, # comments, values in single quotes, which may
+// span lines.
 func EnvFileKey(text, key string) (string, bool) {
 	for text != "" {
 		var line string
@@ -221,8 +224,8 @@ func EnvFileKey(text, key string) (string, bool) {
 	return "", false
 }
 
-// ServiceEnv returns the environment variables of Services: those of the pod's namespace if enableServiceLinks is set, and always those of
-// the API server.
+// ServiceEnv returns the environment variables of Services: those of the pod's namespace if enableServiceLinks is set,
+// and always those of the API server.
 func ServiceEnv(p *corev1.Pod, services []*corev1.Service) map[string]string {
 	links := p.Spec.EnableServiceLinks == nil || *p.Spec.EnableServiceLinks
 	env := map[string]string{}

@@ -4,8 +4,8 @@ package translate
 
 import "strings"
 
-// Expand replaces $(NAME) by the result of get. Unknown names stay unchanged. $$ is an escaped dollar sign, so that $$(NAME) becomes the
-// text $(NAME). (API doc of Container.command.)
+// Expand replaces $(NAME) by the result of get. Unknown names stay unchanged. $$ is an escaped dollar sign, so that
+// $$(NAME) becomes the text $(NAME). (API doc of Container.command.)
 func Expand(s string, get func(string) (string, bool)) string {
 	if !strings.Contains(s, "$") {
 		return s

@@ -11,14 +11,19 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// TestFileKeyOfNoFile: what an init container left in place of an env file neither blocks the kubelet nor leads out of the volume.
+// TestFileKeyOfNoFile: what an init container left in place of an env file neither blocks the kubelet nor leads out of
+// the volume.
 func TestFileKeyOfNoFile(t *testing.T) {
 	dir := t.TempDir()
 	vol := filepath.Join(dir, "vol")
 	if err := os.Mkdir(vol, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	for name, text := range map[string]string{"secret": "K='secret'\n", "vol/file": "K='v'\n", "vol/big": string(make([]byte, maxEnvFile+1))} {
+	for name, text := range map[string]string{
+		"secret":   "K='secret'\n",
+		"vol/file": "K='v'\n",
+		"vol/big":  string(make([]byte, maxEnvFile+1)),
+	} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -32,14 +37,27 @@ func TestFileKeyOfNoFile(t *testing.T) {
 		}
 	}
 	in := EnvInput{VolumeDir: func(string) string { return vol }}
-	for path, want := range map[string]string{"file": "v", "fifo": "!", "up": "!", "abs": "!", "big": "!", "none": "!", ".": "!"} {
+	for path, want := range map[string]string{
+		"file": "v",
+		"fifo": "!",
+		"up":   "!",
+		"abs":  "!",
+		"big":  "!",
+		"none": "!",
+		".":    "!",
+	} {
 		v, ok, err := fileKey(&corev1.FileKeySelector{VolumeName: "v", Path: path, Key: "K"}, in)
 		if want == "!" && err == nil || want != "!" && (v != want || !ok || err != nil) {
 			t.Errorf("%s: %q, %t, %v; want %q", path, v, ok, err, want)
 		}
 	}
 	yes := true
-	if _, ok, err := fileKey(&corev1.FileKeySelector{VolumeName: "v", Path: "none", Key: "K", Optional: &yes}, in); ok || err != nil {
+	if _, ok, err := fileKey(&corev1.FileKeySelector{
+		VolumeName: "v",
+		Path:       "none",
+		Key:        "K",
+		Optional:   &yes,
+	}, in); ok || err != nil {
 		t.Errorf("optional and missing: %t, %v", ok, err)
 	}
 }

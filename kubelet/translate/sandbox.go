@@ -52,7 +52,8 @@ func Sandbox(p *corev1.Pod, in SandboxInput) (*runtimeapi.PodSandboxConfig, erro
 	if isTrue(p.Spec.SetHostnameAsFQDN) && domain != "" {
 		host = host + "." + domain
 		if len(host) > maxHostname {
-			return nil, fmt.Errorf("failed to construct FQDN from pod hostname and cluster domain, FQDN %s is too long (64 characters is the max, %d characters requested)", host, len(host))
+			return nil, fmt.Errorf("failed to construct FQDN from pod hostname and cluster domain, FQDN %s is too "+
+				"long (64 characters is the max, %d characters requested)", host, len(host))
 		}
 	}
 	if p.Spec.HostNetwork {
@@ -65,9 +66,16 @@ func Sandbox(p *corev1.Pod, in SandboxInput) (*runtimeapi.PodSandboxConfig, erro
 	if labels == nil {
 		labels = map[string]string{}
 	}
-	labels[observed.LabelPodName], labels[observed.LabelPodNamespace], labels[observed.LabelPodUID] = p.Name, p.Namespace, string(p.UID)
+	labels[observed.LabelPodName] = p.Name
+	labels[observed.LabelPodNamespace] = p.Namespace
+	labels[observed.LabelPodUID] = string(p.UID)
 	cfg := &runtimeapi.PodSandboxConfig{
-		Metadata:     &runtimeapi.PodSandboxMetadata{Name: p.Name, Namespace: p.Namespace, Uid: string(p.UID), Attempt: in.Attempt},
+		Metadata: &runtimeapi.PodSandboxMetadata{
+			Name:      p.Name,
+			Namespace: p.Namespace,
+			Uid:       string(p.UID),
+			Attempt:   in.Attempt,
+		},
 		Hostname:     host,
 		LogDirectory: PodLogDir(in.LogDir, p.Namespace, p.Name, string(p.UID)),
 		DnsConfig:    in.DNS,
@@ -85,7 +93,11 @@ func ports(p *corev1.Pod) []*runtimeapi.PortMapping {
 	var out []*runtimeapi.PortMapping
 	add := func(c *corev1.Container) {
 		for _, port := range c.Ports {
-			m := &runtimeapi.PortMapping{ContainerPort: port.ContainerPort, HostPort: port.HostPort, HostIp: port.HostIP}
+			m := &runtimeapi.PortMapping{
+				ContainerPort: port.ContainerPort,
+				HostPort:      port.HostPort,
+				HostIp:        port.HostIP,
+			}
 			switch port.Protocol {
 			case corev1.ProtocolUDP:
 				m.Protocol = runtimeapi.Protocol_UDP
@@ -109,9 +121,14 @@ func ports(p *corev1.Pod) []*runtimeapi.PortMapping {
 
 func sandboxLinux(p *corev1.Pod, in SandboxInput) *runtimeapi.LinuxPodSandboxConfig {
 	sc := &runtimeapi.LinuxSandboxSecurityContext{
-		NamespaceOptions: namespaces(p, in.Users), Seccomp: &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_RuntimeDefault},
+		NamespaceOptions: namespaces(p, in.Users),
+		Seccomp:          &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_RuntimeDefault},
 	}
-	out := &runtimeapi.LinuxPodSandboxConfig{CgroupParent: in.CgroupParent, SecurityContext: sc, Resources: podResources(p)}
+	out := &runtimeapi.LinuxPodSandboxConfig{
+		CgroupParent:    in.CgroupParent,
+		SecurityContext: sc,
+		Resources:       podResources(p),
+	}
 	sc.SupplementalGroups, sc.SupplementalGroupsPolicy = groups(p)
 	for i := range p.Spec.Containers {
 		if c := p.Spec.Containers[i].SecurityContext; c != nil && isTrue(c.Privileged) {
@@ -122,7 +139,8 @@ func sandboxLinux(p *corev1.Pod, in SandboxInput) *runtimeapi.LinuxPodSandboxCon
 	if ps == nil {
 		return out
 	}
-	sc.RunAsUser, sc.RunAsGroup = wrap64(ps.RunAsUser), wrap64(ps.RunAsGroup)
+	sc.RunAsUser = wrap64(ps.RunAsUser)
+	sc.RunAsGroup = wrap64(ps.RunAsGroup)
 	sc.SelinuxOptions = selinux(ps.SELinuxOptions)
 	if len(ps.Sysctls) > 0 {
 		out.Sysctls = map[string]string{}

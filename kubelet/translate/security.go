@@ -15,14 +15,17 @@ import (
 // Paths that are masked or read-only in a container, unless procMount is Unmasked.
 var (
 	maskedPaths = []string{
-		"/proc/asound", "/proc/acpi", "/proc/interrupts", "/proc/kcore", "/proc/keys", "/proc/latency_stats", "/proc/timer_list",
+		"/proc/asound", "/proc/acpi", "/proc/interrupts", "/proc/kcore", "/proc/keys", "/proc/latency_stats",
+		"/proc/timer_list",
 		"/proc/timer_stats", "/proc/sched_debug", "/proc/scsi", "/sys/firmware", "/sys/devices/virtual/powercap",
 	}
 	readonlyPaths = []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"}
 )
 
 // allMasked are maskedPaths and further paths of this machine that reveal the load of others.
-var allMasked = sync.OnceValue(func() []string { return slices.Concat(maskedPaths, throttles("/sys/devices/system/cpu")) })
+var allMasked = sync.OnceValue(func() []string {
+	return slices.Concat(maskedPaths, throttles("/sys/devices/system/cpu"))
+})
 
 // throttles are the directories below /sys with the CPUs' thermal throttle counters.
 func throttles(sys string) []string {
@@ -69,7 +72,9 @@ func AppArmorProfile(p *corev1.Pod, c *corev1.Container) *corev1.AppArmorProfile
 	return effective(p, c).AppArmorProfile
 }
 
-func containerSecurity(p *corev1.Pod, c *corev1.Container, in ContainerInput) (*runtimeapi.LinuxContainerSecurityContext, error) {
+func containerSecurity(
+	p *corev1.Pod, c *corev1.Container, in ContainerInput,
+) (*runtimeapi.LinuxContainerSecurityContext, error) {
 	e := effective(p, c)
 	sc := &runtimeapi.LinuxContainerSecurityContext{
 		NamespaceOptions: namespaces(p, in.Users),
@@ -85,7 +90,8 @@ func containerSecurity(p *corev1.Pod, c *corev1.Container, in ContainerInput) (*
 		SelinuxOptions:   selinux(e.SELinuxOptions),
 	}
 	if isTrue(e.Privileged) || e.ProcMount != nil && *e.ProcMount == corev1.UnmaskedProcMount {
-		sc.MaskedPaths, sc.ReadonlyPaths = nil, nil
+		sc.MaskedPaths = nil
+		sc.ReadonlyPaths = nil
 	}
 	if isTrue(e.Privileged) {
 		sc.Seccomp = &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Unconfined}
@@ -100,7 +106,8 @@ func containerSecurity(p *corev1.Pod, c *corev1.Container, in ContainerInput) (*
 		}
 	}
 	if in.TargetID != "" {
-		sc.NamespaceOptions.Pid, sc.NamespaceOptions.TargetId = runtimeapi.NamespaceMode_TARGET, in.TargetID
+		sc.NamespaceOptions.Pid = runtimeapi.NamespaceMode_TARGET
+		sc.NamespaceOptions.TargetId = in.TargetID
 	}
 	sc.SupplementalGroups, sc.SupplementalGroupsPolicy = groups(p)
 	if e.RunAsUser == nil && in.Image != nil {
@@ -152,7 +159,9 @@ func namespaces(p *corev1.Pod, users *runtimeapi.UserNamespace) *runtimeapi.Name
 		users = &runtimeapi.UserNamespace{Mode: runtimeapi.NamespaceMode_NODE}
 	}
 	n := &runtimeapi.NamespaceOption{
-		Network: runtimeapi.NamespaceMode_POD, Ipc: runtimeapi.NamespaceMode_POD, Pid: runtimeapi.NamespaceMode_CONTAINER,
+		Network:       runtimeapi.NamespaceMode_POD,
+		Ipc:           runtimeapi.NamespaceMode_POD,
+		Pid:           runtimeapi.NamespaceMode_CONTAINER,
 		UsernsOptions: users,
 	}
 	if p.Spec.HostNetwork {
@@ -210,5 +219,10 @@ func selinux(s *corev1.SELinuxOptions) *runtimeapi.SELinuxOption {
 	if s == nil {
 		return nil
 	}
-	return &runtimeapi.SELinuxOption{User: s.User, Role: s.Role, Type: s.Type, Level: s.Level}
+	return &runtimeapi.SELinuxOption{
+		User:  s.User,
+		Role:  s.Role,
+		Type:  s.Type,
+		Level: s.Level,
+	}
 }

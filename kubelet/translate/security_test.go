@@ -13,15 +13,19 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// TestProcMount: /proc is masked unless the container asks for it as it is, or is privileged; a user namespace changes nothing in that.
+// TestProcMount: /proc is masked unless the container asks for it as it is, or is privileged; a user namespace changes
+// nothing in that.
 func TestProcMount(t *testing.T) {
-	yes, def, unmasked := true, corev1.DefaultProcMount, corev1.UnmaskedProcMount
+	yes := true
+	def := corev1.DefaultProcMount
+	unmasked := corev1.UnmaskedProcMount
 	users := &runtimeapi.UserNamespace{Mode: runtimeapi.NamespaceMode_POD}
 	for name, c := range map[string]struct {
 		sc     *corev1.SecurityContext
 		masked bool
 	}{
-		"nothing said": {nil, true}, "default": {&corev1.SecurityContext{ProcMount: &def}, true},
+		"nothing said":           {nil, true},
+		"default":                {&corev1.SecurityContext{ProcMount: &def}, true},
 		"unmasked":               {&corev1.SecurityContext{ProcMount: &unmasked}, false},
 		"privileged":             {&corev1.SecurityContext{Privileged: &yes}, false},
 		"privileged and default": {&corev1.SecurityContext{Privileged: &yes, ProcMount: &def}, false},
@@ -32,7 +36,8 @@ func TestProcMount(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got := slices.Contains(sc.GetMaskedPaths(), "/proc/kcore"); got != c.masked || (len(sc.GetMaskedPaths()) > 0) != c.masked {
+			if got := slices.Contains(sc.GetMaskedPaths(), "/proc/kcore"); got != c.masked ||
+				(len(sc.GetMaskedPaths()) > 0) != c.masked {
 				t.Errorf("%s: masked %v, want it masked %v", name, sc.GetMaskedPaths(), c.masked)
 			}
 			if got := slices.Contains(sc.GetReadonlyPaths(), "/proc/sys"); got != c.masked {
@@ -55,19 +60,24 @@ func TestThrottles(t *testing.T) {
 	}
 }
 
-// TestUsers: the node's user namespace is said too, for runtimes that would choose otherwise; with one of its own all mounts are mapped.
+// TestUsers: the node's user namespace is said too, for runtimes that would choose otherwise; with one of its own all
+// mounts are mapped.
 func TestUsers(t *testing.T) {
 	p := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c"}}}}
 	box, err := Sandbox(p, SandboxInput{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := box.GetLinux().GetSecurityContext().GetNamespaceOptions().GetUsernsOptions(); got == nil || got.GetMode() != runtimeapi.NamespaceMode_NODE {
+	if got := box.GetLinux().GetSecurityContext().GetNamespaceOptions().GetUsernsOptions(); got == nil ||
+		got.GetMode() != runtimeapi.NamespaceMode_NODE {
 		t.Errorf("without a user namespace: got %v", got)
 	}
 	ids := []*runtimeapi.IDMapping{{HostId: 65536, Length: 65536}}
 	users := &runtimeapi.UserNamespace{Mode: runtimeapi.NamespaceMode_POD, Uids: ids, Gids: ids}
-	c, err := Container(p, &p.Spec.Containers[0], ContainerInput{Users: users, Mounts: []*runtimeapi.Mount{{ContainerPath: "/a"}, {ContainerPath: "/b"}}})
+	c, err := Container(p, &p.Spec.Containers[0], ContainerInput{
+		Users:  users,
+		Mounts: []*runtimeapi.Mount{{ContainerPath: "/a"}, {ContainerPath: "/b"}},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -22,8 +22,23 @@ func TestExpand(t *testing.T) {
 		return v, ok
 	}
 	for in, want := range map[string]string{
-		"": "", "x": "x", "$(A)": "1", "-$(A)-$(A)-": "-1-1-", "$(B)": "$(A)", "$(E)": "", "$(X)": "$(X)", "$$(A)": "$(A)", "$$$(A)": "$1",
-		"$": "$", "$$": "$", "$(A": "$(A", "$A": "$A", "a$": "a$", "$(": "$(", "$(A)$": "1$", "$()": "$()",
+		"":            "",
+		"x":           "x",
+		"$(A)":        "1",
+		"-$(A)-$(A)-": "-1-1-",
+		"$(B)":        "$(A)",
+		"$(E)":        "",
+		"$(X)":        "$(X)",
+		"$$(A)":       "$(A)",
+		"$$$(A)":      "$1",
+		"$":           "$",
+		"$$":          "$",
+		"$(A":         "$(A",
+		"$A":          "$A",
+		"a$":          "a$",
+		"$(":          "$(",
+		"$(A)$":       "1$",
+		"$()":         "$()",
 	} {
 		if got := Expand(in, get); got != want {
 			t.Errorf("Expand(%q) = %q, want %q", in, got, want)
@@ -63,8 +78,13 @@ func envPod(vars ...corev1.EnvVar) (*corev1.Pod, *corev1.Container) {
 	c := corev1.Container{Name: "c", Env: vars}
 	c.Resources.Limits = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1500m")}
 	p := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "ns", UID: "u", Labels: map[string]string{"l": "lv"}},
-		Spec:       corev1.PodSpec{Containers: []corev1.Container{c}},
+		ObjectMeta: metav1.ObjectMeta{
+			Name:      "p",
+			Namespace: "ns",
+			UID:       "u",
+			Labels:    map[string]string{"l": "lv"},
+		},
+		Spec: corev1.PodSpec{Containers: []corev1.Container{c}},
 	}
 	return p, &p.Spec.Containers[0]
 }
@@ -81,30 +101,98 @@ func TestEnv(t *testing.T) {
 		corev1.EnvVar{Name: "LATER", Value: "x"},
 		corev1.EnvVar{Name: "IP", ValueFrom: field("status.podIP")},
 		corev1.EnvVar{Name: "LABEL", ValueFrom: field("metadata.labels['l']")},
-		corev1.EnvVar{Name: "CPU", ValueFrom: &corev1.EnvVarSource{ResourceFieldRef: &corev1.ResourceFieldSelector{Resource: "limits.cpu"}}},
-		corev1.EnvVar{Name: "MEM", ValueFrom: &corev1.EnvVarSource{ResourceFieldRef: &corev1.ResourceFieldSelector{Resource: "limits.memory", Divisor: resource.MustParse("1Mi")}}},
-		corev1.EnvVar{Name: "SECRET", ValueFrom: &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{LocalObjectReference: corev1.LocalObjectReference{Name: "s"}, Key: "k"}}},
-		corev1.EnvVar{Name: "NONE", ValueFrom: &corev1.EnvVarSource{ConfigMapKeyRef: &corev1.ConfigMapKeySelector{LocalObjectReference: corev1.LocalObjectReference{Name: "x"}, Key: "k", Optional: &yes}}},
+		corev1.EnvVar{
+			Name:      "CPU",
+			ValueFrom: &corev1.EnvVarSource{ResourceFieldRef: &corev1.ResourceFieldSelector{Resource: "limits.cpu"}},
+		},
+		corev1.EnvVar{
+			Name: "MEM",
+			ValueFrom: &corev1.EnvVarSource{ResourceFieldRef: &corev1.ResourceFieldSelector{
+				Resource: "limits.memory",
+				Divisor:  resource.MustParse("1Mi"),
+			}},
+		},
+		corev1.EnvVar{
+			Name: "SECRET",
+			ValueFrom: &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{
+				LocalObjectReference: corev1.LocalObjectReference{Name: "s"},
+				Key:                  "k",
+			}},
+		},
+		corev1.EnvVar{
+			Name: "NONE",
+			ValueFrom: &corev1.EnvVarSource{ConfigMapKeyRef: &corev1.ConfigMapKeySelector{
+				LocalObjectReference: corev1.LocalObjectReference{Name: "x"},
+				Key:                  "k",
+				Optional:             &yes,
+			}},
+		},
 	)
-	c.EnvFrom = []corev1.EnvFromSource{{Prefix: "P_", ConfigMapRef: &corev1.ConfigMapEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: "cm"}}}}
+	c.EnvFrom = []corev1.EnvFromSource{
+		{
+			Prefix:       "P_",
+			ConfigMapRef: &corev1.ConfigMapEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: "cm"}},
+		},
+	}
 	svc := []*corev1.Service{
-		{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "web"}, Spec: corev1.ServiceSpec{ClusterIP: "10.96.0.9", Ports: []corev1.ServicePort{{Name: "http-x", Port: 80}}}},
-		{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "headless"}, Spec: corev1.ServiceSpec{ClusterIP: "None", Ports: []corev1.ServicePort{{Port: 80}}}},
-		{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "kubernetes"}, Spec: corev1.ServiceSpec{ClusterIP: "10.96.0.1", Ports: []corev1.ServicePort{{Name: "https", Port: 443, Protocol: "TCP"}}}},
+		{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "web"},
+			Spec: corev1.ServiceSpec{
+				ClusterIP: "10.96.0.9",
+				Ports:     []corev1.ServicePort{{Name: "http-x", Port: 80}},
+			},
+		},
+		{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "headless"},
+			Spec: corev1.ServiceSpec{
+				ClusterIP: "None",
+				Ports:     []corev1.ServicePort{{Port: 80}},
+			},
+		},
+		{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "kubernetes"},
+			Spec: corev1.ServiceSpec{
+				ClusterIP: "10.96.0.1",
+				Ports:     []corev1.ServicePort{{Name: "https", Port: 443, Protocol: "TCP"}},
+			},
+		},
 	}
 	got, err := Env(t.Context(), p, c, EnvInput{
-		Sources: sources{}, Services: svc, PodIPs: []string{"10.0.0.2"}, Allocatable: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("1Gi")},
+		Sources:     sources{},
+		Services:    svc,
+		PodIPs:      []string{"10.0.0.2"},
+		Allocatable: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("1Gi")},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := map[string]string{
-		"PLAIN": "v", "COMPOSED": "v/cv/80/$(LATER)", "LATER": "x", "IP": "10.0.0.2", "LABEL": "lv", "CPU": "2", "MEM": "1024", "SECRET": "sv",
-		"P_k": "cv", "P_dotted.key": "d",
-		"WEB_SERVICE_HOST": "10.96.0.9", "WEB_SERVICE_PORT": "80", "WEB_SERVICE_PORT_HTTP_X": "80", "WEB_PORT": "tcp://10.96.0.9:80",
-		"WEB_PORT_80_TCP": "tcp://10.96.0.9:80", "WEB_PORT_80_TCP_PROTO": "tcp", "WEB_PORT_80_TCP_PORT": "80", "WEB_PORT_80_TCP_ADDR": "10.96.0.9",
-		"KUBERNETES_SERVICE_HOST": "10.96.0.1", "KUBERNETES_SERVICE_PORT": "443", "KUBERNETES_SERVICE_PORT_HTTPS": "443", "KUBERNETES_PORT": "tcp://10.96.0.1:443",
-		"KUBERNETES_PORT_443_TCP": "tcp://10.96.0.1:443", "KUBERNETES_PORT_443_TCP_PROTO": "tcp", "KUBERNETES_PORT_443_TCP_PORT": "443", "KUBERNETES_PORT_443_TCP_ADDR": "10.96.0.1",
+		"PLAIN":                         "v",
+		"COMPOSED":                      "v/cv/80/$(LATER)",
+		"LATER":                         "x",
+		"IP":                            "10.0.0.2",
+		"LABEL":                         "lv",
+		"CPU":                           "2",
+		"MEM":                           "1024",
+		"SECRET":                        "sv",
+		"P_k":                           "cv",
+		"P_dotted.key":                  "d",
+		"WEB_SERVICE_HOST":              "10.96.0.9",
+		"WEB_SERVICE_PORT":              "80",
+		"WEB_SERVICE_PORT_HTTP_X":       "80",
+		"WEB_PORT":                      "tcp://10.96.0.9:80",
+		"WEB_PORT_80_TCP":               "tcp://10.96.0.9:80",
+		"WEB_PORT_80_TCP_PROTO":         "tcp",
+		"WEB_PORT_80_TCP_PORT":          "80",
+		"WEB_PORT_80_TCP_ADDR":          "10.96.0.9",
+		"KUBERNETES_SERVICE_HOST":       "10.96.0.1",
+		"KUBERNETES_SERVICE_PORT":       "443",
+		"KUBERNETES_SERVICE_PORT_HTTPS": "443",
+		"KUBERNETES_PORT":               "tcp://10.96.0.1:443",
+		"KUBERNETES_PORT_443_TCP":       "tcp://10.96.0.1:443",
+		"KUBERNETES_PORT_443_TCP_PROTO": "tcp",
+		"KUBERNETES_PORT_443_TCP_PORT":  "443",
+		"KUBERNETES_PORT_443_TCP_ADDR":  "10.96.0.1",
 	}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("environment (-want +got):\n%s", d)
@@ -114,8 +202,17 @@ func TestEnv(t *testing.T) {
 	if env := ServiceEnv(p, svc); env["WEB_SERVICE_HOST"] != "" || env["KUBERNETES_SERVICE_HOST"] == "" {
 		t.Errorf("without service links: got %v, want the API server's alone", env)
 	}
-	c.Env = []corev1.EnvVar{{Name: "X", ValueFrom: &corev1.EnvVarSource{ConfigMapKeyRef: &corev1.ConfigMapKeySelector{LocalObjectReference: corev1.LocalObjectReference{Name: "none"}, Key: "k"}}}}
-	if _, err := Env(t.Context(), p, c, EnvInput{Sources: sources{}}); err == nil || err.Error() != `configmap "none" not found` {
+	c.Env = []corev1.EnvVar{
+		{
+			Name: "X",
+			ValueFrom: &corev1.EnvVarSource{ConfigMapKeyRef: &corev1.ConfigMapKeySelector{
+				LocalObjectReference: corev1.LocalObjectReference{Name: "none"},
+				Key:                  "k",
+			}},
+		},
+	}
+	if _, err := Env(t.Context(), p, c, EnvInput{Sources: sources{}}); err == nil ||
+		err.Error() != `configmap "none" not found` {
 		t.Errorf("a missing config map: got %v", err)
 	}
 }
@@ -141,32 +238,48 @@ func TestResources(t *testing.T) {
 		"limit only":  {nil, list("1", ""), 1024, 100000, 0, 999},
 		"tiny":        {list("1m", ""), list("1m", ""), 2, 1000, 0, 999},
 	} {
-		p := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Resources: corev1.ResourceRequirements{Requests: tt.req, Limits: tt.lim}}}}}
+		p := &corev1.Pod{
+			Spec: corev1.PodSpec{Containers: []corev1.Container{
+				{Name: "c", Resources: corev1.ResourceRequirements{Requests: tt.req, Limits: tt.lim}},
+			}},
+		}
 		r := Resources(p, &p.Spec.Containers[0], 1<<30)
-		if r.CpuShares != tt.shares || r.CpuQuota != tt.quota || r.MemoryLimitInBytes != tt.limit || r.OomScoreAdj != tt.oom {
-			t.Errorf("%s: got shares %d quota %d memory %d oom %d, want %d %d %d %d", name, r.CpuShares, r.CpuQuota, r.MemoryLimitInBytes, r.OomScoreAdj, tt.shares, tt.quota, tt.limit, tt.oom)
+		if r.CpuShares != tt.shares || r.CpuQuota != tt.quota || r.MemoryLimitInBytes != tt.limit ||
+			r.OomScoreAdj != tt.oom {
+			t.Errorf("%s: got shares %d quota %d memory %d oom %d, want %d %d %d %d", name, r.CpuShares, r.CpuQuota,
+				r.MemoryLimitInBytes, r.OomScoreAdj, tt.shares, tt.quota, tt.limit, tt.oom)
 		}
 	}
 }
 
 func TestHosts(t *testing.T) {
-	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "ns"}, Spec: corev1.PodSpec{
-		Subdomain: "sub", HostAliases: []corev1.HostAlias{{IP: "1.2.3.4", Hostnames: []string{"a", "b"}}},
-	}}
+	p := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "ns"},
+		Spec: corev1.PodSpec{
+			Subdomain:   "sub",
+			HostAliases: []corev1.HostAlias{{IP: "1.2.3.4", Hostnames: []string{"a", "b"}}},
+		},
+	}
 	got := string(Hosts(p, []string{"10.0.0.2"}, "c.local", nil))
-	for _, want := range []string{"# Kubernetes-managed hosts file.\n127.0.0.1\tlocalhost\n", "10.0.0.2\tp.sub.ns.svc.c.local\tp\n", "# Entries added by HostAliases.\n1.2.3.4\ta\tb\n"} {
+	for _, want := range []string{
+		"# Kubernetes-managed hosts file.\n127.0.0.1\tlocalhost\n", "10.0.0.2\tp.sub.ns.svc.c.local\tp\n",
+		"# Entries added by HostAliases.\n1.2.3.4\ta\tb\n",
+	} {
 		if !strings.Contains(got, want) {
 			t.Errorf("hosts file %q lacks %q", got, want)
 		}
 	}
 	p.Spec.HostNetwork = true
-	if got := string(Hosts(p, nil, "c.local", []byte("127.0.0.1 node\n"))); !strings.HasPrefix(got, "# Kubernetes-managed hosts file (host network).\n127.0.0.1 node\n") {
+	if got := string(Hosts(p, nil, "c.local", []byte("127.0.0.1 node\n"))); !strings.HasPrefix(got,
+		"# Kubernetes-managed hosts file (host network).\n127.0.0.1 node\n") {
 		t.Errorf("host network: got %q", got)
 	}
 }
 
 func TestRunAsNonRoot(t *testing.T) {
-	yes, zero, user := true, int64(0), int64(1000)
+	yes := true
+	zero := int64(0)
+	user := int64(1000)
 	for name, tt := range map[string]struct {
 		uid *int64
 		img *runtimeapi.Image
@@ -179,7 +292,11 @@ func TestRunAsNonRoot(t *testing.T) {
 		"image with a name":       {nil, &runtimeapi.Image{Username: "app"}, true},
 		"image that says nothing": {nil, &runtimeapi.Image{}, true},
 	} {
-		p := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", SecurityContext: &corev1.SecurityContext{RunAsNonRoot: &yes, RunAsUser: tt.uid}}}}}
+		p := &corev1.Pod{
+			Spec: corev1.PodSpec{Containers: []corev1.Container{
+				{Name: "c", SecurityContext: &corev1.SecurityContext{RunAsNonRoot: &yes, RunAsUser: tt.uid}},
+			}},
+		}
 		_, err := Container(p, &p.Spec.Containers[0], ContainerInput{Image: tt.img})
 		if (err != nil) != tt.bad {
 			t.Errorf("%s: got %v, want error %t", name, err, tt.bad)
@@ -189,7 +306,12 @@ func TestRunAsNonRoot(t *testing.T) {
 
 func TestEnvFileKey(t *testing.T) {
 	text := "# comment\nA=1\nB = 'two words'\nC='first\nsecond'\nD=x # not a comment\nE='never ends\n"
-	for key, want := range map[string]string{"A": "1", "B": "two words", "C": "first\nsecond", "D": "x # not a comment"} {
+	for key, want := range map[string]string{
+		"A": "1",
+		"B": "two words",
+		"C": "first\nsecond",
+		"D": "x # not a comment",
+	} {
 		if got, ok := EnvFileKey(text, key); !ok || got != want {
 			t.Errorf("%s: got %q %t, want %q", key, got, ok, want)
 		}

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package tunnel keeps a connection from a node to the API server, by which the API server reaches the kubelet if it cannot connect to the
-// node. cluster runs it beside a kubelet, and passes it to the kubelet as an additional listener. Connections that the API server opens go
-// to the kubelet's server and nowhere else. It dials only the API server.
+// Package tunnel keeps a connection from a node to the API server, by which the API server reaches the kubelet if it
+// cannot connect to the node. cluster runs it beside a kubelet, and passes it to the kubelet as an additional listener.
+// Connections that the API server opens go to the kubelet's server and nowhere else. It dials only the API server.
 package tunnel
 
 import (
@@ -45,7 +45,12 @@ type Tunnel struct {
 
 // New returns a tunnel. Run opens it.
 func New(cl *client.Client, log *slog.Logger) *Tunnel {
-	t := &Tunnel{client: cl, log: log, conns: make(chan net.Conn), closed: make(chan struct{})}
+	t := &Tunnel{
+		client: cl,
+		log:    log,
+		conns:  make(chan net.Conn),
+		closed: make(chan struct{}),
+	}
 	t.close = sync.OnceFunc(func() { close(t.closed) })
 	return t
 }
@@ -101,7 +106,7 @@ func (t *Tunnel) Run(ctx context.Context, ready func()) error {
 		}
 		t.log.Info("the tunnel to the API server is opened again", "err", err, "in", pause)
 		// Jitter: after a restart of the API server, not all nodes call at the same moment.
-		timer := time.NewTimer(pause/2 + rand.N(pause)) //nolint:gosec // spreads load
+		timer := time.NewTimer(pause/2 + rand.N(pause)) // spreads load
 		select {
 		case <-ctx.Done():
 			timer.Stop()
@@ -112,8 +117,8 @@ func (t *Tunnel) Run(ctx context.Context, ready func()) error {
 	}
 }
 
-// transport returns the client's transport for an upgraded connection: HTTP/1.1, with the same certificate and dialer, so that the
-// connection ends when the certificate is rotated.
+// transport returns the client's transport for an upgraded connection: HTTP/1.1, with the same certificate and dialer,
+// so that the connection ends when the certificate is rotated.
 func (t *Tunnel) transport() (*http.Transport, http.RoundTripper, error) {
 	rt, err := rest.TransportFor(t.client.Config)
 	if err != nil {
@@ -128,8 +133,11 @@ func (t *Tunnel) transport() (*http.Transport, http.RoundTripper, error) {
 		return nil, nil, fmt.Errorf("tunnel: %w", err)
 	}
 	own := &http.Transport{
-		Proxy: http.ProxyFromEnvironment, TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12}, TLSHandshakeTimeout: 10 * time.Second,
-		ResponseHeaderTimeout: openTimeout, TLSNextProto: map[string]func(string, *tls.Conn) http.RoundTripper{},
+		Proxy:                 http.ProxyFromEnvironment,
+		TLSClientConfig:       &tls.Config{MinVersion: tls.VersionTLS12},
+		TLSHandshakeTimeout:   10 * time.Second,
+		ResponseHeaderTimeout: openTimeout,
+		TLSNextProto:          map[string]func(string, *tls.Conn) http.RoundTripper{},
 	}
 	if conf != nil {
 		own.TLSClientConfig = conf.Clone()
@@ -149,7 +157,8 @@ func (t *Tunnel) transport() (*http.Transport, http.RoundTripper, error) {
 func (t *Tunnel) once(ctx context.Context, rt http.RoundTripper) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(t.client.Config.Host, "/")+mux.Path, http.NoBody)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(t.client.Config.Host, "/")+mux.Path,
+		http.NoBody)
 	if err != nil {
 		return err
 	}

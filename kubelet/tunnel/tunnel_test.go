@@ -21,9 +21,13 @@ import (
 	"keelson/lib/mux"
 )
 
-func start(t *testing.T, url string, dial func(context.Context, string, string) (net.Conn, error)) (tn *tunnel.Tunnel, stop func()) {
+func start(t *testing.T, url string, dial func(
+	context.Context, string, string,
+) (net.Conn, error),
+) (tn *tunnel.Tunnel, stop func()) {
 	t.Helper()
-	tn = tunnel.New(&client.Client{Config: &rest.Config{Host: url, Dial: dial}}, slog.New(slog.NewTextHandler(t.Output(), nil)))
+	tn = tunnel.New(&client.Client{Config: &rest.Config{Host: url, Dial: dial}},
+		slog.New(slog.NewTextHandler(t.Output(), nil)))
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- tn.Run(ctx, func() {}) }() // ends with ctx, waited for in stop
@@ -47,7 +51,8 @@ func TestServesThroughTheTunnel(t *testing.T) {
 			t.Error(err)
 			return
 		}
-		_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: "+mux.Protocol+"\r\n\r\n")
+		_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: "+mux.Protocol+
+			"\r\n\r\n")
 		s, err := mux.Opener(conn)
 		if err != nil {
 			t.Error(err)
@@ -58,14 +63,22 @@ func TestServesThroughTheTunnel(t *testing.T) {
 	tn, stop := start(t, hs.URL, nil)
 	defer stop()
 	go func() { // ends when the tunnel is closed
-		_ = (&http.Server{ReadHeaderTimeout: time.Second, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			_, _ = io.WriteString(w, "kubelet")
-		})}).Serve(tn)
+		_ = (&http.Server{
+			ReadHeaderTimeout: time.Second,
+			Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				_, _ = io.WriteString(w, "kubelet")
+			}),
+		}).Serve(tn)
 	}()
 	defer func() { _ = tn.Close() }()
 	for range 2 {
 		s := <-sessions
-		through := &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) { return s.Open() }, DisableKeepAlives: true}
+		through := &http.Transport{
+			DialContext: func(context.Context, string, string) (net.Conn, error) {
+				return s.Open()
+			},
+			DisableKeepAlives: true,
+		}
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://n1/", http.NoBody)
 		if err != nil {
 			t.Fatal(err)
@@ -102,7 +115,8 @@ func TestCallsAgain(t *testing.T) {
 				go func() { // ends with the connection
 					buf := make([]byte, 4096)
 					if _, err := far.Read(buf); err == nil {
-						_, _ = io.WriteString(far, "HTTP/1.1 "+tt.code+"\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+						_, _ = io.WriteString(far,
+							"HTTP/1.1 "+tt.code+"\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
 					}
 					_ = far.Close()
 				}()

@@ -40,7 +40,8 @@ func Delegated(ctx context.Context) (r Range, ok bool, err error) {
 		return Range{}, false, fmt.Errorf("ask for the group ids of %s (%s -g): %w", delegate, program, err)
 	}
 	if !bytes.Equal(bytes.TrimSpace(users), bytes.TrimSpace(groups)) {
-		return Range{}, false, fmt.Errorf("/etc/subuid and /etc/subgid must give %s the same ids; they give %q and %q", delegate, users, groups)
+		return Range{}, false, fmt.Errorf("/etc/subuid and /etc/subgid must give %s the same ids; they give %q and %q",
+			delegate, users, groups)
 	}
 	if r, err = parseSubIDs(string(users)); err != nil {
 		return Range{}, false, fmt.Errorf("ids of %s: %w", delegate, err)

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package userns allocates a range of user and group IDs for the user namespace of each pod with hostUsers: false (KEP-127). The pod
-// workers call it. It never creates a namespace: the runtime does.
+// Package userns allocates a range of user and group IDs for the user namespace of each pod with hostUsers: false
+// (KEP-127). The pod workers call it. It never creates a namespace: the runtime does.
 //
-// A range has 65536 IDs and starts at a multiple of that, never at 0. No two pods have the same range. Before a range is returned, it is
-// written to the file userns in the pod's directory, in Kubernetes' format. It is free again when Release has removed the file.
+// A range has 65536 IDs and starts at a multiple of that, never at 0. No two pods have the same range. Before a range
+// is returned, it is written to the file userns in the pod's directory, in Kubernetes' format. It is free again when
+// Release has removed the file.
 package userns
 
 import (
@@ -34,7 +35,7 @@ type Range struct{ First, Count uint32 }
 
 // DefaultRange is the range from which pods get theirs by default: large enough for maxPods, above the host's own IDs.
 func DefaultRange(maxPods int) Range {
-	n := uint64(max(maxPods, 1)) * Length //nolint:gosec // not negative
+	n := uint64(max(maxPods, 1)) * Length // not negative
 	return Range{First: Length, Count: uint32(min(n, 1<<32-2*Length))}
 }
 
@@ -43,7 +44,8 @@ func (r Range) check(maxPods int) error {
 	case r.First < Length:
 		return fmt.Errorf("the range of ids for pods begins at %d: it must begin at %d or later", r.First, Length)
 	case r.First%Length != 0 || r.Count%Length != 0:
-		return fmt.Errorf("the range of ids for pods, %d ids from %d on, is not made of multiples of %d", r.Count, r.First, Length)
+		return fmt.Errorf("the range of ids for pods, %d ids from %d on, is not made of multiples of %d", r.Count,
+			r.First, Length)
 	case uint64(r.First)+uint64(r.Count) > 1<<32-Length:
 		return fmt.Errorf("the range of ids for pods, %d ids from %d on, goes beyond the largest id", r.Count, r.First)
 	case int(r.Count/Length) < min(maxPods, 1<<16-2):
@@ -66,18 +68,25 @@ type Manager struct {
 
 // New returns a manager without pods. podDir returns a pod's directory.
 func New(podDir func(uid string) string, log *slog.Logger) *Manager {
-	return &Manager{podDir: podDir, log: log, taken: map[uint32]string{}, byPod: map[string]uint32{}}
+	return &Manager{
+		podDir: podDir,
+		log:    log,
+		taken:  map[uint32]string{},
+		byPod:  map[string]uint32{},
+	}
 }
 
-// Load sets the range to allocate from, and reads the records of existing pods after a restart. It returns the pods whose records are
-// invalid or conflict with another's. The caller must call Adopt or Release for each of them before Acquire.
+// Load sets the range to allocate from, and reads the records of existing pods after a restart. It returns the pods
+// whose records are invalid or conflict with another's. The caller must call Adopt or Release for each of them before
+// Acquire.
 func (m *Manager) Load(all Range, maxPods int, pods []string) (damaged []string, err error) {
 	if err := all.check(maxPods); err != nil {
 		return nil, err
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.all, m.next = all, all.First
+	m.all = all
+	m.next = all.First
 	for _, uid := range pods {
 		first, err := m.read(uid)
 		if errors.Is(err, fs.ErrNotExist) {
@@ -102,7 +111,8 @@ func (m *Manager) takeLocked(uid string, first uint32) error {
 	if have, ok := m.byPod[uid]; ok && have != first {
 		return fmt.Errorf("the pod has the ids from %d on", have)
 	}
-	m.taken[first], m.byPod[uid] = uid, first
+	m.taken[first] = uid
+	m.byPod[uid] = first
 	return nil
 }
 
@@ -141,12 +151,14 @@ func (m *Manager) Acquire(uid string) (*runtimeapi.UserNamespace, error) {
 	}
 	first, ok := m.freeLocked()
 	if !ok {
-		return nil, fmt.Errorf("create user namespace: could not find an empty slot to allocate a user namespace: all %d ranges are taken", m.all.Count/Length)
+		return nil, fmt.Errorf("create user namespace: could not find an empty slot to allocate a user namespace: "+
+			"all %d ranges are taken", m.all.Count/Length)
 	}
 	if err := m.write(uid, first); err != nil {
 		return nil, fmt.Errorf("create user namespace: %w", err)
 	}
-	m.taken[first], m.byPod[uid] = uid, first
+	m.taken[first] = uid
+	m.byPod[uid] = first
 	m.next = first + Length
 	return namespace(first), nil
 }
@@ -206,8 +218,10 @@ func (r record) first() (uint32, error) {
 		return 0, errors.New("it must be one mapping of users and the same of groups")
 	}
 	u := r.UIDs[0]
-	if u.ContainerID != 0 || u.Length != Length || u.HostID%Length != 0 || u.HostID < Length || u.HostID > 1<<32-2*Length {
-		return 0, fmt.Errorf("%d ids from %d on for those from %d on: want %d for those from 0 on, from a multiple of it on", u.Length, u.HostID, u.ContainerID, Length)
+	if u.ContainerID != 0 || u.Length != Length || u.HostID%Length != 0 || u.HostID < Length ||
+		u.HostID > 1<<32-2*Length {
+		return 0, fmt.Errorf("%d ids from %d on for those from %d on: want %d for those from 0 on, from a multiple "+
+			"of it on", u.Length, u.HostID, u.ContainerID, Length)
 	}
 	return u.HostID, nil
 }
@@ -235,7 +249,7 @@ func (m *Manager) read(uid string) (uint32, error) {
 	if !fi.Mode().IsRegular() || fi.Size() > maxRecord {
 		return 0, fmt.Errorf("%s is not a record", path)
 	}
-	raw, err := os.ReadFile(path) //nolint:gosec // our own file
+	raw, err := os.ReadFile(path) // our own file
 	if err != nil {
 		return 0, err
 	}

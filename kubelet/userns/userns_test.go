@@ -101,11 +101,13 @@ func TestLoad(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	a, b := m.Of("a"), m.Of("b")
+	a := m.Of("a")
+	b := m.Of("b")
 	d.make(t, "plain") // a pod of the host's user namespace
 	// A node that may have fewer pods now keeps those that it has.
 	m, damaged := d.open(t, 1)
-	if len(damaged) > 0 || !cmp.Equal(m.Of("a"), a, protocmp.Transform()) || !cmp.Equal(m.Of("b"), b, protocmp.Transform()) || m.Of("plain") != nil {
+	if len(damaged) > 0 || !cmp.Equal(m.Of("a"), a, protocmp.Transform()) ||
+		!cmp.Equal(m.Of("b"), b, protocmp.Transform()) || m.Of("plain") != nil {
 		t.Errorf("after a restart: got %v, %v, %v, damaged %v", m.Of("a"), m.Of("b"), m.Of("plain"), damaged)
 	}
 	// Damaged records: cut short, empty, of the host's root, of ids that another has, a directory.
@@ -114,8 +116,10 @@ func TestLoad(t *testing.T) {
 		t.Fatal(err)
 	}
 	for uid, content := range map[string]string{
-		"z-short": `{"uidMappings":`, "z-empty": "", "z-clash": string(same),
-		"z-root": `{"uidMappings":[{"hostId":0,"containerId":0,"length":65536}],"gidMappings":[{"hostId":0,"containerId":0,"length":65536}]}`,
+		"z-short": `{"uidMappings":`,
+		"z-empty": "",
+		"z-clash": string(same),
+		"z-root":  `{"uidMappings":[{"hostId":0,"containerId":0,"length":65536}],"gidMappings":[{"hostId":0,"containerId":0,"length":65536}]}`,
 	} {
 		d.make(t, uid)
 		if err := os.WriteFile(filepath.Join(d.pod(uid), "userns"), []byte(content), 0o600); err != nil {
@@ -143,8 +147,12 @@ func TestLoad(t *testing.T) {
 func TestLoadRefuses(t *testing.T) {
 	m := New(dir(t.TempDir()).pod, slog.New(slog.DiscardHandler))
 	for name, r := range map[string]Range{
-		"the host's ids": {0, 110 * Length}, "no multiple": {Length + 1, 110 * Length}, "a part of a range": {Length, 110*Length + 1},
-		"too few": {Length, 109 * Length}, "too many": {1<<32 - Length, 110 * Length}, "none": {Length, 0},
+		"the host's ids":    {0, 110 * Length},
+		"no multiple":       {Length + 1, 110 * Length},
+		"a part of a range": {Length, 110*Length + 1},
+		"too few":           {Length, 109 * Length},
+		"too many":          {1<<32 - Length, 110 * Length},
+		"none":              {Length, 0},
 	} {
 		if _, err := m.Load(r, 110, nil); err == nil {
 			t.Errorf("%s: %v was accepted", name, r)
@@ -157,8 +165,8 @@ func TestLoadRefuses(t *testing.T) {
 	}
 }
 
-// TestRanges: whatever pods come, go and restart, no two have an id in common, none has one of the host's, what is given back can be had
-// again, and the disk knows all of it.
+// TestRanges: whatever pods come, go and restart, no two have an id in common, none has one of the host's, what is
+// given back can be had again, and the disk knows all of it.
 func TestRanges(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		tmp, err := os.MkdirTemp("", "userns") //nolint:usetesting // rapid's T has no TempDir
@@ -178,7 +186,9 @@ func TestRanges(t *testing.T) {
 		}
 		m := open()
 		model := map[string]uint32{}
-		uid := rapid.Custom(func(t *rapid.T) string { return fmt.Sprintf("pod-%d", rapid.IntRange(0, 9).Draw(t, "pod")) })
+		uid := rapid.Custom(func(t *rapid.T) string {
+			return fmt.Sprintf("pod-%d", rapid.IntRange(0, 9).Draw(t, "pod"))
+		})
 		t.Repeat(map[string]func(*rapid.T){
 			"acquire": func(t *rapid.T) {
 				u := uid.Draw(t, "uid")
@@ -240,7 +250,10 @@ func TestParseSubIDs(t *testing.T) {
 	if want := (Range{65536, 7208960}); err != nil || got != want {
 		t.Errorf("got %v, %v, want %v", got, err, want)
 	}
-	for _, s := range []string{"", "0: kubelet 65536", "0: kubelet a b", "0: kubelet 65536 -1", "0: kubelet 65536 1\n1: kubelet 5 5", "0: kubelet 99999999999 1"} {
+	for _, s := range []string{
+		"", "0: kubelet 65536", "0: kubelet a b", "0: kubelet 65536 -1", "0: kubelet 65536 1\n1: kubelet 5 5",
+		"0: kubelet 99999999999 1",
+	} {
 		if got, err := parseSubIDs(s); err == nil {
 			t.Errorf("%q: got %v", s, got)
 		}
@@ -261,9 +274,12 @@ func FuzzParseSubIDs(f *testing.F) {
 
 // FuzzRecord: what is read from a pod's directory is a range that this package gives, or an error.
 func FuzzRecord(f *testing.F) {
-	f.Add([]byte(`{"uidMappings":[{"hostId":65536,"containerId":0,"length":65536}],"gidMappings":[{"hostId":65536,"containerId":0,"length":65536}]}`))
+	f.Add(
+		[]byte(
+			`{"uidMappings":[{"hostId":65536,"containerId":0,"length":65536}],"gidMappings":[{"hostId":65536,"containerId":0,"length":65536}]}`))
 	f.Add([]byte(`{}`))
-	f.Add([]byte(`{"uidMappings":[{"hostId":4294901760,"length":65536}],"gidMappings":[{"hostId":4294901760,"length":65536}]}`))
+	f.Add([]byte(
+		`{"uidMappings":[{"hostId":4294901760,"length":65536}],"gidMappings":[{"hostId":4294901760,"length":65536}]}`))
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		if first, err := parse(raw); err == nil && (first == 0 || first%Length != 0 || uint64(first)+2*Length > 1<<32) {
 			t.Errorf("%q: got ids from %d on", raw, first)

@@ -28,8 +28,8 @@ const dataLink = "..data"
 // maxVolumeFiles is the limit for directory entries that are read; an object has fewer keys.
 const maxVolumeFiles = 1 << 17
 
-// writeAtomically makes d contain exactly files. changed is false if it did already. finish is called for the new directory before the
-// rename makes it visible.
+// writeAtomically makes d contain exactly files. changed is false if it did already. finish is called for the new
+// directory before the rename makes it visible.
 func writeAtomically(d *inroot.Dir, files map[string]file, finish func(name string) error) (changed bool, err error) {
 	old, err := d.Readlink(dataLink)
 	if err != nil && !errors.Is(err, unix.ENOENT) {
@@ -72,7 +72,7 @@ func writeFiles(d *inroot.Dir, dir string, files map[string]file) error {
 		if err := d.MkdirAll(path.Dir(full), 0o755); err != nil {
 			return fmt.Errorf("write volume: %w", err)
 		}
-		mode := fs.FileMode(f.mode) & fs.ModePerm //nolint:gosec // masked
+		mode := fs.FileMode(f.mode) & fs.ModePerm // masked
 		if err := d.WriteFile(full, f.data, mode); err != nil {
 			return fmt.Errorf("write volume: %w", err)
 		}

@@ -18,8 +18,8 @@ import (
 	"keelson/lib/inroot"
 )
 
-// setUpClaim sets up the volume of a bound claim: it checks the directory or device of a hostPath or local volume and applies the pod's
-// fsGroup, or has a CSI driver mount the volume.
+// setUpClaim sets up the volume of a bound claim: it checks the directory or device of a hostPath or local volume and
+// applies the pod's fsGroup, or has a CSI driver mount the volume.
 func (m *Manager) setUpClaim(ctx context.Context, root *inroot.Dir, in Input, v *corev1.Volume) (time.Time, error) {
 	var none time.Time
 	claim, pv, err := m.claimOf(ctx, in.Pod, v)
@@ -43,7 +43,13 @@ func (m *Manager) setUpClaim(ctx context.Context, root *inroot.Dir, in Input, v 
 		return none, m.checkDevice(root, v, pv, begun)
 	}
 	if pv.Spec.CSI != nil {
-		at, err := m.setUpCSI(ctx, root, in, v, csi.Request{Pod: in.Pod, Name: v.Name, Claim: claim, PV: pv, ReadOnly: readOnly(v)})
+		at, err := m.setUpCSI(ctx, root, in, v, csi.Request{
+			Pod:      in.Pod,
+			Name:     v.Name,
+			Claim:    claim,
+			PV:       pv,
+			ReadOnly: readOnly(v),
+		})
 		if err == nil {
 			err = root.MkdirAll(begun, 0o750)
 		}
@@ -53,7 +59,9 @@ func (m *Manager) setUpClaim(ctx context.Context, root *inroot.Dir, in Input, v 
 }
 
 // setUpDirectory sets up a volume that is a directory of the node.
-func (m *Manager) setUpDirectory(root *inroot.Dir, in Input, v *corev1.Volume, pv *corev1.PersistentVolume, begun string) error {
+func (m *Manager) setUpDirectory(
+	root *inroot.Dir, in Input, v *corev1.Volume, pv *corev1.PersistentVolume, begun string,
+) error {
 	path, err := m.pathOf(in.Pod, pv)
 	if err != nil {
 		return err
@@ -76,7 +84,9 @@ func (m *Manager) setUpDirectory(root *inroot.Dir, in Input, v *corev1.Volume, p
 }
 
 // claimOf returns the claim of a volume, and its PersistentVolume.
-func (m *Manager) claimOf(ctx context.Context, p *corev1.Pod, v *corev1.Volume) (*corev1.PersistentVolumeClaim, *corev1.PersistentVolume, error) {
+func (m *Manager) claimOf(
+	ctx context.Context, p *corev1.Pod, v *corev1.Volume,
+) (*corev1.PersistentVolumeClaim, *corev1.PersistentVolume, error) {
 	claim, pv, err := m.sources.Claim(ctx, p.Namespace, podkind.ClaimName(p, v))
 	if err == nil && v.Ephemeral != nil {
 		err = ephemeral.VolumeIsForPod(p, claim)
@@ -105,5 +115,6 @@ func (m *Manager) pathOf(p *corev1.Pod, pv *corev1.PersistentVolume) (string, er
 
 // readOnly reports whether the volume source of a claim or an inline CSI volume is read-only.
 func readOnly(v *corev1.Volume) bool {
-	return v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ReadOnly || v.CSI != nil && v.CSI.ReadOnly != nil && *v.CSI.ReadOnly
+	return v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ReadOnly || v.CSI != nil &&
+		v.CSI.ReadOnly != nil && *v.CSI.ReadOnly
 }

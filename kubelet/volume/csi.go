@@ -15,7 +15,9 @@ import (
 )
 
 // setUpCSI makes a CSI driver mount a volume, and applies the pod's fsGroup if the driver leaves that to the kubelet.
-func (m *Manager) setUpCSI(ctx context.Context, root *inroot.Dir, in Input, v *corev1.Volume, r csi.Request) (time.Time, error) {
+func (m *Manager) setUpCSI(
+	ctx context.Context, root *inroot.Dir, in Input, v *corev1.Volume, r csi.Request,
+) (time.Time, error) {
 	if m.CSI == nil {
 		return time.Time{}, errors.New("volumes of CSI drivers are not supported by this node")
 	}
@@ -26,13 +28,14 @@ func (m *Manager) setUpCSI(ctx context.Context, root *inroot.Dir, in Input, v *c
 	return got.Refresh, m.setGroup(root, in, v, got.Path, got.Fresh)
 }
 
-// csiTarget returns the target path of a CSI volume in a pod. name is that of the PersistentVolume, or of the inline volume.
+// csiTarget returns the target path of a CSI volume in a pod. name is that of the PersistentVolume, or of the inline
+// volume.
 func (m *Manager) csiTarget(p *corev1.Pod, name string) string {
 	return filepath.Join(m.dir, csi.PublishedAt(string(p.UID), name))
 }
 
-// tearDownCSI makes the drivers unmount a pod's volumes, before their directories are removed. All containers must have ended, and all
-// subPath mounts must be unmounted.
+// tearDownCSI makes the drivers unmount a pod's volumes, before their directories are removed. All containers must have
+// ended, and all subPath mounts must be unmounted.
 func (m *Manager) tearDownCSI(ctx context.Context, uid string) error {
 	if m.CSI == nil {
 		return nil

@@ -23,8 +23,12 @@ func checkVolumeMode(p *corev1.Pod, v *corev1.Volume, pv *corev1.PersistentVolum
 	var mounted, device bool
 	for _, list := range [][]corev1.Container{p.Spec.InitContainers, p.Spec.Containers} {
 		for i := range list {
-			mounted = mounted || slices.ContainsFunc(list[i].VolumeMounts, func(m corev1.VolumeMount) bool { return m.Name == v.Name })
-			device = device || slices.ContainsFunc(list[i].VolumeDevices, func(d corev1.VolumeDevice) bool { return d.Name == v.Name })
+			mounted = mounted || slices.ContainsFunc(list[i].VolumeMounts, func(m corev1.VolumeMount) bool {
+				return m.Name == v.Name
+			})
+			device = device || slices.ContainsFunc(list[i].VolumeDevices, func(d corev1.VolumeDevice) bool {
+				return d.Name == v.Name
+			})
 		}
 	}
 	switch {
@@ -51,7 +55,8 @@ func (m *Manager) checkDevice(root *inroot.Dir, v *corev1.Volume, pv *corev1.Per
 // devicePath returns the path of a volume's block device.
 func devicePath(pv *corev1.PersistentVolume) (string, error) {
 	if pv.Spec.Local == nil {
-		return "", fmt.Errorf("persistent volume %s: volumeMode Block is supported by this node for volumes of the type local alone", pv.Name)
+		return "", fmt.Errorf("persistent volume %s: volumeMode Block is supported by this node for volumes of the "+
+			"type local alone", pv.Name)
 	}
 	i, err := os.Stat(pv.Spec.Local.Path)
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// TestDevices: a claim's block device reaches the container as it is named there; what is no block device, or is used as a directory, is
-// refused.
+// TestDevices: a claim's block device reaches the container as it is named there; what is no block device, or is used
+// as a directory, is refused.
 func TestDevices(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root: device nodes")
@@ -36,22 +36,62 @@ func TestDevices(t *testing.T) {
 		access string
 		err    string
 	}{
-		{name: "device", source: localAt(disk), mode: &block, access: "mrw"},
-		{name: "read only", source: localAt(disk), mode: &block, ro: true, access: "mr"},
-		{name: "mounted", source: localAt(disk), mode: &block, mount: true, err: "volume d has volumeMode Block, but is specified in volumeMounts"},
-		{name: "directory", source: localAt(t.TempDir()), err: "volume d has volumeMode Filesystem, but is specified in volumeDevices"},
-		{name: "no device", source: localAt("/dev/null"), mode: &block, err: "MapVolume.MapBlockVolume failed for volume \"d\" : /dev/null is not a block device"},
-		{name: "missing", source: localAt(disk + "2"), mode: &block, err: "no such file or directory"},
-		{name: "other type", source: corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: disk}}, mode: &block, err: "of the type local alone"},
+		{
+			name:   "device",
+			source: localAt(disk),
+			mode:   &block,
+			access: "mrw",
+		},
+		{
+			name:   "read only",
+			source: localAt(disk),
+			mode:   &block,
+			ro:     true,
+			access: "mr",
+		},
+		{
+			name:   "mounted",
+			source: localAt(disk),
+			mode:   &block,
+			mount:  true,
+			err:    "volume d has volumeMode Block, but is specified in volumeMounts",
+		},
+		{
+			name:   "directory",
+			source: localAt(t.TempDir()),
+			err:    "volume d has volumeMode Filesystem, but is specified in volumeDevices",
+		},
+		{
+			name:   "no device",
+			source: localAt("/dev/null"),
+			mode:   &block,
+			err:    "MapVolume.MapBlockVolume failed for volume \"d\" : /dev/null is not a block device",
+		},
+		{
+			name:   "missing",
+			source: localAt(disk + "2"),
+			mode:   &block,
+			err:    "no such file or directory",
+		},
+		{
+			name:   "other type",
+			source: corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: disk}},
+			mode:   &block,
+			err:    "of the type local alone",
+		},
 	} {
-		src.pv = &corev1.PersistentVolume{Spec: corev1.PersistentVolumeSpec{PersistentVolumeSource: c.source, VolumeMode: c.mode}}
+		src.pv = &corev1.PersistentVolume{Spec: corev1.PersistentVolumeSpec{
+			PersistentVolumeSource: c.source,
+			VolumeMode:             c.mode,
+		}}
 		v := claimOf("d")
 		v.PersistentVolumeClaim.ReadOnly = c.ro
 		p := volumes(v)
 		k := &p.Spec.Containers[0]
 		k.VolumeDevices = []corev1.VolumeDevice{{Name: "d", DevicePath: "/dev/xvda"}}
 		if c.mount {
-			k.VolumeDevices, k.VolumeMounts = nil, []corev1.VolumeMount{{Name: "d", MountPath: "/d"}}
+			k.VolumeDevices = nil
+			k.VolumeMounts = []corev1.VolumeMount{{Name: "d", MountPath: "/d"}}
 		}
 		_, err := m.SetUp(t.Context(), Input{Pod: p})
 		if c.err != "" {
@@ -64,7 +104,8 @@ func TestDevices(t *testing.T) {
 			continue
 		}
 		got, devErr := m.Devices(t.Context(), p, k)
-		if err != nil || devErr != nil || len(got) != 1 || got[0].GetHostPath() != disk || got[0].GetContainerPath() != "/dev/xvda" || got[0].GetPermissions() != c.access {
+		if err != nil || devErr != nil || len(got) != 1 || got[0].GetHostPath() != disk ||
+			got[0].GetContainerPath() != "/dev/xvda" || got[0].GetPermissions() != c.access {
 			t.Errorf("%s: got %v, %v, %v; want %s as /dev/xvda with %s", c.name, got, err, devErr, disk, c.access)
 		}
 		if err := m.TearDown(t.Context(), string(p.UID)); err != nil {

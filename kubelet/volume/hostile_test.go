@@ -85,7 +85,9 @@ func TestOwnershipIsGivenOnce(t *testing.T) {
 	p := withGroup(volumes(
 		vol("disk", corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}),
 		vol("mem", corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{Medium: corev1.StorageMediumMemory}}),
-		vol("cm", corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: "cm"}}}),
+		vol("cm", corev1.VolumeSource{
+			ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: "cm"}},
+		}),
 	), 1001)
 	setUp(t, m, p)
 	for _, name := range []string{"disk", "mem"} {
@@ -161,7 +163,8 @@ func renamer(t *testing.T, dir, target string) (stop func()) {
 	}
 }
 
-// TestHostileRenamer gives a local volume to fsGroup and opens subPaths while another pod renames in the volume all the time.
+// TestHostileRenamer gives a local volume to fsGroup and opens subPaths while another pod renames in the volume all the
+// time.
 func TestHostileRenamer(t *testing.T) {
 	needRoot(t)
 	out, unchanged := victim(t)
@@ -171,15 +174,21 @@ func TestHostileRenamer(t *testing.T) {
 	m.sources = local
 	stop := renamer(t, dir, out)
 	defer stop()
-	p := withGroup(volumes(vol("v", corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "c"}})), 1001)
-	mounted, refused := 0, 0
+	p := withGroup(volumes(vol("v", corev1.VolumeSource{
+		PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "c"},
+	})), 1001)
+	mounted := 0
+	refused := 0
 	begin := time.Now()
 	for time.Since(begin) < 2*time.Second || (mounted == 0 || refused == 0) && time.Since(begin) < time.Minute {
 		p.UID = "u"
 		must(t, m.Forget("u"))
 		setUp(t, m, p)
 		for _, sub := range []string{"sub", "sub/deep", "sub/new", "file", "l1", "l3/file"} {
-			c := &corev1.Container{Name: "c", VolumeMounts: []corev1.VolumeMount{{Name: "v", MountPath: "/m", SubPath: sub}}}
+			c := &corev1.Container{
+				Name:         "c",
+				VolumeMounts: []corev1.VolumeMount{{Name: "v", MountPath: "/m", SubPath: sub}},
+			}
 			got, err := m.Mounts(t.Context(), p, c, nil)
 			if err != nil {
 				refused++
@@ -204,7 +213,8 @@ func TestHostileRenamer(t *testing.T) {
 // isOneOf reports whether p is a file of the tree in dir.
 func isOneOf(t *testing.T, p, dir string) bool {
 	t.Helper()
-	fi, found := stat(t, p), false
+	fi := stat(t, p)
+	found := false
 	must(t, filepath.WalkDir(dir, func(o string, _ fs.DirEntry, err error) error {
 		found = found || err == nil && os.SameFile(fi, stat(t, o))
 		return err
@@ -218,7 +228,9 @@ type localClaim struct {
 	path string
 }
 
-func (l *localClaim) Claim(context.Context, string, string) (*corev1.PersistentVolumeClaim, *corev1.PersistentVolume, error) {
+func (l *localClaim) Claim(
+	context.Context, string, string,
+) (*corev1.PersistentVolumeClaim, *corev1.PersistentVolume, error) {
 	pv := &corev1.PersistentVolume{}
 	pv.Spec.Local = &corev1.LocalVolumeSource{Path: l.path}
 	return &corev1.PersistentVolumeClaim{}, pv, nil
@@ -231,7 +243,9 @@ func TestLocalVolumeFollowsChangePolicy(t *testing.T) {
 	m.sources = &localClaim{objects: &objects{}, path: dir}
 	must(t, os.WriteFile(filepath.Join(dir, "su"), nil, 0o700))
 	must(t, os.Chmod(filepath.Join(dir, "su"), fs.ModeSetuid|0o700))
-	p := withGroup(volumes(vol("v", corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "c"}})), 1001)
+	p := withGroup(volumes(vol("v", corev1.VolumeSource{
+		PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "c"},
+	})), 1001)
 	policy := corev1.FSGroupChangeOnRootMismatch
 	p.Spec.SecurityContext.FSGroupChangePolicy = &policy
 	setUp(t, m, p)
@@ -265,8 +279,8 @@ func TestLocalVolumeFollowsChangePolicy(t *testing.T) {
 	}
 }
 
-// TestNewSubPathIsLikeItsVolume: as Kubernetes' own test has it, a subPath that is not there yet is made as dgtrwxrwxrwx of fsGroup
-// in memory, and as dgrwxrwxrwx on disk.
+// TestNewSubPathIsLikeItsVolume: as Kubernetes' own test has it, a subPath that is not there yet is made as
+// dgtrwxrwxrwx of fsGroup in memory, and as dgrwxrwxrwx on disk.
 func TestNewSubPathIsLikeItsVolume(t *testing.T) {
 	needRoot(t)
 	m := manager(t, &objects{})
@@ -276,7 +290,10 @@ func TestNewSubPathIsLikeItsVolume(t *testing.T) {
 	), 123)
 	setUp(t, m, p)
 	for name, want := range map[string]string{"disk": "dgrwxrwxrwx", "mem": "dgtrwxrwxrwx"} {
-		c := &corev1.Container{Name: "c", VolumeMounts: []corev1.VolumeMount{{Name: name, MountPath: "/m", SubPath: "new/deep"}}}
+		c := &corev1.Container{
+			Name:         "c",
+			VolumeMounts: []corev1.VolumeMount{{Name: name, MountPath: "/m", SubPath: "new/deep"}},
+		}
 		got, err := m.Mounts(t.Context(), p, c, nil)
 		must(t, err)
 		for _, at := range []string{got[0].GetHostPath(), filepath.Join(where(t, m, p, name), "new")} {

@@ -42,19 +42,19 @@ func checkHostPath(h *corev1.HostPathVolumeSource, at string) error {
 	switch t {
 	case corev1.HostPathUnset:
 		if missing { // the runtime does not mount a missing path
-			return os.MkdirAll(at, 0o755) //nolint:gosec // the mode that container runtimes use
+			return os.MkdirAll(at, 0o755) // the mode that container runtimes use
 		}
 		return nil
 	case corev1.HostPathDirectoryOrCreate:
 		if missing {
-			return os.MkdirAll(at, 0o755) //nolint:gosec // documented mode
+			return os.MkdirAll(at, 0o755) // documented mode
 		}
 		return want(mode.IsDir(), "a directory")
 	case corev1.HostPathDirectory:
 		return want(mode.IsDir(), "a directory")
 	case corev1.HostPathFileOrCreate:
 		if missing {
-			f, err := os.OpenFile(at, os.O_CREATE|os.O_WRONLY, 0o644) //nolint:gosec // documented mode
+			f, err := os.OpenFile(at, os.O_CREATE|os.O_WRONLY, 0o644) // documented mode
 			if err != nil {
 				return err
 			}

@@ -15,8 +15,8 @@ import (
 	"keelson/lib/inroot"
 )
 
-// emptyDir creates a directory with mode 0777, on disk or on a tmpfs. Mode and ownership are set once, before a container starts: later the
-// pod may change them.
+// emptyDir creates a directory with mode 0777, on disk or on a tmpfs. Mode and ownership are set once, before a
+// container starts: later the pod may change them.
 func (m *Manager) emptyDir(root *inroot.Dir, in Input, v *corev1.Volume) error {
 	at := m.within(m.ownDir(in.Pod, v))
 	_, err := root.Lstat(at)
@@ -49,8 +49,8 @@ func (m *Manager) emptyDir(root *inroot.Dir, in Input, v *corev1.Volume) error {
 	})
 }
 
-// setUpOnce calls fn if it has not succeeded for this volume of the pod yet, or again is set. The success is recorded in a file outside the
-// volume.
+// setUpOnce calls fn if it has not succeeded for this volume of the pod yet, or again is set. The success is recorded
+// in a file outside the volume.
 func (m *Manager) setUpOnce(root *inroot.Dir, p *corev1.Pod, v *corev1.Volume, again bool, fn func() error) error {
 	mark := begunAt(string(p.UID), v)
 	_, err := root.Lstat(filepath.Join(mark, "ready"))
@@ -121,9 +121,9 @@ func (m *Manager) setGroup(root *inroot.Dir, in Input, v *corev1.Volume, dir str
 	})
 }
 
-// applyFSGroup sets for p and all below it: group ownership, group bits, and set-group-id on directories. It uses descriptors and follows
-// no links, since another pod may be changing the volume. The root comes last, so that OnRootMismatch can tell whether an earlier run
-// completed.
+// applyFSGroup sets for p and all below it: group ownership, group bits, and set-group-id on directories. It uses
+// descriptors and follows no links, since another pod may be changing the volume. The root comes last, so that
+// OnRootMismatch can tell whether an earlier run completed.
 func applyFSGroup(d *inroot.Dir, p string, pod *corev1.Pod, writable bool) error {
 	sc := pod.Spec.SecurityContext
 	if sc == nil || sc.FSGroup == nil {

@@ -30,9 +30,10 @@ import (
 	"keelson/lib/inroot"
 )
 
-// LocalDirs manages the local volumes that the cluster provisions on this node: one directory each, named after the PersistentVolume. It
-// creates a directory when the first pod uses the volume. When the PersistentVolume is being deleted and is not bound, it removes the
-// directory, unless the reclaim policy is Retain, and then the node's finalizer. It never removes a directory without a PersistentVolume.
+// LocalDirs manages the local volumes that the cluster provisions on this node: one directory each, named after the
+// PersistentVolume. It creates a directory when the first pod uses the volume. When the PersistentVolume is being
+// deleted and is not bound, it removes the directory, unless the reclaim policy is Retain, and then the node's
+// finalizer. It never removes a directory without a PersistentVolume.
 type LocalDirs struct {
 	dir, node string
 	client    kubernetes.Interface
@@ -41,7 +42,12 @@ type LocalDirs struct {
 
 // NewLocalDirs returns the LocalDirs below dir. It does no I/O.
 func NewLocalDirs(dir, node string, c kubernetes.Interface, log *slog.Logger) *LocalDirs {
-	return &LocalDirs{dir: filepath.Clean(dir), node: node, client: c, log: log}
+	return &LocalDirs{
+		dir:    filepath.Clean(dir),
+		node:   node,
+		client: c,
+		log:    log,
+	}
 }
 
 // Path returns the directory of a volume.
@@ -91,7 +97,9 @@ func (l *LocalDirs) remove(name string) error {
 func (l *LocalDirs) Run(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	inf := coreinformers.NewFilteredPersistentVolumeInformer(l.client, 0, cache.Indexers{}, func(o *metav1.ListOptions) {
+	inf := coreinformers.NewFilteredPersistentVolumeInformer(l.client, 0, cache.Indexers{}, func(
+		o *metav1.ListOptions,
+	) {
 		o.LabelSelector = labels.Set{localvolume.NodeLabel: l.node}.String()
 	})
 	queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[string]())
@@ -109,7 +117,12 @@ func (l *LocalDirs) Run(ctx context.Context) {
 			}
 			cache.DefaultWatchErrorHandler(ctx, r, err)
 		}),
-		errOf(inf.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: look, UpdateFunc: func(_, o any) { look(o) }})),
+		errOf(inf.AddEventHandler(cache.ResourceEventHandlerFuncs{
+			AddFunc: look,
+			UpdateFunc: func(_, o any) {
+				look(o)
+			},
+		})),
 	)
 	if err != nil {
 		l.log.Error("watch local volumes", "err", err) // it fails only for an informer that runs
@@ -136,7 +149,9 @@ func (l *LocalDirs) Run(ctx context.Context) {
 const removeWorkers = 4
 
 // removeNext handles one volume from the queue; false: the queue is shut down.
-func (l *LocalDirs) removeNext(ctx context.Context, queue workqueue.TypedRateLimitingInterface[string], volumes corelisters.PersistentVolumeLister) bool {
+func (l *LocalDirs) removeNext(
+	ctx context.Context, queue workqueue.TypedRateLimitingInterface[string], volumes corelisters.PersistentVolumeLister,
+) bool {
 	name, quit := queue.Get()
 	if quit {
 		return false
@@ -177,10 +192,13 @@ func (l *LocalDirs) release(ctx context.Context, v *corev1.PersistentVolume) err
 		}
 	}
 	rest := slices.DeleteFunc(slices.Clone(v.Finalizers), func(f string) bool { return f == localvolume.Finalizer })
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": v.UID, "resourceVersion": v.ResourceVersion, "finalizers": rest}})
+	patch, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"uid": v.UID, "resourceVersion": v.ResourceVersion, "finalizers": rest},
+	})
 	if err != nil {
 		return err
 	}
-	_, err = l.client.CoreV1().PersistentVolumes().Patch(ctx, v.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+	_, err = l.client.CoreV1().PersistentVolumes().Patch(ctx, v.Name, types.MergePatchType, patch,
+		metav1.PatchOptions{})
 	return err
 }

@@ -21,16 +21,22 @@ import (
 	"keelson/client/clienttest"
 )
 
-func localPV(name, node string, policy corev1.PersistentVolumeReclaimPolicy, phase corev1.PersistentVolumePhase, going bool) *corev1.PersistentVolume {
+func localPV(
+	name, node string, policy corev1.PersistentVolumeReclaimPolicy, phase corev1.PersistentVolumePhase, going bool,
+) *corev1.PersistentVolume {
 	v := &corev1.PersistentVolume{
 		ObjectMeta: metav1.ObjectMeta{
-			Name: name, ResourceVersion: "1", Labels: map[string]string{localvolume.NodeLabel: node},
-			Annotations: map[string]string{volume.AnnDynamicallyProvisioned: localvolume.Provisioner},
-			Finalizers:  []string{localvolume.Finalizer, "example.com/other"},
+			Name:            name,
+			ResourceVersion: "1",
+			Labels:          map[string]string{localvolume.NodeLabel: node},
+			Annotations:     map[string]string{volume.AnnDynamicallyProvisioned: localvolume.Provisioner},
+			Finalizers:      []string{localvolume.Finalizer, "example.com/other"},
 		},
 		Spec: corev1.PersistentVolumeSpec{
 			PersistentVolumeReclaimPolicy: policy,
-			PersistentVolumeSource:        corev1.PersistentVolumeSource{Local: &corev1.LocalVolumeSource{Path: "/elsewhere"}},
+			PersistentVolumeSource: corev1.PersistentVolumeSource{
+				Local: &corev1.LocalVolumeSource{Path: "/elsewhere"},
+			},
 		},
 		Status: corev1.PersistentVolumeStatus{Phase: phase},
 	}
@@ -46,8 +52,10 @@ var pvResource = corev1.SchemeGroupVersion.WithResource("persistentvolumes")
 func TestLocalDirs(t *testing.T) {
 	const del, retain = corev1.PersistentVolumeReclaimDelete, corev1.PersistentVolumeReclaimRetain
 	vs := []*corev1.PersistentVolume{
-		localPV("doomed", "n", del, corev1.VolumeReleased, true), localPV("kept", "n", retain, corev1.VolumeReleased, true),
-		localPV("bound", "n", del, corev1.VolumeBound, true), localPV("staying", "n", del, corev1.VolumeReleased, false),
+		localPV("doomed", "n", del, corev1.VolumeReleased, true), localPV("kept", "n", retain, corev1.VolumeReleased,
+			true),
+		localPV("bound", "n", del, corev1.VolumeBound, true), localPV("staying", "n", del, corev1.VolumeReleased,
+			false),
 		localPV("foreign", "m", del, corev1.VolumeReleased, true),
 	}
 	c := clienttest.New()
@@ -72,7 +80,10 @@ func TestLocalDirs(t *testing.T) {
 		t.Errorf("mode %v, %v", st.Mode(), err)
 	}
 	done := make(chan struct{})
-	go func() { l.Run(t.Context()); close(done) }() // ends with the test
+	go func() {
+		l.Run(t.Context())
+		close(done)
+	}() // ends with the test
 	t.Cleanup(func() { <-done })
 	finalizers := func(name string) int {
 		v, err := c.CoreV1().PersistentVolumes().Get(t.Context(), name, metav1.GetOptions{})
@@ -85,7 +96,13 @@ func TestLocalDirs(t *testing.T) {
 	for name, want := range map[string]struct {
 		there      bool
 		finalizers int
-	}{"doomed": {false, 1}, "kept": {true, 1}, "bound": {true, 2}, "staying": {true, 2}, "foreign": {true, 2}} {
+	}{
+		"doomed":  {false, 1},
+		"kept":    {true, 1},
+		"bound":   {true, 2},
+		"staying": {true, 2},
+		"foreign": {true, 2},
+	} {
 		_, err := os.Stat(l.Path(name))
 		if (err == nil) != want.there || finalizers(name) != want.finalizers {
 			t.Errorf("%s: directory %v, %d finalizers; want %+v", name, err, finalizers(name), want)
@@ -149,8 +166,14 @@ func TestSlowVolumeHoldsUpNoOther(t *testing.T) {
 	add("slow")
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
-	go func() { l.Run(ctx); close(done) }() // ends with the test
-	t.Cleanup(func() { cancel(); <-done })
+	go func() {
+		l.Run(ctx)
+		close(done)
+	}() // ends with the test
+	t.Cleanup(func() {
+		cancel()
+		<-done
+	})
 	select {
 	case <-c.waiting:
 	case <-time.After(time.Minute):

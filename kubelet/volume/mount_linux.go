@@ -93,7 +93,8 @@ func unmountBelow(dir string) error {
 		if mp != resolved && !strings.HasPrefix(mp, resolved+"/") {
 			continue
 		}
-		if err := unix.Unmount(mp, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
+		if err := unix.Unmount(mp, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err != nil && !errors.Is(err, unix.EINVAL) &&
+			!errors.Is(err, unix.ENOENT) {
 			return fmt.Errorf("unmount %s: %w", mp, err)
 		}
 	}

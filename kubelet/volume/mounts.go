@@ -21,8 +21,12 @@ import (
 	"keelson/lib/inroot"
 )
 
-// Mounts returns a container's volume mounts for CRI. expand replaces $(NAME) in subPathExpr. An error is a mistake in the pod.
-func (m *Manager) Mounts(ctx context.Context, p *corev1.Pod, c *corev1.Container, expand func(string) (string, error)) ([]*runtimeapi.Mount, error) {
+// Mounts returns a container's volume mounts for CRI. expand replaces $(NAME) in subPathExpr. An error is a mistake in
+// the pod.
+func (m *Manager) Mounts(ctx context.Context, p *corev1.Pod, c *corev1.Container, expand func(
+	string,
+) (string, error),
+) ([]*runtimeapi.Mount, error) {
 	var out []*runtimeapi.Mount
 	for i := range c.VolumeMounts {
 		vm := &c.VolumeMounts[i]
@@ -30,14 +34,21 @@ func (m *Manager) Mounts(ctx context.Context, p *corev1.Pod, c *corev1.Container
 		if v == nil {
 			return nil, fmt.Errorf("cannot find volume %q to mount into container %q", vm.Name, c.Name)
 		}
-		mount := &runtimeapi.Mount{ContainerPath: absolute(vm.MountPath), Readonly: vm.ReadOnly, Propagation: propagation(vm.MountPropagation)}
-		mount.RecursiveReadOnly = vm.RecursiveReadOnly != nil && *vm.RecursiveReadOnly == corev1.RecursiveReadOnlyEnabled
+		mount := &runtimeapi.Mount{
+			ContainerPath: absolute(vm.MountPath),
+			Readonly:      vm.ReadOnly,
+			Propagation:   propagation(vm.MountPropagation),
+		}
+		mount.RecursiveReadOnly = vm.RecursiveReadOnly != nil &&
+			*vm.RecursiveReadOnly == corev1.RecursiveReadOnlyEnabled
 		sub, err := subPath(vm, expand)
 		if err != nil {
 			return nil, err
 		}
 		if v.Image != nil {
-			mount.Image, mount.ImageSubPath, mount.Readonly = &runtimeapi.ImageSpec{Image: v.Image.Reference}, sub, true
+			mount.Image = &runtimeapi.ImageSpec{Image: v.Image.Reference}
+			mount.ImageSubPath = sub
+			mount.Readonly = true
 			out = append(out, mount)
 			continue
 		}
@@ -48,7 +59,8 @@ func (m *Manager) Mounts(ctx context.Context, p *corev1.Pod, c *corev1.Container
 		if sub != "" {
 			name := filepath.Join(m.PodDir(string(p.UID)), "volume-subpaths", vm.Name, c.Name, strconv.Itoa(i))
 			if mount.HostPath, err = m.resolve(mount.HostPath, sub, name); err != nil {
-				return nil, fmt.Errorf("failed to prepare subPath for volumeMount %q of container %q: %w", vm.Name, c.Name, err)
+				return nil, fmt.Errorf("failed to prepare subPath for volumeMount %q of container %q: %w", vm.Name,
+					c.Name, err)
 			}
 		}
 		if v.Secret != nil || v.ConfigMap != nil || v.DownwardAPI != nil || v.Projected != nil || readOnly(v) {
@@ -109,8 +121,8 @@ func subPath(vm *corev1.VolumeMount, expand func(string) (string, error)) (strin
 	return path.Clean(sub), nil
 }
 
-// resolve opens sub within a volume, and bind-mounts the open descriptor at name, so that no container can change the result later. Links
-// must stay inside the volume. A missing directory is created.
+// resolve opens sub within a volume, and bind-mounts the open descriptor at name, so that no container can change the
+// result later. Links must stay inside the volume. A missing directory is created.
 func (m *Manager) resolve(vol, sub, name string) (string, error) {
 	root, err := inroot.OpenBeneath(vol)
 	if err != nil {
@@ -123,7 +135,8 @@ func (m *Manager) resolve(vol, sub, name string) (string, error) {
 		if i, err = root.Lstat("."); err != nil {
 			return "", err
 		}
-		// A new directory gets the mode of the volume, including set-group-id and sticky. With set-group-id the kernel also sets the group.
+		// A new directory gets the mode of the volume, including set-group-id and sticky. With set-group-id the kernel
+		// also sets the group.
 		if _, err = root.MkdirAllExact(sub, fileMode(i.Perm())); err != nil {
 			return "", err
 		}

@@ -38,8 +38,8 @@ type payload struct {
 	refresh  time.Time
 }
 
-// writeVolume sets up a volume of files from API objects. The files are written to a new directory and become visible by one rename. They
-// have their owner before that. Existing files are not modified.
+// writeVolume sets up a volume of files from API objects. The files are written to a new directory and become visible
+// by one rename. They have their owner before that. Existing files are not modified.
 func (m *Manager) writeVolume(ctx context.Context, root *inroot.Dir, in Input, v *corev1.Volume) (time.Time, error) {
 	w := &payload{in: in, src: m.sources, files: map[string]file{}}
 	at := m.within(m.ownDir(in.Pod, v))
@@ -67,7 +67,9 @@ func (m *Manager) writeVolume(ctx context.Context, root *inroot.Dir, in Input, v
 	if err := w.collect(ctx, v); err != nil {
 		return time.Time{}, err
 	}
-	if _, err := writeAtomically(d, w.files, func(name string) error { return applyFSGroup(d, name, in.Pod, false) }); err != nil {
+	if _, err := writeAtomically(d, w.files, func(name string) error {
+		return applyFSGroup(d, name, in.Pod, false)
+	}); err != nil {
 		return time.Time{}, err
 	}
 	return w.refresh, nil
@@ -118,7 +120,9 @@ func modeOf(m *int32) int32 {
 	return *m
 }
 
-func (w *payload) configMap(ctx context.Context, name string, items []corev1.KeyToPath, optional *bool, mode int32) error {
+func (w *payload) configMap(
+	ctx context.Context, name string, items []corev1.KeyToPath, optional *bool, mode int32,
+) error {
 	opt := optional != nil && *optional
 	cm, err := w.src.ConfigMap(ctx, w.in.Pod.Namespace, name)
 	if apierrors.IsNotFound(err) && opt {
@@ -215,8 +219,8 @@ func (w *payload) downward(items []corev1.DownwardAPIVolumeFile, mode int32) err
 	return nil
 }
 
-// token projects a token of the pod's service account, bound to the pod. The token in the volume is used until 80 % of its lifetime have
-// passed, so that another SetUp, or a restart of the kubelet, requests no new token.
+// token projects a token of the pod's service account, bound to the pod. The token in the volume is used until 80 % of
+// its lifetime have passed, so that another SetUp, or a restart of the kubelet, requests no new token.
 func (w *payload) token(ctx context.Context, s *corev1.ServiceAccountTokenProjection, mode int32) error {
 	p := w.in.Pod
 	target, err := cleanPath(s.Path)
@@ -236,7 +240,12 @@ func (w *payload) token(ctx context.Context, s *corev1.ServiceAccountTokenProjec
 	}
 	r := &authv1.TokenRequest{Spec: authv1.TokenRequestSpec{
 		ExpirationSeconds: &seconds,
-		BoundObjectRef:    &authv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: p.Name, UID: p.UID},
+		BoundObjectRef: &authv1.BoundObjectReference{
+			APIVersion: "v1",
+			Kind:       "Pod",
+			Name:       p.Name,
+			UID:        p.UID,
+		},
 	}}
 	if s.Audience != "" {
 		r.Spec.Audiences = []string{s.Audience}

@@ -15,8 +15,8 @@ import (
 // maxToken is the limit for a token that is read from a volume.
 const maxToken = 1 << 20
 
-// existingToken reads the token in a volume, and returns when it must be renewed. ok is false if there is none, it cannot be read, or it is
-// for another audience.
+// existingToken reads the token in a volume, and returns when it must be renewed. ok is false if there is none, it
+// cannot be read, or it is for another audience.
 func existingToken(dir *inroot.Dir, target, audience string) (token []byte, renew time.Time, ok bool) {
 	if dir == nil {
 		return nil, time.Time{}, false

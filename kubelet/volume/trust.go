@@ -32,10 +32,15 @@ import (
 // Trust reads trust bundles, and requests certificates. Objects are shared: never modify them.
 type Trust interface {
 	// TrustBundles returns the bundles of a projection. A missing bundle of that name is an IsNotFound error.
-	TrustBundles(ctx context.Context, p *corev1.ClusterTrustBundleProjection) ([]*certificatesv1.ClusterTrustBundle, error)
+	TrustBundles(
+		ctx context.Context, p *corev1.ClusterTrustBundleProjection,
+	) ([]*certificatesv1.ClusterTrustBundle, error)
 	// RequestCertificate creates a certificate request for the pod; the spec has the signer and the key type.
-	RequestCertificate(ctx context.Context, p *corev1.Pod, spec certificatesv1.PodCertificateRequestSpec) (*certificatesv1.PodCertificateRequest, error)
-	// CertificateRequest reads a request of the pod; a missing one is an IsNotFound error. A change of it wakes the pod's worker.
+	RequestCertificate(
+		ctx context.Context, p *corev1.Pod, spec certificatesv1.PodCertificateRequestSpec,
+	) (*certificatesv1.PodCertificateRequest, error)
+	// CertificateRequest reads a request of the pod; a missing one is an IsNotFound error. A change of it wakes the
+	// pod's worker.
 	CertificateRequest(ctx context.Context, p *corev1.Pod, name string) (*certificatesv1.PodCertificateRequest, error)
 }
 
@@ -43,7 +48,8 @@ type Trust interface {
 func (w *payload) modeFor(mode int32) file {
 	f := file{mode: mode, uid: -1}
 	if uid, same := oneUser(w.in.Pod); same {
-		f.uid, f.mode = uid, 0o600
+		f.uid = uid
+		f.mode = 0o600
 	}
 	if sc := w.in.Pod.Spec.SecurityContext; sc != nil && sc.FSGroup != nil {
 		f.mode = 0o600
@@ -65,7 +71,8 @@ func (w *payload) put(target string, data []byte, f file) error {
 	return nil
 }
 
-// bundle projects the certificates of trust bundles, each once. Their order has no meaning, and changes only when the certificates change.
+// bundle projects the certificates of trust bundles, each once. Their order has no meaning, and changes only when the
+// certificates change.
 func (w *payload) bundle(ctx context.Context, s *corev1.ClusterTrustBundleProjection, mode int32) error {
 	optional := s.Optional != nil && *s.Optional
 	all, err := w.src.TrustBundles(ctx, s)
@@ -85,8 +92,8 @@ func (w *payload) bundle(ctx context.Context, s *corev1.ClusterTrustBundleProjec
 	return w.put(s.Path, encodeAll(slices.CompactFunc(ders, bytes.Equal)), w.modeFor(mode))
 }
 
-// certificate is the stored state of one certificate of a pod. It is on the tmpfs beside the volumes, so that a restarted kubelet does not
-// request a certificate again.
+// certificate is the stored state of one certificate of a pod. It is on the tmpfs beside the volumes, so that a
+// restarted kubelet does not request a certificate again.
 type certificate struct {
 	// Request is the name of the pending request, and NewKey is its key.
 	Request string `json:"request,omitempty"`
@@ -151,7 +158,8 @@ func (w *payload) obtain(ctx context.Context, s *corev1.PodCertificateProjection
 func (w *payload) answer(ctx context.Context, c *certificate) error {
 	r, err := w.src.CertificateRequest(ctx, w.in.Pod, c.Request)
 	if apierrors.IsNotFound(err) {
-		c.Request, c.NewKey = "", nil // somebody has deleted it: ask again
+		c.Request = ""
+		c.NewKey = nil // somebody has deleted it: ask again
 		return nil
 	}
 	if err != nil {
@@ -159,14 +167,22 @@ func (w *payload) answer(ctx context.Context, c *certificate) error {
 	}
 	for _, cond := range r.Status.Conditions {
 		switch cond.Type {
-		case certificatesv1.PodCertificateRequestConditionTypeDenied, certificatesv1.PodCertificateRequestConditionTypeFailed:
-			word := map[bool]string{true: "was denied", false: "failed"}[cond.Type == certificatesv1.PodCertificateRequestConditionTypeDenied]
-			c.Refused = fmt.Sprintf("PodCertificateRequest %s/%s %s, reason=%q, message=%q", r.Namespace, r.Name, word, cond.Reason, cond.Message)
+		case certificatesv1.PodCertificateRequestConditionTypeDenied,
+			certificatesv1.PodCertificateRequestConditionTypeFailed:
+			word := map[bool]string{
+				true:  "was denied",
+				false: "failed",
+			}[cond.Type == certificatesv1.PodCertificateRequestConditionTypeDenied]
+			c.Refused = fmt.Sprintf("PodCertificateRequest %s/%s %s, reason=%q, message=%q", r.Namespace, r.Name, word,
+				cond.Reason, cond.Message)
 			return nil
 		case certificatesv1.PodCertificateRequestConditionTypeIssued:
-			c.Key, c.Chain, c.Request, c.NewKey = c.NewKey, encodeAll(certificates(r.Status.CertificateChain)), "", nil
+			c.Key = c.NewKey
+			c.Chain = encodeAll(certificates(r.Status.CertificateChain))
+			c.Request = ""
+			c.NewKey = nil
 			if t := r.Status.BeginRefreshAt; t != nil {
-				c.Renew = t.Add(mathrand.N(renewSpread)) //nolint:gosec // no secret
+				c.Renew = t.Add(mathrand.N(renewSpread)) // no secret
 			}
 			return nil
 		}
@@ -188,12 +204,16 @@ func (w *payload) request(ctx context.Context, s *corev1.PodCertificateProjectio
 		return fmt.Errorf("write a key: %w", err)
 	}
 	r, err := w.src.RequestCertificate(ctx, w.in.Pod, certificatesv1.PodCertificateRequestSpec{
-		SignerName: s.SignerName, MaxExpirationSeconds: s.MaxExpirationSeconds, StubPKCS10Request: proof, UnverifiedUserAnnotations: s.UserAnnotations,
+		SignerName:                s.SignerName,
+		MaxExpirationSeconds:      s.MaxExpirationSeconds,
+		StubPKCS10Request:         proof,
+		UnverifiedUserAnnotations: s.UserAnnotations,
 	})
 	if err != nil {
 		return fmt.Errorf("while creating PodCertificateRequest: %w", err)
 	}
-	c.Request, c.NewKey = r.Name, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})
+	c.Request = r.Name
+	c.NewKey = pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})
 	return nil
 }
 
@@ -218,7 +238,7 @@ func newKey(kind string) (crypto.Signer, error) {
 
 func loadCertificate(state string) (*certificate, error) {
 	c := &certificate{}
-	b, err := os.ReadFile(state) //nolint:gosec // our own
+	b, err := os.ReadFile(state) // our own
 	if errors.Is(err, fs.ErrNotExist) {
 		return c, nil
 	}
@@ -239,7 +259,7 @@ func (c *certificate) save(state string) error {
 	if err := os.MkdirAll(filepath.Dir(state), 0o700); err != nil {
 		return fmt.Errorf("make %s: %w", filepath.Dir(state), err)
 	}
-	if old, err := os.ReadFile(state); err == nil && bytes.Equal(old, b) { //nolint:gosec // our own
+	if old, err := os.ReadFile(state); err == nil && bytes.Equal(old, b) { // our own
 		return nil
 	}
 	if err := os.WriteFile(state+".new", b, 0o600); err != nil {

@@ -23,18 +23,24 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-func (o *objects) TrustBundles(_ context.Context, p *corev1.ClusterTrustBundleProjection) ([]*certificatesv1.ClusterTrustBundle, error) {
+func (o *objects) TrustBundles(
+	_ context.Context, p *corev1.ClusterTrustBundleProjection,
+) ([]*certificatesv1.ClusterTrustBundle, error) {
 	if p.Name != nil {
 		text, ok := o.bundles[*p.Name]
 		if !ok {
-			return nil, apierrors.NewNotFound(schema.GroupResource{Group: "certificates.k8s.io", Resource: "clustertrustbundles"}, *p.Name)
+			return nil, apierrors.NewNotFound(
+				schema.GroupResource{Group: "certificates.k8s.io", Resource: "clustertrustbundles"}, *p.Name)
 		}
-		return []*certificatesv1.ClusterTrustBundle{{Spec: certificatesv1.ClusterTrustBundleSpec{TrustBundle: text}}}, nil
+		return []*certificatesv1.ClusterTrustBundle{{Spec: certificatesv1.ClusterTrustBundleSpec{TrustBundle: text}}},
+			nil
 	}
 	var out []*certificatesv1.ClusterTrustBundle
 	for name, text := range o.bundles {
 		if strings.HasPrefix(name, *p.SignerName) {
-			out = append(out, &certificatesv1.ClusterTrustBundle{Spec: certificatesv1.ClusterTrustBundleSpec{TrustBundle: text}})
+			out = append(out, &certificatesv1.ClusterTrustBundle{
+				Spec: certificatesv1.ClusterTrustBundleSpec{TrustBundle: text},
+			})
 		}
 	}
 	return out, nil
@@ -43,18 +49,27 @@ func (o *objects) TrustBundles(_ context.Context, p *corev1.ClusterTrustBundlePr
 func (o *objects) RequestCertificate(
 	_ context.Context, p *corev1.Pod, spec certificatesv1.PodCertificateRequestSpec,
 ) (*certificatesv1.PodCertificateRequest, error) {
-	r := &certificatesv1.PodCertificateRequest{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: fmt.Sprintf("req-%d", len(o.requests)+1)}, Spec: spec}
+	r := &certificatesv1.PodCertificateRequest{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: p.Namespace,
+			Name:      fmt.Sprintf("req-%d", len(o.requests)+1),
+		},
+		Spec: spec,
+	}
 	o.requests = append(o.requests, r)
 	return r, nil
 }
 
-func (o *objects) CertificateRequest(_ context.Context, _ *corev1.Pod, name string) (*certificatesv1.PodCertificateRequest, error) {
+func (o *objects) CertificateRequest(
+	_ context.Context, _ *corev1.Pod, name string,
+) (*certificatesv1.PodCertificateRequest, error) {
 	for _, r := range o.requests {
 		if r.Name == name {
 			return r, nil
 		}
 	}
-	return nil, apierrors.NewNotFound(schema.GroupResource{Group: "certificates.k8s.io", Resource: "podcertificaterequests"}, name)
+	return nil, apierrors.NewNotFound(
+		schema.GroupResource{Group: "certificates.k8s.io", Resource: "podcertificaterequests"}, name)
 }
 
 func anchor(text string) string {
@@ -68,10 +83,15 @@ func projected(sources ...corev1.VolumeProjection) *corev1.Pod {
 // TestTrustBundles projects bundles by name and by signer.
 func TestTrustBundles(t *testing.T) {
 	o := &objects{bundles: map[string]string{
-		"one": anchor("a"), "example.com/s:1": "words between\n" + anchor("c") + anchor("b"), "example.com/s:2": anchor("b"),
+		"one":             anchor("a"),
+		"example.com/s:1": "words between\n" + anchor("c") + anchor("b"),
+		"example.com/s:2": anchor("b"),
 	}}
 	m := manager(t, o)
-	name, signer, missing, yes := "one", "example.com/s", "none", true
+	name := "one"
+	signer := "example.com/s"
+	missing := "none"
+	yes := true
 	for _, c := range []struct {
 		what string
 		p    corev1.ClusterTrustBundleProjection
@@ -79,11 +99,30 @@ func TestTrustBundles(t *testing.T) {
 		err  string
 	}{
 		{"by name", corev1.ClusterTrustBundleProjection{Name: &name}, anchor("a"), ""},
-		{"by signer, each once", corev1.ClusterTrustBundleProjection{SignerName: &signer}, anchor("b") + anchor("c"), ""},
-		{"missing", corev1.ClusterTrustBundleProjection{Name: &missing}, "", `while getting ClusterTrustBundle: clustertrustbundles.certificates.k8s.io "none" not found`},
+		{
+			"by signer, each once",
+			corev1.ClusterTrustBundleProjection{SignerName: &signer},
+			anchor("b") + anchor("c"), "",
+		},
+		{
+			"missing",
+			corev1.ClusterTrustBundleProjection{Name: &missing},
+			"",
+			`while getting ClusterTrustBundle: clustertrustbundles.certificates.k8s.io "none" not found`,
+		},
 		{"missing, optional", corev1.ClusterTrustBundleProjection{Name: &missing, Optional: &yes}, "", ""},
-		{"nothing of the signer", corev1.ClusterTrustBundleProjection{SignerName: &missing}, "", "combination of signerName and labelSelector matched zero ClusterTrustBundles"},
-		{"nothing of the signer, optional", corev1.ClusterTrustBundleProjection{SignerName: &missing, Optional: &yes}, "", ""},
+		{
+			"nothing of the signer",
+			corev1.ClusterTrustBundleProjection{SignerName: &missing},
+			"",
+			"combination of signerName and labelSelector matched zero ClusterTrustBundles",
+		},
+		{
+			"nothing of the signer, optional", corev1.ClusterTrustBundleProjection{
+				SignerName: &missing,
+				Optional:   &yes,
+			}, "", "",
+		},
 	} {
 		c.p.Path = "trust.pem"
 		p := projected(corev1.VolumeProjection{ClusterTrustBundle: &c.p})
@@ -105,22 +144,30 @@ func TestPodCertificate(t *testing.T) {
 	o := &objects{}
 	m := manager(t, o)
 	p := projected(corev1.VolumeProjection{PodCertificate: &corev1.PodCertificateProjection{
-		SignerName: "example.com/s", KeyType: "ED25519", CredentialBundlePath: "both.pem", KeyPath: "key.pem", CertificateChainPath: "chain.pem",
-		UserAnnotations: map[string]string{"example.com/a": "b"},
+		SignerName:           "example.com/s",
+		KeyType:              "ED25519",
+		CredentialBundlePath: "both.pem",
+		KeyPath:              "key.pem",
+		CertificateChainPath: "chain.pem",
+		UserAnnotations:      map[string]string{"example.com/a": "b"},
 	}})
 	file := func(name string) string { return content(t, filepath.Join(where(t, m, p, "v"), name)) }
 	pending := func(what string, requests int) {
 		t.Helper()
 		_, err := m.SetUp(t.Context(), Input{Pod: p})
-		if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("PodCertificateRequest ns/req-%d is not issued yet", requests)) || len(o.requests) != requests {
+		if err == nil || !strings.Contains(err.Error(),
+			fmt.Sprintf("PodCertificateRequest ns/req-%d is not issued yet", requests)) || len(o.requests) != requests {
 			t.Fatalf("%s: %v after %d requests", what, err, len(o.requests))
 		}
 	}
 	issue := func(chain string, renew time.Time) {
 		t.Helper()
 		o.requests[len(o.requests)-1].Status = certificatesv1.PodCertificateRequestStatus{
-			Conditions:       []metav1.Condition{{Type: certificatesv1.PodCertificateRequestConditionTypeIssued, Status: metav1.ConditionTrue}},
-			CertificateChain: "noise\n" + anchor(chain), BeginRefreshAt: &metav1.Time{Time: renew},
+			Conditions: []metav1.Condition{
+				{Type: certificatesv1.PodCertificateRequestConditionTypeIssued, Status: metav1.ConditionTrue},
+			},
+			CertificateChain: "noise\n" + anchor(chain),
+			BeginRefreshAt:   &metav1.Time{Time: renew},
 		}
 	}
 	pending("first", 1)
@@ -153,7 +200,8 @@ func TestPodCertificate(t *testing.T) {
 	}
 	setUp(t, m, p)
 	if len(o.requests) != 3 || file("key.pem") != key {
-		t.Errorf("%d requests when it is time to renew, and the key is another: %v", len(o.requests), file("key.pem") != key)
+		t.Errorf("%d requests when it is time to renew, and the key is another: %v", len(o.requests),
+			file("key.pem") != key)
 	}
 	issue("second", time.Now().Add(time.Hour))
 	setUp(t, m, p)
@@ -172,14 +220,21 @@ func TestPodCertificate(t *testing.T) {
 func TestRefusedCertificate(t *testing.T) {
 	o := &objects{}
 	m := manager(t, o)
-	p := projected(corev1.VolumeProjection{PodCertificate: &corev1.PodCertificateProjection{SignerName: "example.com/s", KeyType: "ECDSAP256", KeyPath: "k"}})
+	p := projected(corev1.VolumeProjection{PodCertificate: &corev1.PodCertificateProjection{
+		SignerName: "example.com/s",
+		KeyType:    "ECDSAP256",
+		KeyPath:    "k",
+	}})
 	if _, err := m.SetUp(t.Context(), Input{Pod: p}); err == nil {
 		t.Fatal("set up before it is issued")
 	}
-	o.requests[0].Status.Conditions = []metav1.Condition{{Type: certificatesv1.PodCertificateRequestConditionTypeDenied, Reason: "Policy", Message: "no"}}
+	o.requests[0].Status.Conditions = []metav1.Condition{
+		{Type: certificatesv1.PodCertificateRequestConditionTypeDenied, Reason: "Policy", Message: "no"},
+	}
 	for range 2 {
 		_, err := m.SetUp(t.Context(), Input{Pod: p})
-		if err == nil || !strings.Contains(err.Error(), `PodCertificateRequest ns/req-1 was denied, reason="Policy", message="no"`) || len(o.requests) != 1 {
+		if err == nil || !strings.Contains(err.Error(),
+			`PodCertificateRequest ns/req-1 was denied, reason="Policy", message="no"`) || len(o.requests) != 1 {
 			t.Errorf("denied: %v, %d requests", err, len(o.requests))
 		}
 	}

@@ -31,7 +31,8 @@ func keepPath(root *inroot.Dir, begun, path string) error {
 	return root.WriteFile(at, []byte(path), 0o640)
 }
 
-// Usage returns the usage of a local volume's file system; nil: not known. As in Kubernetes' kubelet, hostPath volumes have none.
+// Usage returns the usage of a local volume's file system; nil: not known. As in Kubernetes' kubelet, hostPath volumes
+// have none.
 func (m *Manager) Usage(p *corev1.Pod, name string) *csi.Usage {
 	v := find(p, name)
 	if v == nil || v.PersistentVolumeClaim == nil && v.Ephemeral == nil {
@@ -68,10 +69,14 @@ func usageOf(path string) (*csi.Usage, error) {
 	if err := unix.Statfs(path, &fs); err != nil {
 		return nil, err
 	}
-	bytes := func(blocks uint64) *int64 { return new(int64(blocks) * fs.Bsize) } //nolint:gosec // sizes of file systems
-	count := func(n uint64) *int64 { return new(int64(n)) }                      //nolint:gosec // numbers of files
-	u.Capacity, u.Available, u.Used = bytes(fs.Blocks), bytes(fs.Bavail), bytes(fs.Blocks-fs.Bfree)
-	u.Inodes, u.InodesFree, u.InodesUsed = count(fs.Files), count(fs.Ffree), count(fs.Files-fs.Ffree)
+	bytes := func(blocks uint64) *int64 { return new(int64(blocks) * fs.Bsize) } // sizes of file systems
+	count := func(n uint64) *int64 { return new(int64(n)) }                      // numbers of files
+	u.Capacity = bytes(fs.Blocks)
+	u.Available = bytes(fs.Bavail)
+	u.Used = bytes(fs.Blocks - fs.Bfree)
+	u.Inodes = count(fs.Files)
+	u.InodesFree = count(fs.Ffree)
+	u.InodesUsed = count(fs.Files - fs.Ffree)
 	return u, nil
 }
 
@@ -80,7 +85,7 @@ func isBlockDevice(i os.FileInfo) bool {
 }
 
 func sizeOf(device string) (*int64, error) {
-	f, err := os.Open(device) //nolint:gosec // an administrator has named it
+	f, err := os.Open(device) // an administrator has named it
 	if err != nil {
 		return nil, err
 	}

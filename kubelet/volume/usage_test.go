@@ -16,15 +16,20 @@ type bound struct {
 	pv *corev1.PersistentVolume
 }
 
-func (b *bound) Claim(context.Context, string, string) (*corev1.PersistentVolumeClaim, *corev1.PersistentVolume, error) {
+func (b *bound) Claim(
+	context.Context, string, string,
+) (*corev1.PersistentVolumeClaim, *corev1.PersistentVolume, error) {
 	return &corev1.PersistentVolumeClaim{}, b.pv, nil
 }
 
 func claimOf(name string) corev1.Volume {
-	return vol(name, corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: name}})
+	return vol(name, corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{
+		ClaimName: name,
+	}})
 }
 
-// TestUsageOfLocalVolumes: a local volume is measured by its file system while the pod has it; a hostPath volume is not.
+// TestUsageOfLocalVolumes: a local volume is measured by its file system while the pod has it; a hostPath volume is
+// not.
 func TestUsageOfLocalVolumes(t *testing.T) {
 	src := &bound{pv: &corev1.PersistentVolume{}}
 	m := manager(t, &src.objects)
@@ -39,7 +44,8 @@ func TestUsageOfLocalVolumes(t *testing.T) {
 	if u := m.Usage(p, "data"); u != nil {
 		t.Errorf("hostPath: got %+v, want nothing", u)
 	}
-	src.pv.Spec.HostPath, src.pv.Spec.Local = nil, &corev1.LocalVolumeSource{Path: dir}
+	src.pv.Spec.HostPath = nil
+	src.pv.Spec.Local = &corev1.LocalVolumeSource{Path: dir}
 	for range 2 {
 		setUp(t, m, p)
 	}

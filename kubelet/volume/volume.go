@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package volume sets up a pod's volumes on the node and removes them again: emptyDir, hostPath, configMap, secret, projected,
-// downwardAPI, claims bound to hostPath or local volumes, and by package csi volumes of CSI drivers. Image volumes are mounted by the
-// runtime. The pod workers (kubelet/pod) call SetUp and TearDown; the kubelet itself calls Prepare at start and Purge. It never binds
-// claims or attaches volumes: controllers do.
+// Package volume sets up a pod's volumes on the node and removes them again: emptyDir, hostPath, configMap, secret,
+// projected, downwardAPI, claims bound to hostPath or local volumes, and by package csi volumes of CSI drivers. Image
+// volumes are mounted by the runtime. The pod workers (kubelet/pod) call SetUp and TearDown; the kubelet itself calls
+// Prepare at start and Purge. It never binds claims or attaches volumes: controllers do.
 //
 // All state is on disk. SetUp is idempotent and changes only differences. TearDown works from any partial state.
 //
@@ -59,11 +59,16 @@ type Manager struct {
 
 // New returns a manager for the kubelet's directory. It does no I/O; see Prepare.
 func New(dir string, sources Sources, log *slog.Logger) *Manager {
-	return &Manager{dir: filepath.Clean(dir), sources: sources, log: log, tmpfs: os.Getuid() == 0}
+	return &Manager{
+		dir:     filepath.Clean(dir),
+		sources: sources,
+		log:     log,
+		tmpfs:   os.Getuid() == 0,
+	}
 }
 
-// Prepare makes the kubelet's directory a shared mount point, for mount propagation to containers, and mounts the tmpfs for secrets.
-// Without root both are plain directories.
+// Prepare makes the kubelet's directory a shared mount point, for mount propagation to containers, and mounts the tmpfs
+// for secrets. Without root both are plain directories.
 func (m *Manager) Prepare() error {
 	for _, d := range []string{m.pods(), m.memory(), m.Plugins(), filepath.Join(m.dir, "plugins")} {
 		if err := os.MkdirAll(d, 0o750); err != nil {
@@ -102,7 +107,8 @@ type Input struct {
 	Allocatable corev1.ResourceList
 }
 
-// Error is why a volume could not be set up, with the message of the event FailedMount, or FailedMapVolume for a device.
+// Error is why a volume could not be set up, with the message of the event FailedMount, or FailedMapVolume for a
+// device.
 type Error struct {
 	Volume string
 	Err    error
@@ -118,8 +124,8 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Err }
 
-// SetUp creates or updates every volume of the pod. refresh is when a token or certificate must be renewed by calling it again;
-// zero: never. All volumes are tried; the error joins one *Error for each that failed.
+// SetUp creates or updates every volume of the pod. refresh is when a token or certificate must be renewed by calling
+// it again; zero: never. All volumes are tried; the error joins one *Error for each that failed.
 func (m *Manager) SetUp(ctx context.Context, in Input) (refresh time.Time, err error) {
 	var errs []error
 	root, err := inroot.Open(m.dir)
@@ -176,7 +182,12 @@ func (m *Manager) setUp(ctx context.Context, root *inroot.Dir, in Input, v *core
 	case v.PersistentVolumeClaim != nil, v.Ephemeral != nil:
 		return m.setUpClaim(ctx, root, in, v)
 	case v.CSI != nil:
-		return m.setUpCSI(ctx, root, in, v, csi.Request{Pod: in.Pod, Name: v.Name, Inline: v.CSI, ReadOnly: readOnly(v)})
+		return m.setUpCSI(ctx, root, in, v, csi.Request{
+			Pod:      in.Pod,
+			Name:     v.Name,
+			Inline:   v.CSI,
+			ReadOnly: readOnly(v),
+		})
 	}
 	return none, fmt.Errorf("volume type %s is not supported by this node", typeOf(v))
 }
@@ -240,12 +251,14 @@ func (m *Manager) TearDown(ctx context.Context, uid string) error {
 	}
 	dirs := []string{
 		filepath.Join(m.PodDir(uid), "volume-subpaths"), filepath.Join(m.PodDir(uid), "volumes"),
-		filepath.Join(m.PodDir(uid), "volumeDevices"), filepath.Join(m.PodDir(uid), "plugins"), filepath.Join(m.memory(), uid),
+		filepath.Join(m.PodDir(uid), "volumeDevices"), filepath.Join(m.PodDir(uid), "plugins"),
+		filepath.Join(m.memory(), uid),
 	}
 	return m.remove(m.PodDir(uid), dirs)
 }
 
-// Forget removes the pod's directory, with the files that TearDown keeps for a finished pod: termination messages and /etc/hosts.
+// Forget removes the pod's directory, with the files that TearDown keeps for a finished pod: termination messages and
+// /etc/hosts.
 func (m *Manager) Forget(uid string) error {
 	return m.remove(m.PodDir(uid), []string{m.PodDir(uid), filepath.Join(m.memory(), uid)})
 }

@@ -63,7 +63,9 @@ func (o *objects) Token(_ context.Context, _, _ string, r *authv1.TokenRequest) 
 	return r, nil
 }
 
-func (o *objects) Claim(_ context.Context, _, name string) (*corev1.PersistentVolumeClaim, *corev1.PersistentVolume, error) {
+func (o *objects) Claim(
+	_ context.Context, _, name string,
+) (*corev1.PersistentVolumeClaim, *corev1.PersistentVolume, error) {
 	return nil, nil, fmt.Errorf("PVC %s is not bound", name)
 }
 
@@ -83,8 +85,13 @@ func manager(t *testing.T, o *objects) *Manager {
 
 func volumes(vs ...corev1.Volume) *corev1.Pod {
 	return &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "ns", UID: "u", Labels: map[string]string{"a": "1", "b": `two "quoted"`}},
-		Spec:       corev1.PodSpec{Volumes: vs, Containers: []corev1.Container{{Name: "c"}}},
+		ObjectMeta: metav1.ObjectMeta{
+			Name:      "p",
+			Namespace: "ns",
+			UID:       "u",
+			Labels:    map[string]string{"a": "1", "b": `two "quoted"`},
+		},
+		Spec: corev1.PodSpec{Volumes: vs, Containers: []corev1.Container{{Name: "c"}}},
 	}
 }
 
@@ -122,7 +129,9 @@ func setUp(t *testing.T, m *Manager, p *corev1.Pod) time.Time {
 func TestConfigMapIsSwitchedAtOnce(t *testing.T) {
 	o := &objects{maps: map[string]map[string]string{"cm": {"k1": "v1", "k2": "v2"}}}
 	m := manager(t, o)
-	p := volumes(vol("v", corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: "cm"}}}))
+	p := volumes(vol("v", corev1.VolumeSource{
+		ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: "cm"}},
+	}))
 	setUp(t, m, p)
 	dir := where(t, m, p, "v")
 	first, err := os.Readlink(filepath.Join(dir, "..data"))
@@ -167,8 +176,12 @@ func TestMissingAndOptional(t *testing.T) {
 		src  corev1.VolumeSource
 		want string
 	}{
-		"no object":          {src("none", "", nil), `MountVolume.SetUp failed for volume "v" : configmap "none" not found`},
-		"no key":             {src("cm", "x", nil), `MountVolume.SetUp failed for volume "v" : references non-existent config key: x`},
+		"no object": {
+			src("none", "", nil), `MountVolume.SetUp failed for volume "v" : configmap "none" not found`,
+		},
+		"no key": {
+			src("cm", "x", nil), `MountVolume.SetUp failed for volume "v" : references non-existent config key: x`,
+		},
 		"no object optional": {src("none", "", &yes), ""},
 		"no key optional":    {src("cm", "x", &yes), ""},
 		"key":                {src("cm", "k", nil), ""},
@@ -188,20 +201,26 @@ func TestProjected(t *testing.T) {
 	o := &objects{maps: map[string]map[string]string{"cm": {"ca.crt": "CA"}}, life: time.Hour}
 	m := manager(t, o)
 	mode := int32(0o400)
-	p := volumes(vol("v", corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{
-		{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Path: "token"}},
-		{ConfigMap: &corev1.ConfigMapProjection{LocalObjectReference: corev1.LocalObjectReference{Name: "cm"}}},
-		{DownwardAPI: &corev1.DownwardAPIProjection{Items: []corev1.DownwardAPIVolumeFile{
-			{Path: "namespace", FieldRef: &corev1.ObjectFieldSelector{FieldPath: "metadata.namespace"}},
-			{Path: "labels", FieldRef: &corev1.ObjectFieldSelector{FieldPath: "metadata.labels"}, Mode: &mode},
-		}}},
-	}}}))
+	p := volumes(
+		vol("v", corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{
+			{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Path: "token"}},
+			{ConfigMap: &corev1.ConfigMapProjection{LocalObjectReference: corev1.LocalObjectReference{Name: "cm"}}},
+			{DownwardAPI: &corev1.DownwardAPIProjection{Items: []corev1.DownwardAPIVolumeFile{
+				{Path: "namespace", FieldRef: &corev1.ObjectFieldSelector{FieldPath: "metadata.namespace"}},
+				{Path: "labels", FieldRef: &corev1.ObjectFieldSelector{FieldPath: "metadata.labels"}, Mode: &mode},
+			}}},
+		}}}))
 	at := setUp(t, m, p)
 	if left := time.Until(at); left < 47*time.Minute || left > 48*time.Minute {
 		t.Errorf("renewal in %s, want 80 %% of an hour", left)
 	}
 	dir := where(t, m, p, "v")
-	for file, want := range map[string]string{"token": "token-1", "ca.crt": "CA", "namespace": "ns", "labels": "a=\"1\"\nb=\"two \\\"quoted\\\"\""} {
+	for file, want := range map[string]string{
+		"token":     "token-1",
+		"ca.crt":    "CA",
+		"namespace": "ns",
+		"labels":    "a=\"1\"\nb=\"two \\\"quoted\\\"\"",
+	} {
 		if got := content(t, filepath.Join(dir, file)); got != want {
 			t.Errorf("%s: got %q, want %q", file, got, want)
 		}
@@ -226,14 +245,18 @@ func TestEmptyDirAndOwnership(t *testing.T) {
 	gid := int64(1001)
 	p := volumes(
 		vol("disk", corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}),
-		vol("mem", corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{Medium: corev1.StorageMediumMemory, SizeLimit: &size}}),
+		vol("mem", corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{
+			Medium:    corev1.StorageMediumMemory,
+			SizeLimit: &size,
+		}}),
 		vol("sec", corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "s", DefaultMode: &mode}}),
 	)
 	p.Spec.SecurityContext = &corev1.PodSecurityContext{FSGroup: &gid}
 	setUp(t, m, p)
 	setUp(t, m, p) // again changes nothing
 	var s unix.Statfs_t
-	if err := unix.Statfs(where(t, m, p, "mem"), &s); err != nil || s.Type != unix.TMPFS_MAGIC || s.Blocks*uint64(s.Bsize) != 1<<20 {
+	if err := unix.Statfs(where(t, m, p, "mem"), &s); err != nil || s.Type != unix.TMPFS_MAGIC ||
+		s.Blocks*uint64(s.Bsize) != 1<<20 {
 		t.Errorf("memory volume: type %x, %d bytes, %v; want a tmpfs of 1 MiB", s.Type, s.Blocks*uint64(s.Bsize), err)
 	}
 	if err := unix.Statfs(where(t, m, p, "sec"), &s); err != nil || s.Type != unix.TMPFS_MAGIC {
@@ -312,9 +335,21 @@ func TestSubPathStaysInside(t *testing.T) {
 		}
 	}
 	for sub, want := range map[string]string{
-		"sub": "sub", "in": "sub", "new/deep": "new/deep", "out": "!", "out/passwd": "!", "up": "!", "up/x": "!", "../x": "!", "/etc": "!", "a/../../x": "!",
+		"sub":        "sub",
+		"in":         "sub",
+		"new/deep":   "new/deep",
+		"out":        "!",
+		"out/passwd": "!",
+		"up":         "!",
+		"up/x":       "!",
+		"../x":       "!",
+		"/etc":       "!",
+		"a/../../x":  "!",
 	} {
-		c := &corev1.Container{Name: "c", VolumeMounts: []corev1.VolumeMount{{Name: "v", MountPath: "/m", SubPath: sub}}}
+		c := &corev1.Container{
+			Name:         "c",
+			VolumeMounts: []corev1.VolumeMount{{Name: "v", MountPath: "/m", SubPath: sub}},
+		}
 		got, err := m.Mounts(t.Context(), p, c, nil)
 		if want == "!" {
 			if err == nil {
@@ -334,9 +369,14 @@ func TestSubPathIsABindMount(t *testing.T) {
 		t.Skip("needs root: bind mounts")
 	}
 	m := manager(t, &objects{maps: map[string]map[string]string{"cm": {"k": "v"}}})
-	p := volumes(vol("v", corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: "cm"}}}))
+	p := volumes(vol("v", corev1.VolumeSource{
+		ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: "cm"}},
+	}))
 	setUp(t, m, p)
-	c := &corev1.Container{Name: "c", VolumeMounts: []corev1.VolumeMount{{Name: "v", MountPath: "/etc/k", SubPathExpr: "$(K)"}}}
+	c := &corev1.Container{
+		Name:         "c",
+		VolumeMounts: []corev1.VolumeMount{{Name: "v", MountPath: "/etc/k", SubPathExpr: "$(K)"}},
+	}
 	expand := func(s string) (string, error) {
 		if s != "$(K)" {
 			return "", errors.New("unexpected " + s)
@@ -358,7 +398,8 @@ func TestSubPathIsABindMount(t *testing.T) {
 }
 
 func TestParseMountInfo(t *testing.T) {
-	got := parseMountInfo("22 1 8:1 / / rw - ext4 /dev/sda1 rw\n23 22 0:5 / /a\\040b\\134c rw - tmpfs tmpfs rw\nshort line\n")
+	got := parseMountInfo("22 1 8:1 / / rw - ext4 /dev/sda1 rw\n23 22 0:5 / /a\\040b\\134c rw - tmpfs tmpfs " +
+		"rw\nshort line\n")
 	if want := []string{"/", `/a b\c`}; !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package connlimit bounds the connections of a server, so that clients cannot exhaust the process's file descriptors. When a listener is
-// full, it closes the oldest connection without a request for a new one, or else the oldest without an authenticated request. Connections
-// with authenticated requests are never closed; they may use nine tenths of the limit, so that health checks always get a connection. The API
-// server and the kubelet's server use it.
+// Package connlimit bounds the connections of a server, so that clients cannot exhaust the process's file descriptors.
+// When a listener is full, it closes the oldest connection without a request for a new one, or else the oldest without
+// an authenticated request. Connections with authenticated requests are never closed; they may use nine tenths of the
+// limit, so that health checks always get a connection. The API server and the kubelet's server use it.
 //
 // Invariants:
 //  1. At most Max connections are open at any time.
@@ -63,12 +63,18 @@ type Listener struct {
 	byAddr map[netip.Addr]int
 }
 
-// New limits l to maximum connections. One address may have a quarter of them without an authenticated request; loopback is not limited, because
-// all local clients and those behind a tunnel have that address.
+// New limits l to maximum connections. One address may have a quarter of them without an authenticated request;
+// loopback is not limited, because all local clients and those behind a tunnel have that address.
 func New(l net.Listener, maximum int) *Listener {
 	maximum = max(maximum, 1)
-	return &Listener{Listener: l, max: maximum, authenticated: max(maximum*9/10, 1), perAddress: max(maximum/4, 1), byAddr: map[netip.Addr]int{},
-		turns: turns.New(runtime.GOMAXPROCS(0))}
+	return &Listener{
+		Listener:      l,
+		max:           maximum,
+		authenticated: max(maximum*9/10, 1),
+		perAddress:    max(maximum/4, 1),
+		byAddr:        map[netip.Addr]int{},
+		turns:         turns.New(runtime.GOMAXPROCS(0)),
+	}
 }
 
 // conn is one connection. Its listener's mu guards state and place.
@@ -140,7 +146,7 @@ func (l *Listener) countLocked() int {
 func (l *Listener) victimLocked() *conn {
 	for _, s := range []State{Pending, Anonymous} {
 		if e := l.open[s].Front(); e != nil {
-			return e.Value.(*conn) //nolint:forcetypeassert // the lists have this type only
+			return e.Value.(*conn) // the lists have this type only
 		}
 	}
 	return nil
@@ -188,7 +194,7 @@ func (c *conn) CloseWrite() error {
 // reach raises the state of c to s.
 func (c *conn) reach(s State) {
 	c.leave()
-	if State(c.reached.Load()) >= s { //nolint:gosec // a State
+	if State(c.reached.Load()) >= s { // a State
 		return
 	}
 	l := c.l

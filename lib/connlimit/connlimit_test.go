@@ -60,7 +60,8 @@ func accept(t *testing.T, l *Listener, o *offered) net.Conn {
 	return c
 }
 
-// TestRoomIsMade: who has sent nothing goes first, then who is not known; who is known stays, and does not take everything.
+// TestRoomIsMade: who has sent nothing goes first, then who is not known; who is known stays, and does not take
+// everything.
 func TestRoomIsMade(t *testing.T) {
 	l := New(&source{}, 10)
 	var all []*offered
@@ -71,7 +72,8 @@ func TestRoomIsMade(t *testing.T) {
 		if c == nil {
 			return nil
 		}
-		all, conns[o] = append(all, o), c
+		all = append(all, o)
+		conns[o] = c
 		Reach(Context(t.Context(), c), to)
 		return o
 	}
@@ -145,7 +147,10 @@ func TestOneAddress(t *testing.T) {
 
 func TestShares(t *testing.T) {
 	for limit, want := range map[uint64]Shares{
-		1500: {600, 150, 150}, 1 << 20: {20000, 2000, 2000}, 1 << 63: {20000, 2000, 2000}, 256: {102, 25, 25},
+		1500:    {600, 150, 150},
+		1 << 20: {20000, 2000, 2000},
+		1 << 63: {20000, 2000, 2000},
+		256:     {102, 25, 25},
 	} {
 		if got := ForOpenFiles(limit); got != want {
 			t.Errorf("limit %d: got %+v, want %+v", limit, got, want)

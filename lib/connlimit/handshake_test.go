@@ -20,8 +20,8 @@ func (talker) Write(b []byte) (int, error) { return len(b), nil }
 func (talker) Close() error                { return nil }
 func (talker) RemoteAddr() net.Addr        { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1} }
 
-// TestHandshakesTakeTurns: of a thousand connections that got a part of a handshake at once no more compute than there are processors,
-// one with a request waits for none of them, and every way to go on gives the turn back.
+// TestHandshakesTakeTurns: of a thousand connections that got a part of a handshake at once no more compute than there
+// are processors, one with a request waits for none of them, and every way to go on gives the turn back.
 func TestHandshakesTakeTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := New(nil, 2000)

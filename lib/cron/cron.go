@@ -39,14 +39,38 @@ var (
 	hours   = field{0, 23, nil}
 	days    = field{1, 31, nil}
 	months  = field{1, 12, map[string]uint{
-		"jan": 1, "feb": 2, "mar": 3, "apr": 4, "may": 5, "jun": 6, "jul": 7, "aug": 8, "sep": 9, "oct": 10, "nov": 11, "dec": 12,
+		"jan": 1,
+		"feb": 2,
+		"mar": 3,
+		"apr": 4,
+		"may": 5,
+		"jun": 6,
+		"jul": 7,
+		"aug": 8,
+		"sep": 9,
+		"oct": 10,
+		"nov": 11,
+		"dec": 12,
 	}}
-	weekdays = field{0, 6, map[string]uint{"sun": 0, "mon": 1, "tue": 2, "wed": 3, "thu": 4, "fri": 5, "sat": 6}}
+	weekdays = field{0, 6, map[string]uint{
+		"sun": 0,
+		"mon": 1,
+		"tue": 2,
+		"wed": 3,
+		"thu": 4,
+		"fri": 5,
+		"sat": 6,
+	}}
 )
 
 var descriptors = map[string]string{
-	"@yearly": "0 0 1 1 *", "@annually": "0 0 1 1 *", "@monthly": "0 0 1 * *", "@weekly": "0 0 * * 0",
-	"@daily": "0 0 * * *", "@midnight": "0 0 * * *", "@hourly": "0 * * * *",
+	"@yearly":   "0 0 1 1 *",
+	"@annually": "0 0 1 1 *",
+	"@monthly":  "0 0 1 * *",
+	"@weekly":   "0 0 * * 0",
+	"@daily":    "0 0 * * *",
+	"@midnight": "0 0 * * *",
+	"@hourly":   "0 * * * *",
 }
 
 // Parse parses a schedule.
@@ -62,7 +86,8 @@ func Parse(spec string) (*Schedule, error) {
 		if err != nil {
 			return nil, fmt.Errorf("provided bad location %s: %w", name, err)
 		}
-		s.zone, spec = zone, strings.TrimSpace(rest)
+		s.zone = zone
+		spec = strings.TrimSpace(rest)
 	}
 	if strings.HasPrefix(spec, "@") {
 		if d, ok := strings.CutPrefix(spec, "@every "); ok {
@@ -96,7 +121,8 @@ func (s *Schedule) parseFields(fields []string) error {
 			return err
 		}
 	}
-	s.anyDOM, s.anyDOW = star[2], star[4]
+	s.anyDOM = star[2]
+	s.anyDOW = star[4]
 	return nil
 }
 
@@ -121,7 +147,9 @@ func (f field) span(text string) (set uint64, star bool, err error) {
 	step := uint(1)
 	switch {
 	case limits[0] == "*" || limits[0] == "?":
-		low, high, star = f.min, f.max, true
+		low = f.min
+		high = f.max
+		star = true
 	case len(limits) > 2:
 		return 0, false, fmt.Errorf("too many hyphens: %s", text)
 	default:
@@ -191,7 +219,8 @@ func (s *Schedule) In(zone *time.Location) *Schedule {
 	return &c
 }
 
-// horizon is the number of years in which a schedule must have a time. 2100 has no 29th of February, so two of them may be eight years apart.
+// horizon is the number of years in which a schedule must have a time. 2100 has no 29th of February, so two of them may
+// be eight years apart.
 const horizon = 8
 
 // Next returns the first time of the schedule after t, in t's zone; zero if there is none ("0 0 30 2 *").
@@ -238,7 +267,8 @@ func (s *Schedule) untilMinute(now int) int {
 
 // day reports whether the day matches. If both day fields are restricted, one match is enough.
 func (s *Schedule) day(t time.Time) bool {
-	dom, dow := has(s.dom, t.Day()), has(s.dow, int(t.Weekday()))
+	dom := has(s.dom, t.Day())
+	dow := has(s.dow, int(t.Weekday()))
 	if s.anyDOM || s.anyDOW {
 		return dom && dow
 	}

@@ -55,7 +55,8 @@ func TestIn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := s.In(zone).Next(time.Date(2026, 7, 9, 0, 0, 0, 0, time.UTC)); got.Format(time.RFC3339) != "2026-07-10T00:00:00Z" {
+	if got := s.In(zone).Next(time.Date(2026, 7, 9, 0, 0, 0, 0, time.UTC)); got.Format(
+		time.RFC3339) != "2026-07-10T00:00:00Z" {
 		t.Errorf("nine in Tokyo: got %s", got)
 	}
 }

@@ -23,11 +23,13 @@ func TestLatest(t *testing.T) {
 		{"0 * * * *", "2026-07-09T00:00:00Z", "2026-07-09T01:00:00Z", "2026-07-09T01:00:00Z", 1},
 		{"0 * * * *", "2026-07-09T00:00:00Z", "2026-07-09T05:30:00Z", "2026-07-09T05:00:00Z", 5},
 		{"* * * * *", "1970-01-01T00:00:00Z", "2026-07-09T05:30:59Z", "2026-07-09T05:30:00Z", 101},
-		{"30 6-16/4 * * 1-5", "2020-07-09T00:00:00Z", "2026-07-12T12:00:00Z", "2026-07-10T14:30:00Z", 101}, // the last was on a Friday
+		// the last was on a Friday
+		{"30 6-16/4 * * 1-5", "2020-07-09T00:00:00Z", "2026-07-12T12:00:00Z", "2026-07-10T14:30:00Z", 101},
 		{"0 0 29 2 *", "1905-01-01T00:00:00Z", "2026-07-12T12:00:00Z", "2024-02-29T00:00:00Z", 30},
 		{"0 0 1 1 *", "1700-01-01T00:00:00Z", "2026-07-12T12:00:00Z", "2026-01-01T00:00:00Z", 101},
 		{"@every 7s", "2026-07-09T00:00:00Z", "2026-07-09T00:00:20Z", "2026-07-09T00:00:14Z", 2},
-		{"@every 7s", "2020-01-01T00:00:00Z", "2026-07-09T00:00:20Z", "2026-07-09T00:00:15Z", 101}, // in step with its beginning
+		// in step with its beginning
+		{"@every 7s", "2020-01-01T00:00:00Z", "2026-07-09T00:00:20Z", "2026-07-09T00:00:15Z", 101},
 		{"0 0 30 2 *", "2020-01-01T00:00:00Z", "2026-07-09T00:00:20Z", "", 0},
 	} {
 		s, err := Parse(c.spec)
@@ -45,9 +47,13 @@ func TestLatest(t *testing.T) {
 	}
 }
 
-// TestYear compares a year of each zone, with its changes of the clock, with what a look at the clock each minute finds.
+// TestYear compares a year of each zone, with its changes of the clock, with what a look at the clock each minute
+// finds.
 func TestYear(t *testing.T) {
-	for _, zone := range []string{"America/New_York", "Europe/Berlin", "Australia/Lord_Howe", "America/Santiago", "Asia/Tehran", "Africa/Casablanca", "UTC"} {
+	for _, zone := range []string{
+		"America/New_York", "Europe/Berlin", "Australia/Lord_Howe", "America/Santiago", "Asia/Tehran",
+		"Africa/Casablanca", "UTC",
+	} {
 		loc, err := time.LoadLocation(zone)
 		if err != nil {
 			t.Fatal(err)
@@ -62,7 +68,8 @@ func TestYear(t *testing.T) {
 			next := s.In(loc).Next(at.Add(-time.Minute))
 			for ; at.Before(end); at = at.Add(time.Minute) {
 				local := at.In(loc)
-				due := has(s.minute, local.Minute()) && has(s.hour, local.Hour()) && has(s.month, int(local.Month())) && s.day(local)
+				due := has(s.minute, local.Minute()) && has(s.hour, local.Hour()) &&
+					has(s.month, int(local.Month())) && s.day(local)
 				if due != next.Equal(at) {
 					t.Errorf("%s in %s: at %s due is %v, and the next time is %s", spec, zone, local, due, next)
 					break

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package deeds logs the actions of the cluster's components in Kubernetes' terms: bound, pulled, created, started, probe failed. Its Writer
-// is a listener of marks. cluster makes one for each process. It keeps no state, and does not limit the number of lines: the log's handler
-// does.
+// Package deeds logs the actions of the cluster's components in Kubernetes' terms: bound, pulled, created, started,
+// probe failed. Its Writer is a listener of marks. cluster makes one for each process. It keeps no state, and does not
+// limit the number of lines: the log's handler does.
 package deeds
 
 import (
@@ -37,7 +37,8 @@ const (
 // Components returns all names, the most important first.
 func Components() []string {
 	return []string{
-		APIServer, ControllerManager, Scheduler, Kubelet, Runtime, Network, Proxy, NetworkPolicy, DNS, FakeNodes, Store, Timeline, Cluster,
+		APIServer, ControllerManager, Scheduler, Kubelet, Runtime, Network, Proxy, NetworkPolicy, DNS, FakeNodes,
+		Store, Timeline, Cluster,
 		Certificates, Libraries,
 	}
 }
@@ -111,15 +112,23 @@ func describe(m mark.Mark) (string, []slog.Attr) {
 		if d.HostNetwork {
 			return "", nil
 		}
-		return either(failed, "could not set up the pod's network", "set up the pod's network"), []slog.Attr{slog.Any("ips", d.IPs)}
+		return either(failed, "could not set up the pod's network", "set up the pod's network"), []slog.Attr{
+			slog.Any("ips", d.IPs),
+		}
 	case *mark.Sandbox:
-		return either(failed, "could not create pod sandbox", "created pod sandbox"), []slog.Attr{slog.String("sandbox", short(d.ID))}
+		return either(failed, "could not create pod sandbox", "created pod sandbox"), []slog.Attr{
+			slog.String("sandbox", short(d.ID)),
+		}
 	case *mark.Reachable:
-		return "service leads to pod", []slog.Attr{slog.String("service", d.Service), slog.String("front", d.Front), slog.String("endpoint", d.Endpoint)}
+		return "service leads to pod", []slog.Attr{
+			slog.String("service", d.Service), slog.String("front", d.Front), slog.String("endpoint", d.Endpoint),
+		}
 	case *mark.Resolvable:
 		return "name resolves", []slog.Attr{slog.String("name", d.Name)}
 	case *mark.Policy:
-		return either(failed, "could not isolate pod", "isolated pod"), []slog.Attr{slog.Any("ingress", d.Ingress), slog.Any("egress", d.Egress)}
+		return either(failed, "could not isolate pod", "isolated pod"), []slog.Attr{
+			slog.Any("ingress", d.Ingress), slog.Any("egress", d.Egress),
+		}
 	case *mark.Eviction:
 		return eviction(d)
 	case *mark.Volumes:
@@ -138,14 +147,19 @@ func inPod(m mark.Mark, failed bool) (string, []slog.Attr) {
 	case *mark.Image:
 		switch {
 		case failed:
-			return "could not pull image", []slog.Attr{slog.String("image", d.Image), slog.String("container", d.Container)}
+			return "could not pull image", []slog.Attr{
+				slog.String("image", d.Image), slog.String("container", d.Container),
+			}
 		case d.Done && !d.Present:
-			return "pulled image", []slog.Attr{slog.String("image", d.Image), slog.String("container", d.Container), slog.Int64("bytes", d.Total)}
+			return "pulled image", []slog.Attr{
+				slog.String("image", d.Image), slog.String("container", d.Container), slog.Int64("bytes", d.Total),
+			}
 		}
 	case *mark.Container:
 		return container(m.Step, d, failed)
 	case *mark.Probe:
-		attrs := []slog.Attr{slog.String("container", d.Container), slog.String("probe", d.Kind), slog.String("action", d.Action), slog.String("output", d.Output)}
+		attrs := []slog.Attr{slog.String("container", d.Container), slog.String("probe", d.Kind), slog.String("action",
+			d.Action), slog.String("output", d.Output)}
 		return either(!d.Success, "probe failed", "probe succeeded"), attrs
 	case *mark.Status:
 		switch m.Step {

@@ -11,35 +11,165 @@ import (
 	"keelson/lib/mark"
 )
 
-// TestDeeds: what each component does is one line in Kubernetes' words, with whose deed it is and which object it is about.
+// TestDeeds: what each component does is one line in Kubernetes' words, with whose deed it is and which object it is
+// about.
 func TestDeeds(t *testing.T) {
-	pod := mark.Subject{Resource: "pods", Namespace: "shop", Name: "web-1", UID: "u"}
+	pod := mark.Subject{
+		Resource:  "pods",
+		Namespace: "shop",
+		Name:      "web-1",
+		UID:       "u",
+	}
 	set := mark.Subject{Resource: "replicasets", Namespace: "shop", Name: "web"}
 	for name, c := range map[string]struct {
 		m    mark.Mark
 		want string
 	}{
-		"request":     {mark.Mark{Step: mark.StepRequest, Component: "apiserver", Subject: pod, Detail: &mark.Request{}}, ""},
-		"queued":      {mark.Mark{Step: mark.StepQueued, Component: "scheduler", Subject: pod, Detail: &mark.Queued{}}, ""},
-		"chosen":      {mark.Mark{Step: mark.StepDecision, Component: "scheduler", Subject: pod, Detail: &mark.Decision{Chosen: "n"}}, ""},
-		"could not":   {mark.Mark{Step: mark.StepDecision, Component: "scheduler", Subject: pod, Detail: &mark.Decision{Message: "0/1 nodes"}}, `level=INFO msg="could not schedule pod" component=scheduler pod=shop/web-1 why="0/1 nodes"`},
-		"bound":       {mark.Mark{Step: mark.StepBind, Component: "scheduler", Subject: pod, Took: 12345678, Detail: &mark.Bind{Node: "n"}}, `level=INFO msg="bound pod" component=scheduler pod=shop/web-1 node=n took=12.35ms`},
-		"created":     {mark.Mark{Step: mark.StepReconcile, Component: "controllers", Subject: set, Detail: &mark.Reconcile{Controller: "replicaset", Wants: 2, Has: 1, Creates: []string{"web-2"}}}, `level=INFO msg=created component=controller-manager object=replicasets/shop/web controller=replicaset wants=2 has=1 created=[web-2]`},
-		"deleted":     {mark.Mark{Step: mark.StepReconcile, Component: "controllers", Subject: set, Detail: &mark.Reconcile{Controller: "replicaset", Has: 1, Deletes: []string{"web-2"}}}, `level=INFO msg=deleted component=controller-manager object=replicasets/shop/web controller=replicaset wants=0 has=1 deleted=[web-2]`},
-		"status only": {mark.Mark{Step: mark.StepReconcile, Component: "controllers", Subject: set, Detail: &mark.Reconcile{}}, ""},
-		"failed":      {mark.Mark{Step: mark.StepReconcile, Component: "controllers", Subject: set, Err: "quota", Detail: &mark.Reconcile{Controller: "replicaset"}}, `level=WARN msg="could not reconcile" component=controller-manager object=replicasets/shop/web controller=replicaset err=quota`},
-		"present":     {mark.Mark{Step: mark.StepImage, Component: "kubelet n", Subject: pod, Detail: &mark.Image{Image: "i", Present: true, Done: true}}, ""},
-		"pulled":      {mark.Mark{Step: mark.StepImage, Component: "kubelet n", Subject: pod, Took: time.Second, Detail: &mark.Image{Container: "c", Image: "i", Done: true, Total: 7}}, `level=INFO msg="pulled image" component=kubelet pod=shop/web-1 node=n image=i container=c bytes=7 took=1s`},
-		"no image":    {mark.Mark{Step: mark.StepImage, Component: "kubelet n", Subject: pod, Err: "404", Detail: &mark.Image{Container: "c", Image: "i"}}, `level=WARN msg="could not pull image" component=kubelet pod=shop/web-1 node=n image=i container=c err=404`},
-		"made":        {mark.Mark{Step: mark.StepContainerCreated, Component: "kubelet n", Subject: pod, Detail: &mark.Container{Name: "c", ID: "0123456789abcdef"}}, `level=INFO msg="created container" component=kubelet pod=shop/web-1 node=n container=c id=0123456789ab`},
-		"started":     {mark.Mark{Step: mark.StepContainerStarted, Component: "kubelet n", Subject: pod, Detail: &mark.Container{Name: "c", Restart: 2}}, `level=INFO msg="started container" component=kubelet pod=shop/web-1 node=n container=c restart=2`},
-		"exited":      {mark.Mark{Step: mark.StepContainerExited, Component: "kubelet n", Subject: pod, Detail: &mark.Container{Name: "c", ExitCode: 137, Reason: "OOMKilled"}}, `level=INFO msg="container exited" component=kubelet pod=shop/web-1 node=n container=c code=137 reason=OOMKilled`},
-		"probe":       {mark.Mark{Step: mark.StepProbe, Component: "kubelet n", Subject: pod, Detail: &mark.Probe{Container: "c", Kind: "liveness", Action: "http :80/", Output: "500"}}, `level=INFO msg="probe failed" component=kubelet pod=shop/web-1 node=n container=c probe=liveness action="http :80/" output=500`},
-		"ready":       {mark.Mark{Step: mark.StepReady, Component: "kubelet n", Subject: pod, Detail: &mark.Status{To: "Running", Ready: true}}, `level=INFO msg="pod is ready" component=kubelet pod=shop/web-1 node=n`},
-		"terminated":  {mark.Mark{Step: mark.StepTerminated, Component: "kubelet n", Subject: pod, Detail: &mark.Status{To: "Failed"}}, `level=INFO msg="pod is terminated" component=kubelet pod=shop/web-1 node=n phase=Failed`},
-		"reachable":   {mark.Mark{Step: mark.StepReachable, Component: "proxy n", Subject: pod, Detail: &mark.Reachable{Service: "s", Front: "10.96.0.1:80", Endpoint: "10.42.0.2:80"}}, `level=INFO msg="service leads to pod" component=proxy pod=shop/web-1 node=n service=s front=10.96.0.1:80 endpoint=10.42.0.2:80`},
-		"isolated":    {mark.Mark{Step: mark.StepPolicy, Component: "network", Subject: pod, Detail: &mark.Policy{Ingress: []string{"shop/deny"}}}, `level=INFO msg="isolated pod" component=networkpolicy pod=shop/web-1 ingress=[shop/deny] egress=[]`},
-		"stays":       {mark.Mark{Step: mark.StepEviction, Component: "controllers", Subject: pod, Detail: &mark.Eviction{Node: "n", Cancelled: true}}, `level=INFO msg="pod stays: the node's taint is gone or tolerated" component=controller-manager pod=shop/web-1 node=n taint=""`},
+		"request": {mark.Mark{
+			Step:      mark.StepRequest,
+			Component: "apiserver",
+			Subject:   pod,
+			Detail:    &mark.Request{},
+		}, ""},
+		"queued": {mark.Mark{
+			Step:      mark.StepQueued,
+			Component: "scheduler",
+			Subject:   pod,
+			Detail:    &mark.Queued{},
+		}, ""},
+		"chosen": {mark.Mark{
+			Step:      mark.StepDecision,
+			Component: "scheduler",
+			Subject:   pod,
+			Detail:    &mark.Decision{Chosen: "n"},
+		}, ""},
+		"could not": {mark.Mark{
+			Step:      mark.StepDecision,
+			Component: "scheduler",
+			Subject:   pod,
+			Detail:    &mark.Decision{Message: "0/1 nodes"},
+		}, `level=INFO msg="could not schedule pod" component=scheduler pod=shop/web-1 why="0/1 nodes"`},
+		"bound": {mark.Mark{
+			Step:      mark.StepBind,
+			Component: "scheduler",
+			Subject:   pod,
+			Took:      12345678,
+			Detail:    &mark.Bind{Node: "n"},
+		}, `level=INFO msg="bound pod" component=scheduler pod=shop/web-1 node=n took=12.35ms`},
+		"created": {mark.Mark{
+			Step:      mark.StepReconcile,
+			Component: "controllers",
+			Subject:   set,
+			Detail: &mark.Reconcile{
+				Controller: "replicaset",
+				Wants:      2,
+				Has:        1,
+				Creates:    []string{"web-2"},
+			},
+		}, `level=INFO msg=created component=controller-manager object=replicasets/shop/web controller=replicaset wants=2 has=1 created=[web-2]`},
+		"deleted": {mark.Mark{
+			Step:      mark.StepReconcile,
+			Component: "controllers",
+			Subject:   set,
+			Detail:    &mark.Reconcile{Controller: "replicaset", Has: 1, Deletes: []string{"web-2"}},
+		}, `level=INFO msg=deleted component=controller-manager object=replicasets/shop/web controller=replicaset wants=0 has=1 deleted=[web-2]`},
+		"status only": {mark.Mark{
+			Step:      mark.StepReconcile,
+			Component: "controllers",
+			Subject:   set,
+			Detail:    &mark.Reconcile{},
+		}, ""},
+		"failed": {mark.Mark{
+			Step:      mark.StepReconcile,
+			Component: "controllers",
+			Subject:   set,
+			Err:       "quota",
+			Detail:    &mark.Reconcile{Controller: "replicaset"},
+		}, `level=WARN msg="could not reconcile" component=controller-manager object=replicasets/shop/web controller=replicaset err=quota`},
+		"present": {mark.Mark{
+			Step:      mark.StepImage,
+			Component: "kubelet n",
+			Subject:   pod,
+			Detail:    &mark.Image{Image: "i", Present: true, Done: true},
+		}, ""},
+		"pulled": {mark.Mark{
+			Step:      mark.StepImage,
+			Component: "kubelet n",
+			Subject:   pod,
+			Took:      time.Second,
+			Detail: &mark.Image{
+				Container: "c",
+				Image:     "i",
+				Done:      true,
+				Total:     7,
+			},
+		}, `level=INFO msg="pulled image" component=kubelet pod=shop/web-1 node=n image=i container=c bytes=7 took=1s`},
+		"no image": {mark.Mark{
+			Step:      mark.StepImage,
+			Component: "kubelet n",
+			Subject:   pod,
+			Err:       "404",
+			Detail:    &mark.Image{Container: "c", Image: "i"},
+		}, `level=WARN msg="could not pull image" component=kubelet pod=shop/web-1 node=n image=i container=c err=404`},
+		"made": {mark.Mark{
+			Step:      mark.StepContainerCreated,
+			Component: "kubelet n",
+			Subject:   pod,
+			Detail:    &mark.Container{Name: "c", ID: "0123456789abcdef"},
+		}, `level=INFO msg="created container" component=kubelet pod=shop/web-1 node=n container=c id=0123456789ab`},
+		"started": {mark.Mark{
+			Step:      mark.StepContainerStarted,
+			Component: "kubelet n",
+			Subject:   pod,
+			Detail:    &mark.Container{Name: "c", Restart: 2},
+		}, `level=INFO msg="started container" component=kubelet pod=shop/web-1 node=n container=c restart=2`},
+		"exited": {mark.Mark{
+			Step:      mark.StepContainerExited,
+			Component: "kubelet n",
+			Subject:   pod,
+			Detail:    &mark.Container{Name: "c", ExitCode: 137, Reason: "OOMKilled"},
+		}, `level=INFO msg="container exited" component=kubelet pod=shop/web-1 node=n container=c code=137 reason=OOMKilled`},
+		"probe": {mark.Mark{
+			Step:      mark.StepProbe,
+			Component: "kubelet n",
+			Subject:   pod,
+			Detail: &mark.Probe{
+				Container: "c",
+				Kind:      "liveness",
+				Action:    "http :80/",
+				Output:    "500",
+			},
+		}, `level=INFO msg="probe failed" component=kubelet pod=shop/web-1 node=n container=c probe=liveness action="http :80/" output=500`},
+		"ready": {mark.Mark{
+			Step:      mark.StepReady,
+			Component: "kubelet n",
+			Subject:   pod,
+			Detail:    &mark.Status{To: "Running", Ready: true},
+		}, `level=INFO msg="pod is ready" component=kubelet pod=shop/web-1 node=n`},
+		"terminated": {mark.Mark{
+			Step:      mark.StepTerminated,
+			Component: "kubelet n",
+			Subject:   pod,
+			Detail:    &mark.Status{To: "Failed"},
+		}, `level=INFO msg="pod is terminated" component=kubelet pod=shop/web-1 node=n phase=Failed`},
+		"reachable": {mark.Mark{
+			Step:      mark.StepReachable,
+			Component: "proxy n",
+			Subject:   pod,
+			Detail:    &mark.Reachable{Service: "s", Front: "10.96.0.1:80", Endpoint: "10.42.0.2:80"},
+		}, `level=INFO msg="service leads to pod" component=proxy pod=shop/web-1 node=n service=s front=10.96.0.1:80 endpoint=10.42.0.2:80`},
+		"isolated": {mark.Mark{
+			Step:      mark.StepPolicy,
+			Component: "network",
+			Subject:   pod,
+			Detail:    &mark.Policy{Ingress: []string{"shop/deny"}},
+		}, `level=INFO msg="isolated pod" component=networkpolicy pod=shop/web-1 ingress=[shop/deny] egress=[]`},
+		"stays": {mark.Mark{
+			Step:      mark.StepEviction,
+			Component: "controllers",
+			Subject:   pod,
+			Detail:    &mark.Eviction{Node: "n", Cancelled: true},
+		}, `level=INFO msg="pod stays: the node's taint is gone or tolerated" component=controller-manager pod=shop/web-1 node=n taint=""`},
 	} {
 		var b bytes.Buffer
 		h := slog.NewTextHandler(&b, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package flaggroup groups the flags of a command, as in the help of Kubernetes' programs. Packages that add flags set the group; the command
-// line reads it for the help text. It defines no flag.
+// Package flaggroup groups the flags of a command, as in the help of Kubernetes' programs. Packages that add flags set
+// the group; the command line reads it for the help text. It defines no flag.
 package flaggroup
 
 import (
@@ -38,7 +38,8 @@ type Group struct {
 	Flags *pflag.FlagSet
 }
 
-// Split returns the visible flags of fl by group: first those without a group, then the groups in order, then the others sorted by name.
+// Split returns the visible flags of fl by group: first those without a group, then the groups in order, then the
+// others sorted by name.
 func Split(fl *pflag.FlagSet, order []string) []Group {
 	var out []Group
 	fl.VisitAll(func(f *pflag.Flag) {

@@ -16,7 +16,10 @@ func TestSplit(t *testing.T) {
 		fl.Bool("o", false, "")
 		Add(fl, "Inner", func(fl *pflag.FlagSet) { fl.Bool("i", false, "") })
 	})
-	Add(fl, "Another", func(fl *pflag.FlagSet) { fl.Bool("a", false, ""); fl.Bool("hidden", false, "") })
+	Add(fl, "Another", func(fl *pflag.FlagSet) {
+		fl.Bool("a", false, "")
+		fl.Bool("hidden", false, "")
+	})
 	_ = fl.MarkHidden("hidden")
 	var got []string
 	for _, g := range Split(fl, []string{"Outer"}) {

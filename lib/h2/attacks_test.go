@@ -51,9 +51,11 @@ func attack(t *testing.T, o Options, h http.HandlerFunc, mine ...http2.Setting) 
 		defer a.running.Add(-1)
 		h(w, r)
 	}, func(hs *http.Server) { hs.MaxHeaderBytes = 256 << 10 })
-	a.client, a.url = client, ts.URL+"/health"
+	a.client = client
+	a.url = ts.URL + "/health"
 	do(t, client, http.MethodGet, a.url, nil) // its connection stays
-	a.goroutines, a.held = runtime.NumGoroutine(), heap()
+	a.goroutines = runtime.NumGoroutine()
+	a.held = heap()
 	a.peer = dialTo(t, ts.URL, mine...)
 	return a
 }
@@ -116,8 +118,8 @@ func (a *attacked) flood(send func() error) {
 	a.t.Error("ten million times, and the server still listens")
 }
 
-// TestRapidReset: requests that are taken back at once (CVE-2023-44487), or that are made to be reset (CVE-2025-8671), begin few handlers
-// and end the connection, also of a client that reads all answers.
+// TestRapidReset: requests that are taken back at once (CVE-2023-44487), or that are made to be reset (CVE-2025-8671),
+// begin few handlers and end the connection, also of a client that reads all answers.
 func TestRapidReset(t *testing.T) {
 	for name, takeBack := range map[string]func(p *peer, id uint32) error{
 		"reset": func(p *peer, id uint32) error { return p.WriteRSTStream(id, http2.ErrCodeCancel) },
@@ -128,17 +130,28 @@ func TestRapidReset(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			a := attack(t, Options{}, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
 			code := a.sentAway()
-			id, begin := uint32(1), time.Now()
+			id := uint32(1)
+			begin := time.Now()
 			var block bytes.Buffer
 			enc := hpack.NewEncoder(&block)
 			a.flood(func() error {
 				block.Reset()
-				for _, f := range []hpack.HeaderField{{Name: ":method", Value: "GET"}, {Name: ":scheme", Value: "https"}, {Name: ":authority", Value: "x"}, {Name: ":path", Value: "/"}} {
+				for _, f := range []hpack.HeaderField{
+					{Name: ":method", Value: "GET"},
+					{Name: ":scheme", Value: "https"},
+					{Name: ":authority", Value: "x"},
+					{Name: ":path", Value: "/"},
+				} {
 					if err := enc.WriteField(f); err != nil {
 						return err
 					}
 				}
-				err := a.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: block.Bytes(), EndHeaders: true, EndStream: true})
+				err := a.WriteHeaders(http2.HeadersFrameParam{
+					StreamID:      id,
+					BlockFragment: block.Bytes(),
+					EndHeaders:    true,
+					EndStream:     true,
+				})
 				if err == nil {
 					err = takeBack(a.peer, id)
 				}
@@ -149,7 +162,8 @@ func TestRapidReset(t *testing.T) {
 			if got := <-code; got != http2.ErrCodeEnhanceYourCalm {
 				t.Errorf("the connection ended with %v, want ENHANCE_YOUR_CALM", got)
 			}
-			if n, most := a.begun.Load(), resetsAtOnce+int64(time.Since(begin).Seconds()*resetsPerSecond)+attackStreams; n > most {
+			if n, most := a.begun.Load(), resetsAtOnce+int64(time.Since(begin).Seconds()*resetsPerSecond)+
+				attackStreams; n > most {
 				t.Errorf("%d handlers were begun, want %d at most", n, most)
 			}
 			a.over()
@@ -157,7 +171,8 @@ func TestRapidReset(t *testing.T) {
 	}
 }
 
-// TestHeaderFloods: header blocks without an end, and small ones that stand for large headers, cost no more than a header may have.
+// TestHeaderFloods: header blocks without an end, and small ones that stand for large headers, cost no more than a
+// header may have.
 func TestHeaderFloods(t *testing.T) {
 	literal := func(name string, size int) []byte {
 		b := append([]byte{0x40}, append(appendInt(nil, 7, uint64(len(name))), name...)...)
@@ -172,7 +187,8 @@ func TestHeaderFloods(t *testing.T) {
 	}{
 		"continuation":       {literal("x-a", 100), bytes.Repeat(literal("x-b", 1000), 16)},
 		"empty continuation": {literal("x-a", 100), nil},
-		"hpack bomb":         {literal("x-a", 3900), bytes.Repeat([]byte{0x80 | 62}, 16<<10)}, // the newest entry of the dynamic table, again and again
+		// the newest entry of the dynamic table, again and again
+		"hpack bomb": {literal("x-a", 3900), bytes.Repeat([]byte{0x80 | 62}, 16<<10)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := attack(t, Options{IdleTimeout: 500 * time.Millisecond}, nothing)
@@ -191,12 +207,22 @@ func TestHeaderFloods(t *testing.T) {
 	t.Run("hpack bomb of one block", func(t *testing.T) {
 		a := attack(t, Options{}, nothing)
 		a.block.Reset()
-		for _, f := range []hpack.HeaderField{{Name: ":method", Value: "GET"}, {Name: ":scheme", Value: "https"}, {Name: ":authority", Value: "x"}, {Name: ":path", Value: "/"}} {
+		for _, f := range []hpack.HeaderField{
+			{Name: ":method", Value: "GET"},
+			{Name: ":scheme", Value: "https"},
+			{Name: ":authority", Value: "x"},
+			{Name: ":path", Value: "/"},
+		} {
 			a.ok(a.enc.WriteField(f))
 		}
 		block := append(bytes.Clone(a.block.Bytes()), literal("x-a", 3900)...)
 		block = append(block, bytes.Repeat([]byte{0x80 | 62}, 8<<10)...) // 32 MB of header
-		a.ok(a.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: block, EndHeaders: true, EndStream: true}))
+		a.ok(a.WriteHeaders(http2.HeadersFrameParam{
+			StreamID:      1,
+			BlockFragment: block,
+			EndHeaders:    true,
+			EndStream:     true,
+		}))
 		if got := a.until(func(f http2.Frame) bool {
 			_, gone := f.(*http2.GoAwayFrame)
 			return gone || strings.HasPrefix(describe(f), "headers(1 ")
@@ -207,14 +233,14 @@ func TestHeaderFloods(t *testing.T) {
 	})
 }
 
-// TestManySettings: a frame of thousands of settings, each about every stream, is refused; those of the flood without number TestFloods
-// has.
+// TestManySettings: a frame of thousands of settings, each about every stream, is refused; those of the flood without
+// number TestFloods has.
 func TestManySettings(t *testing.T) {
 	a := attack(t, Options{}, nothing)
 	code := a.sentAway()
 	many := make([]http2.Setting, defaultFrame/6)
 	for i := range many {
-		many[i] = http2.Setting{ID: http2.SettingInitialWindowSize, Val: uint32(i)} //nolint:gosec // small
+		many[i] = http2.Setting{ID: http2.SettingInitialWindowSize, Val: uint32(i)} // small
 	}
 	a.flood(func() error { return a.WriteSettings(many...) })
 	if got := <-code; got != http2.ErrCodeEnhanceYourCalm {
@@ -222,11 +248,12 @@ func TestManySettings(t *testing.T) {
 	}
 }
 
-// TestZeroWindows: answers that the client lets nothing through of hold what few handlers hold, and end with the deadline that the handler
-// sets.
+// TestZeroWindows: answers that the client lets nothing through of hold what few handlers hold, and end with the
+// deadline that the handler sets.
 func TestZeroWindows(t *testing.T) {
 	large := make([]byte, 1<<20)
-	writing, failed := make(chan *http.ResponseController, attackStreams), make(chan error, attackStreams)
+	writing := make(chan *http.ResponseController, attackStreams)
+	failed := make(chan error, attackStreams)
 	a := attack(t, Options{}, func(w http.ResponseWriter, _ *http.Request) {
 		writing <- http.NewResponseController(w)
 		_, err := w.Write(large)
@@ -237,7 +264,8 @@ func TestZeroWindows(t *testing.T) {
 	}
 	a.until(isReset(20*2*attackStreams-1, http2.ErrCodeRefusedStream))
 	a.bounded()
-	for range attackStreams { // deadlines that are set before this would end handlers, and let others begin, while the attack goes on
+	// deadlines that are set before this would end handlers, and let others begin, while the attack goes on
+	for range attackStreams {
 		a.ok((<-writing).SetWriteDeadline(time.Now().Add(10 * time.Millisecond)))
 	}
 	for range attackStreams {
@@ -250,7 +278,8 @@ func TestZeroWindows(t *testing.T) {
 
 // TestSlowBodies: bodies that never end hold what few handlers hold, and end with the deadline that the handler sets.
 func TestSlowBodies(t *testing.T) {
-	reading, failed := make(chan *http.ResponseController, attackStreams), make(chan error, attackStreams)
+	reading := make(chan *http.ResponseController, attackStreams)
+	failed := make(chan error, attackStreams)
 	a := attack(t, Options{}, func(w http.ResponseWriter, r *http.Request) {
 		reading <- http.NewResponseController(w)
 		_, err := io.Copy(io.Discard, r.Body)

@@ -29,8 +29,8 @@ const (
 	prefaceTimeout           = 10 * time.Second
 	// mostSettings bounds the settings in one frame: each may affect every stream.
 	mostSettings = 100
-	// Rate limit for streams that a client resets before the response, against rapid reset attacks; beyond it the connection is closed. An
-	// ordinary client that ends all its watches resets as many streams as it may have open.
+	// Rate limit for streams that a client resets before the response, against rapid reset attacks; beyond it the
+	// connection is closed. An ordinary client that ends all its watches resets as many streams as it may have open.
 	resetsAtOnce, resetsPerSecond = 2000, 200
 	// mostControl bounds the queued control frames for a client that causes them and does not read.
 	mostControl = 64 << 10
@@ -62,7 +62,8 @@ type conn struct {
 	idle    []chan *stream
 	err     error // why the connection ended
 	closing bool  // GOAWAY was sent
-	// Windows: the send window, the initial send window of streams, the remaining receive window, and bytes to return by a window update.
+	// Windows: the send window, the initial send window of streams, the remaining receive window, and bytes to return
+	// by a window update.
 	sendWindow, firstWindow int64
 	recvWindow, unreturned  int64
 	maxFrame                int
@@ -76,8 +77,17 @@ type conn struct {
 
 func newConn(s *server, tc *tls.Conn, h http.Handler) *conn {
 	c := &conn{
-		s: s, tc: tc, tls: tc.ConnectionState(), remote: tc.RemoteAddr().String(), handler: h, in: bufio.NewReaderSize(tc, 4<<10), streams: map[uint32]*stream{},
-		sendWindow: defaultWindow, firstWindow: defaultWindow, recvWindow: connWindow, maxFrame: defaultFrame,
+		s:           s,
+		tc:          tc,
+		tls:         tc.ConnectionState(),
+		remote:      tc.RemoteAddr().String(),
+		handler:     h,
+		in:          bufio.NewReaderSize(tc, 4<<10),
+		streams:     map[uint32]*stream{},
+		sendWindow:  defaultWindow,
+		firstWindow: defaultWindow,
+		recvWindow:  connWindow,
+		maxFrame:    defaultFrame,
 	}
 	c.framer = http2.NewFramer(io.Discard, c.in)
 	c.framer.ReadMetaHeaders = hpack.NewDecoder(headerTable, nil)
@@ -94,7 +104,7 @@ func (c *conn) maxHeader() uint32 {
 	if n <= 0 {
 		n = http.DefaultMaxHeaderBytes
 	}
-	return uint32(n + 10*32) //nolint:gosec // a configured size; 32 bytes are counted for each field
+	return uint32(n + 10*32) // a configured size; 32 bytes are counted for each field
 }
 
 // serve reads frames until the connection ends.
@@ -110,7 +120,8 @@ func (c *conn) serve(ctx context.Context) {
 		}
 		if c.out.spoken.Load() && !c.follows() && c.out.kicking.CompareAndSwap(false, true) {
 			c.workers.Go(func() { // in a goroutine: the write may block
-				c.out.kicking.Store(false) // before the frames are looked for: who speaks from now on is not heard for sure
+				// before the frames are looked for: who speaks from now on is not heard for sure
+				c.out.kicking.Store(false)
 				c.out.kick()
 			})
 		}
@@ -118,7 +129,8 @@ func (c *conn) serve(ctx context.Context) {
 	c.end(err)
 }
 
-// follows reports whether the next frame is buffered completely, so that queued frames can wait for those that it causes.
+// follows reports whether the next frame is buffered completely, so that queued frames can wait for those that it
+// causes.
 func (c *conn) follows() bool {
 	n := c.in.Buffered()
 	if n < frameHeader {
@@ -238,7 +250,8 @@ func (c *conn) tookBack() error {
 	return nil
 }
 
-// survive handles an error: a stream error resets the stream; for others it sends GOAWAY with the error code and ends the connection.
+// survive handles an error: a stream error resets the stream; for others it sends GOAWAY with the error code and ends
+// the connection.
 func (c *conn) survive(err error) error {
 	var se http2.StreamError
 	var ce http2.ConnectionError
@@ -251,7 +264,8 @@ func (c *conn) survive(err error) error {
 		if st != nil {
 			st.closeLocked(se)
 		}
-		if st != nil || se.Code == http2.ErrCodeRefusedStream { // frames that were in transit when the stream ended are ignored
+		// frames that were in transit when the stream ended are ignored
+		if st != nil || se.Code == http2.ErrCodeRefusedStream {
 			often = c.tookBack()
 		}
 		if se.StreamID > c.lastID && se.StreamID%2 == 1 {
@@ -276,7 +290,8 @@ func (c *conn) survive(err error) error {
 // errTold ends a connection after GOAWAY with an error code.
 var errTold = errors.New("protocol violated")
 
-// bye writes the remaining frames and reads for a moment before the close: closing a socket with unread data would discard them.
+// bye writes the remaining frames and reads for a moment before the close: closing a socket with unread data would
+// discard them.
 func (c *conn) bye() {
 	c.out.last()
 	c.hangUp()
@@ -467,7 +482,8 @@ func (c *conn) work(st *stream) {
 	}
 }
 
-// rest ends a stream, and waits for the next request unless mostIdle goroutines do. A closed next means that there is none.
+// rest ends a stream, and waits for the next request unless mostIdle goroutines do. A closed next means that there is
+// none.
 func (c *conn) rest(st *stream, next chan *stream) bool {
 	c.mu.Lock()
 	if st.err == nil && !st.ended {

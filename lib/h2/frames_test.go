@@ -36,14 +36,14 @@ func dial(t testing.TB, h http.HandlerFunc, mine ...http2.Setting) *peer {
 
 func dialTo(t testing.TB, url string, mine ...http2.Setting) *peer {
 	t.Helper()
-	d := tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}}} //nolint:gosec // a test's own server
+	d := tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}}} // a test's own server
 	c, err := d.DialContext(t.Context(), "tcp", strings.TrimPrefix(url, "https://"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = c.Close() })
 	_ = c.SetDeadline(time.Now().Add(patience))
-	p := &peer{t: t, Framer: http2.NewFramer(c, c), conn: c.(*tls.Conn)} //nolint:forcetypeassert // tls.Dialer says so
+	p := &peer{t: t, Framer: http2.NewFramer(c, c), conn: c.(*tls.Conn)} // tls.Dialer says so
 	p.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
 	p.AllowIllegalWrites = true
 	p.enc = hpack.NewEncoder(&p.block)
@@ -70,7 +70,12 @@ func (p *peer) request(id uint32, end bool, fields ...string) {
 	for i := 0; i < len(fields); i += 2 {
 		p.ok(p.enc.WriteField(hpack.HeaderField{Name: fields[i], Value: fields[i+1]}))
 	}
-	p.ok(p.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: p.block.Bytes(), EndHeaders: true, EndStream: end}))
+	p.ok(p.WriteHeaders(http2.HeadersFrameParam{
+		StreamID:      id,
+		BlockFragment: p.block.Bytes(),
+		EndHeaders:    true,
+		EndStream:     end,
+	}))
 }
 
 // until reads frames up to one for which done holds, and describes what came on the way.
@@ -172,15 +177,26 @@ func TestBrokenConnections(t *testing.T) {
 	}{
 		"even stream":            {func(p *peer) { p.request(2, true) }, http2.ErrCodeProtocol},
 		"data on an idle stream": {func(p *peer) { p.ok(p.WriteData(5, true, nil)) }, http2.ErrCodeProtocol},
-		"reset of an idle one":   {func(p *peer) { p.ok(p.WriteRSTStream(5, http2.ErrCodeCancel)) }, http2.ErrCodeProtocol},
-		"window too large":       {func(p *peer) { p.ok(p.WriteWindowUpdate(0, mostWindow)) }, http2.ErrCodeFlowControl},
-		"frame too large":        {func(p *peer) { p.ok(p.WriteRawFrame(http2.FramePing, 0, 0, make([]byte, 1<<15))) }, http2.ErrCodeFrameSize},
+		"reset of an idle one": {
+			func(p *peer) { p.ok(p.WriteRSTStream(5, http2.ErrCodeCancel)) }, http2.ErrCodeProtocol,
+		},
+		"window too large": {
+			func(p *peer) { p.ok(p.WriteWindowUpdate(0, mostWindow)) }, http2.ErrCodeFlowControl,
+		},
+		"frame too large": {func(p *peer) {
+			p.ok(p.WriteRawFrame(http2.FramePing, 0, 0, make([]byte, 1<<15)))
+		}, http2.ErrCodeFrameSize},
 		"stream number twice": {func(p *peer) {
 			p.request(3, true)
 			p.request(1, true)
 		}, http2.ErrCodeProtocol},
 		"broken header block": {func(p *peer) {
-			p.ok(p.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: []byte{0xff, 0xff, 0xff}, EndHeaders: true, EndStream: true}))
+			p.ok(p.WriteHeaders(http2.HeadersFrameParam{
+				StreamID:      1,
+				BlockFragment: []byte{0xff, 0xff, 0xff},
+				EndHeaders:    true,
+				EndStream:     true,
+			}))
 		}, http2.ErrCodeCompression},
 		"body beyond the window": {func(p *peer) {
 			p.request(1, false, ":method", "POST", ":scheme", "https", ":path", "/")
@@ -217,7 +233,8 @@ func TestWindowsOfTheClient(t *testing.T) {
 	p := dial(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(make([]byte, 100)) },
 		http2.Setting{ID: http2.SettingInitialWindowSize, Val: 10})
 	p.request(1, true)
-	size, ended := 0, false
+	size := 0
+	ended := false
 	count := func(want int) {
 		t.Helper()
 		p.until(func(f http2.Frame) bool {
@@ -245,7 +262,9 @@ func TestWindowsOfTheClient(t *testing.T) {
 
 // TestClosedWindow: an answer that its client never lets through is given up.
 func TestClosedWindow(t *testing.T) {
-	ts, _ := serve(t, Options{WriteTimeout: 5 * time.Second}, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(make([]byte, 100)) })
+	ts, _ := serve(t, Options{WriteTimeout: 5 * time.Second}, func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write(make([]byte, 100))
+	})
 	p := dialTo(t, ts.URL, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
 	p.request(1, true)
 	p.until(isReset(1, http2.ErrCodeInternal))
@@ -303,8 +322,8 @@ func TestFloods(t *testing.T) {
 	}
 }
 
-// TestPings are answered whatever else goes on: beside a body that nobody reads and an answer for which there is no window, and although
-// the next frame has come in part.
+// TestPings are answered whatever else goes on: beside a body that nobody reads and an answer for which there is no
+// window, and although the next frame has come in part.
 func TestPings(t *testing.T) {
 	stay := make(chan struct{})
 	p := dial(t, func(w http.ResponseWriter, r *http.Request) {
@@ -342,7 +361,8 @@ func TestPings(t *testing.T) {
 
 // TestRequestsAfterGoAway are left alone, bodies and all, while those before are finished.
 func TestRequestsAfterGoAway(t *testing.T) {
-	begun, goOn := make(chan struct{}), make(chan struct{})
+	begun := make(chan struct{})
+	goOn := make(chan struct{})
 	ts, _ := serve(t, Options{}, func(w http.ResponseWriter, _ *http.Request) {
 		close(begun)
 		<-goOn
@@ -383,7 +403,10 @@ func TestHeaderTooLarge(t *testing.T) {
 
 // TestLiteralFields compares our literals with what a decoder reads.
 func TestLiteralFields(t *testing.T) {
-	for _, f := range []field{{Name: "audit-id", Value: strings.Repeat("v", 300)}, {Name: "date", Value: "d"}, {Name: "content-length", Value: ""}} {
+	for _, f := range []field{{Name: "audit-id", Value: strings.Repeat("v", 300)}, {Name: "date", Value: "d"}, {
+		Name:  "content-length",
+		Value: "",
+	}} {
 		b := appendLiteral(nil, unlikeBefore[f.Name], f)
 		got, err := hpack.NewDecoder(4096, nil).DecodeFull(b)
 		if err != nil || len(got) != 1 || got[0].Name != f.Name || got[0].Value != f.Value {
@@ -392,7 +415,8 @@ func TestLiteralFields(t *testing.T) {
 	}
 }
 
-// BenchmarkRequest is a small POST on a connection of its own, client and all, beside the same with the server that net/http brings.
+// BenchmarkRequest is a small POST on a connection of its own, client and all, beside the same with the server that
+// net/http brings.
 func BenchmarkRequest(b *testing.B) {
 	answer := make([]byte, 2<<10)
 	h := func(w http.ResponseWriter, r *http.Request) {
@@ -415,7 +439,7 @@ func BenchmarkRequest(b *testing.B) {
 			}
 			b.ReportAllocs()
 			b.RunParallel(func(pb *testing.PB) {
-				t := ts.Client().Transport.(*http.Transport).Clone() //nolint:forcetypeassert // httptest makes it
+				t := ts.Client().Transport.(*http.Transport).Clone() // httptest makes it
 				defer t.CloseIdleConnections()
 				for c := (&http.Client{Transport: t}); pb.Next(); {
 					do(b, c, http.MethodPost, ts.URL, bytes.NewReader(answer))
@@ -425,8 +449,8 @@ func BenchmarkRequest(b *testing.B) {
 	}
 }
 
-// TestManyHeaderFields: the time that a header takes follows its size, and there is an end to how many fields it may have. Cookies, which
-// HTTP/2 clients send one by one, come as one field.
+// TestManyHeaderFields: the time that a header takes follows its size, and there is an end to how many fields it may
+// have. Cookies, which HTTP/2 clients send one by one, come as one field.
 func TestManyHeaderFields(t *testing.T) {
 	got := make(chan string, 1)
 	p := dial(t, func(_ http.ResponseWriter, r *http.Request) { got <- strings.Join(r.Header.Values("Cookie"), "|") })

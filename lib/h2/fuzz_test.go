@@ -11,13 +11,15 @@ import (
 	"time"
 )
 
-// FuzzFrames: whatever a client sends behind its preface, the connection ends when the client has said all, and others are served.
+// FuzzFrames: whatever a client sends behind its preface, the connection ends when the client has said all, and others
+// are served.
 func FuzzFrames(f *testing.F) {
 	for _, seed := range []string{
 		"",
 		"\x00\x00\x00\x04\x01\x00\x00\x00\x00", // settings, acknowledged
-		"\x00\x00\x01\x01\x05\x00\x00\x00\x01\x82",                             // a request of nothing but a method
-		"\x00\x00\x04\x01\x04\x00\x00\x00\x01\x82\x87\x84\x41",                 // a header block that ends in the middle of a field
+		"\x00\x00\x01\x01\x05\x00\x00\x00\x01\x82", // a request of nothing but a method
+		// a header block that ends in the middle of a field
+		"\x00\x00\x04\x01\x04\x00\x00\x00\x01\x82\x87\x84\x41",
 		"\x00\x00\x04\x03\x00\x00\x00\x00\x01\x00\x00\x00\x08",                 // a reset of a stream that never was
 		"\x00\x00\x04\x08\x00\x00\x00\x00\x00\x7f\xff\xff\xff",                 // a window beyond its bound
 		"\x00\x00\x06\x04\x00\x00\x00\x00\x00\x00\x04\xff\xff\xff\xff",         // an initial window beyond its bound
@@ -27,7 +29,9 @@ func FuzzFrames(f *testing.F) {
 	} {
 		f.Add([]byte(seed))
 	}
-	ts, _ := serve(f, Options{MaxStreams: 10, IdleTimeout: time.Minute, WriteTimeout: patience}, func(w http.ResponseWriter, r *http.Request) {
+	ts, _ := serve(f, Options{MaxStreams: 10, IdleTimeout: time.Minute, WriteTimeout: patience}, func(
+		w http.ResponseWriter, r *http.Request,
+	) {
 		_, _ = io.Copy(w, io.LimitReader(r.Body, 1<<10))
 	})
 	f.Fuzz(func(t *testing.T, frames []byte) {

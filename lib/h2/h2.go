@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package h2 is an HTTP/2 server over TLS for the handler of an http.Server, optimized for short requests. It uses the framing of
-// golang.org/x/net/http2, and sends a small response with one write. The API server calls Configure; nobody else does. It supports no
-// cleartext HTTP/2, no pushes and no CONNECT.
+// Package h2 is an HTTP/2 server over TLS for the handler of an http.Server, optimized for short requests. It uses the
+// framing of golang.org/x/net/http2, and sends a small response with one write. The API server calls Configure; nobody
+// else does. It supports no cleartext HTTP/2, no pushes and no CONNECT.
 //
-// Differences to the server of golang.org/x/net: the goroutine that has data writes it under the connection's lock, and the last one that
-// waits for the lock flushes; there is no goroutine that owns the connection, and none per write. A handler's goroutine serves the
-// connection's next request when it is done, so that its stack has grown already.
+// Differences to the server of golang.org/x/net: the goroutine that has data writes it under the connection's lock, and
+// the last one that waits for the lock flushes; there is no goroutine that owns the connection, and none per write. A
+// handler's goroutine serves the connection's next request when it is done, so that its stack has grown already.
 //
 // Invariants:
-//  1. The reader of a connection never waits for a writer: its frames (acknowledgements, window updates, resets) are queued, and the next
-//     writer sends them.
+//  1. The reader of a connection never waits for a writer: its frames (acknowledgements, window updates, resets) are
+//     queued, and the next writer sends them.
 //  2. conn.mu guards states and windows, conn.out.mu the output. They are locked in the order out.mu, mu.
 //  3. Every goroutine of a connection ends with it.
 //  4. Memory, computation and handlers of a connection are bounded, whatever frames the client sends (attacks_test.go).
@@ -31,8 +31,8 @@ type Options struct {
 	MaxStreams uint32
 	// IdleTimeout closes a connection without requests (default: never).
 	IdleTimeout time.Duration
-	// WriteTimeout closes a connection whose client reads nothing, and aborts a response that waits for the client's window (default:
-	// never).
+	// WriteTimeout closes a connection whose client reads nothing, and aborts a response that waits for the client's
+	// window (default: never).
 	WriteTimeout time.Duration
 }
 

@@ -78,7 +78,8 @@ func TestRequestAndAnswer(t *testing.T) {
 		w.Header().Set("Connection", "keep-alive")
 		w.WriteHeader(http.StatusCreated)
 		w.Header().Set("X-Late", "not sent")
-		fmt.Fprintf(w, "%s %s %s %d %s %v %s", r.Method, r.URL, r.Host, r.ContentLength, b, r.TLS != nil, strings.Join(r.Header["X-Q"], "|"))
+		fmt.Fprintf(w, "%s %s %s %d %s %v %s", r.Method, r.URL, r.Host, r.ContentLength, b, r.TLS != nil,
+			strings.Join(r.Header["X-Q"], "|"))
 	})
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodPut, ts.URL+"/a/b?c=d", strings.NewReader("hello"))
 	if err != nil {
@@ -96,8 +97,10 @@ func TestRequestAndAnswer(t *testing.T) {
 		t.Errorf("got %q, want %q", b, want)
 	}
 	h := resp.Header
-	if resp.StatusCode != http.StatusCreated || h.Get("X-One") != "1" || strings.Join(h["X-Two"], "|") != "2|zwei" || h.Get("Connection") != "" ||
-		h.Get("X-Late") != "" || h.Get("Date") == "" || resp.ContentLength != int64(len(want)) || !strings.HasPrefix(h.Get("Content-Type"), "text/plain") {
+	if resp.StatusCode != http.StatusCreated || h.Get("X-One") != "1" || strings.Join(h["X-Two"], "|") != "2|zwei" ||
+		h.Get("Connection") != "" ||
+		h.Get("X-Late") != "" || h.Get("Date") == "" || resp.ContentLength != int64(len(want)) ||
+		!strings.HasPrefix(h.Get("Content-Type"), "text/plain") {
 		t.Errorf("got code %d and header %v", resp.StatusCode, h)
 	}
 }
@@ -128,7 +131,8 @@ func TestAnswersWithoutBody(t *testing.T) {
 	if resp, b := do(t, c, http.MethodHead, ts.URL+"/head", nil); resp.ContentLength != 5 || len(b) > 0 {
 		t.Errorf("HEAD: got length %d, %q", resp.ContentLength, b)
 	}
-	if resp, b := do(t, c, http.MethodGet, ts.URL+"/empty", nil); resp.StatusCode != 200 || resp.ContentLength != 0 || len(b) > 0 {
+	if resp, b := do(t, c, http.MethodGet, ts.URL+"/empty", nil); resp.StatusCode != 200 || resp.ContentLength != 0 ||
+		len(b) > 0 {
 		t.Errorf("empty: got %d, length %d, %q", resp.StatusCode, resp.ContentLength, b)
 	}
 	for _, path := range []string{"/short", "/long"} {
@@ -160,7 +164,9 @@ func TestLargeBodiesBothWays(t *testing.T) {
 	var wg sync.WaitGroup
 	for range 4 {
 		wg.Go(func() {
-			req, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, ts.URL, struct{ io.Reader }{bytes.NewReader(sent)})
+			req, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, ts.URL, struct {
+				io.Reader
+			}{bytes.NewReader(sent)})
 			resp, err := c.Do(req)
 			if err != nil {
 				t.Error(err)
@@ -176,11 +182,13 @@ func TestLargeBodiesBothWays(t *testing.T) {
 }
 
 func TestManyAtOnceOnOneConnection(t *testing.T) {
-	var conns sync.Map // by the client's address: how many of its handlers run; a client that may send no more on one connection opens another
+	// by the client's address: how many of its handlers run; a client that may send no more on one connection opens
+	// another
+	var conns sync.Map
 	var most atomic.Int64
 	ts, c := serve(t, Options{MaxStreams: 20}, func(w http.ResponseWriter, r *http.Request) {
 		of, _ := conns.LoadOrStore(r.RemoteAddr, new(atomic.Int64))
-		together := of.(*atomic.Int64) //nolint:forcetypeassert // nothing else is there
+		together := of.(*atomic.Int64) // nothing else is there
 		n := together.Add(1)
 		defer together.Add(-1)
 		for old := most.Load(); n > old && !most.CompareAndSwap(old, n); old = most.Load() {
@@ -265,7 +273,9 @@ func TestHandlerThatGivesUp(t *testing.T) {
 		}
 	}
 	for range 10 { // far more than the windows hold: what nobody reads must be given back
-		req, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, ts.URL+"/unread", struct{ io.Reader }{bytes.NewReader(make([]byte, 1<<20))})
+		req, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, ts.URL+"/unread", struct {
+			io.Reader
+		}{bytes.NewReader(make([]byte, 1<<20))})
 		resp, err := c.Do(req)
 		if err != nil {
 			t.Fatal(err)
@@ -337,13 +347,14 @@ func TestContinueAndEarlyHints(t *testing.T) {
 	})
 	req, _ := http.NewRequestWithContext(ctx, http.MethodPost, ts.URL, strings.NewReader("body"))
 	req.Header.Set("Expect", "100-continue")
-	c.Transport.(*http.Transport).ExpectContinueTimeout = patience //nolint:forcetypeassert // httptest makes it
+	c.Transport.(*http.Transport).ExpectContinueTimeout = patience // httptest makes it
 	resp, err := c.Do(req)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = resp.Body.Close() }()
-	if b, _ := io.ReadAll(resp.Body); string(b) != "body" || hints.Load() != 1 || asked.Load() != 1 || resp.Header.Get("Link") != "" {
+	if b, _ := io.ReadAll(resp.Body); string(b) != "body" || hints.Load() != 1 || asked.Load() != 1 ||
+		resp.Header.Get("Link") != "" {
 		t.Errorf("got %q, %d hints, %d continues, header %v", b, hints.Load(), asked.Load(), resp.Header)
 	}
 }
@@ -355,7 +366,9 @@ func TestTrailers(t *testing.T) {
 		w.Header().Set("X-Sum", r.Trailer.Get("X-Sent"))
 		w.Header().Set(http.TrailerPrefix+"X-Unannounced", "yes")
 	})
-	req, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, ts.URL, struct{ io.Reader }{strings.NewReader("abc")})
+	req, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, ts.URL, struct {
+		io.Reader
+	}{strings.NewReader("abc")})
 	req.Trailer = http.Header{"X-Sent": {"42"}}
 	resp, err := c.Do(req)
 	if err != nil {
@@ -370,7 +383,8 @@ func TestTrailers(t *testing.T) {
 
 // TestShutdown finishes what is under way, and leaves no goroutine.
 func TestShutdown(t *testing.T) {
-	begun, goOn := make(chan struct{}), make(chan struct{})
+	begun := make(chan struct{})
+	goOn := make(chan struct{})
 	ts, c := serve(t, Options{}, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/slow" {
 			close(begun)
@@ -387,7 +401,9 @@ func TestShutdown(t *testing.T) {
 	<-begun
 	stopped := make(chan error, 1)
 	go func() { stopped <- ts.Config.Shutdown(t.Context()) }() // ends with the shutdown
-	waittest.Until(t, "Shutdown waits", func() bool { return len(stopped) > 0 || waits("net/http.(*Server).Shutdown(") })
+	waittest.Until(t, "Shutdown waits", func() bool {
+		return len(stopped) > 0 || waits("net/http.(*Server).Shutdown(")
+	})
 	if len(stopped) > 0 {
 		t.Fatalf("shutdown did not wait for a request: %v", <-stopped)
 	}
@@ -430,7 +446,8 @@ func waits(function string) bool {
 }
 
 func TestIdleConnectionsEnd(t *testing.T) {
-	remotes, closed := make(chan string, 2), make(chan string, 100)
+	remotes := make(chan string, 2)
+	closed := make(chan string, 100)
 	ts, c := serve(t, Options{IdleTimeout: 20 * time.Millisecond}, func(_ http.ResponseWriter, r *http.Request) {
 		remotes <- r.RemoteAddr
 	}, func(hs *http.Server) {

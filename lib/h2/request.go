@@ -26,7 +26,10 @@ const (
 
 // request makes st.req from a header block.
 func (st *stream) request(ctx context.Context, f *http2.MetaHeadersFrame) error {
-	method, scheme, path, authority := f.PseudoValue("method"), f.PseudoValue("scheme"), f.PseudoValue("path"), f.PseudoValue("authority")
+	method := f.PseudoValue("method")
+	scheme := f.PseudoValue("scheme")
+	path := f.PseudoValue("path")
+	authority := f.PseudoValue("authority")
 	if f.PseudoValue("protocol") != "" || f.PseudoValue("status") != "" {
 		return errMalformed
 	}
@@ -35,7 +38,8 @@ func (st *stream) request(ctx context.Context, f *http2.MetaHeadersFrame) error 
 		return err
 	}
 	if len(f.Fields) > maxFields {
-		f.Fields, f.Truncated = f.Fields[:min(len(f.Fields), maxFields)], true
+		f.Fields = f.Fields[:min(len(f.Fields), maxFields)]
+		f.Truncated = true
 	}
 	header, err := headerOf(f)
 	if err != nil {
@@ -47,8 +51,15 @@ func (st *stream) request(ctx context.Context, f *http2.MetaHeadersFrame) error 
 	header.Del("Host")
 	c := st.c
 	r := new(http.Request).WithContext(ctx)
-	r.Method, r.URL, r.Proto, r.ProtoMajor, r.Header, r.Host, r.RequestURI = method, target, "HTTP/2.0", 2, header, authority, path
-	r.RemoteAddr, r.TLS = c.remote, &c.tls
+	r.Method = method
+	r.URL = target
+	r.Proto = "HTTP/2.0"
+	r.ProtoMajor = 2
+	r.Header = header
+	r.Host = authority
+	r.RequestURI = path
+	r.RemoteAddr = c.remote
+	r.TLS = &c.tls
 	if method == http.MethodConnect {
 		r.RequestURI = authority
 	}
@@ -137,7 +148,8 @@ func (st *stream) requestBody() error {
 		r.Body = http.NoBody
 		return nil
 	}
-	r.ContentLength, r.Body = st.declared, body{st}
+	r.ContentLength = st.declared
+	r.Body = body{st}
 	if httpguts.HeaderValuesContainsToken(r.Header["Expect"], "100-continue") {
 		st.expects = true
 		r.Header.Del("Expect")

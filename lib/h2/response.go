@@ -92,7 +92,8 @@ func (r *response) WriteHeader(code int) {
 		r.st.inform(code, r.header)
 		return
 	}
-	r.code, r.sniff = code, true
+	r.code = code
+	r.sniff = true
 	r.fields = append(make([]field, 0, len(r.header)+4), status(code))
 	for key, values := range r.header {
 		r.snapshot(key, values)
@@ -150,7 +151,8 @@ func appendFields(to []field, key string, values []string) []field {
 // lowerNames are the lower-case names of common response fields.
 var lowerNames = func() map[string]string {
 	m := map[string]string{}
-	for name := range strings.FieldsSeq(`Audit-Id Cache-Control Content-Encoding Content-Length Content-Type Date Etag Expires Last-Modified
+	for name := range strings.FieldsSeq(
+		`Audit-Id Cache-Control Content-Encoding Content-Length Content-Type Date Etag Expires Last-Modified
 		Location Retry-After Set-Cookie Trailer Vary Warning Www-Authenticate X-Content-Type-Options
 		X-Kubernetes-Pf-Flowschema-Uid X-Kubernetes-Pf-Prioritylevel-Uid`) {
 		m[name] = strings.ToLower(name)
@@ -311,7 +313,8 @@ func (st *stream) inform(code int, header http.Header) {
 	fields := []field{status(code)}
 	for key, values := range header {
 		switch key {
-		case "Content-Length", "Connection", "Transfer-Encoding", "Trailer", "Upgrade", "Keep-Alive", "Proxy-Connection":
+		case "Content-Length", "Connection", "Transfer-Encoding", "Trailer", "Upgrade", "Keep-Alive",
+			"Proxy-Connection":
 		default:
 			fields = appendFields(fields, key, values)
 		}
@@ -319,7 +322,8 @@ func (st *stream) inform(code int, header http.Header) {
 	c := st.c
 	c.mu.Lock()
 	st.expects = st.expects && code != http.StatusContinue
-	frame, gone := c.maxFrame, st.err != nil
+	frame := c.maxFrame
+	gone := st.err != nil
 	c.mu.Unlock()
 	if gone {
 		return
@@ -336,7 +340,8 @@ func (c *conn) sendTrailers(st *stream, fields []field) {
 		return
 	}
 	c.mu.Lock()
-	frame, gone := c.maxFrame, st.err != nil
+	frame := c.maxFrame
+	gone := st.err != nil
 	st.answered = true
 	c.mu.Unlock()
 	if gone {

@@ -61,7 +61,8 @@ func (c *conn) headers(ctx context.Context, f *http2.MetaHeadersFrame) error {
 	}
 	if id <= c.lastID {
 		if f.StreamEnded() && len(f.PseudoFields()) == 0 {
-			return http2.StreamError{StreamID: id, Code: http2.ErrCodeStreamClosed} // trailers of a request that has been answered
+			// trailers of a request that has been answered
+			return http2.StreamError{StreamID: id, Code: http2.ErrCodeStreamClosed}
 		}
 		return http2.ConnectionError(http2.ErrCodeProtocol)
 	}
@@ -75,7 +76,13 @@ func (c *conn) headers(ctx context.Context, f *http2.MetaHeadersFrame) error {
 	if c.running >= int(c.s.options.MaxStreams) {
 		return http2.StreamError{StreamID: id, Code: http2.ErrCodeRefusedStream}
 	}
-	st := &stream{c: c, id: id, ended: f.StreamEnded(), sendWindow: c.firstWindow, recvWindow: streamWindow}
+	st := &stream{
+		c:          c,
+		id:         id,
+		ended:      f.StreamEnded(),
+		sendWindow: c.firstWindow,
+		recvWindow: streamWindow,
+	}
 	st.changed.L = &c.mu
 	ctx, st.cancel = context.WithCancel(ctx)
 	if err := st.request(ctx, f); err != nil {
@@ -123,7 +130,8 @@ func (st *stream) bodyEnds() error {
 
 // data handles a DATA frame. c.mu is held.
 func (c *conn) data(f *http2.DataFrame) error {
-	size, data := int64(f.Length), f.Data()
+	size := int64(f.Length)
+	data := f.Data()
 	if c.recvWindow -= size; c.recvWindow < 0 {
 		return http2.ConnectionError(http2.ErrCodeFlowControl)
 	}
@@ -153,8 +161,10 @@ func (c *conn) data(f *http2.DataFrame) error {
 		if st.body == nil && st.declared > 0 {
 			st.body = make([]byte, 0, min(st.declared, streamWindow))
 		}
-		if st.read > 0 && len(st.body)+len(data) > cap(st.body) { // move unread data to the front, so that the buffer does not grow
-			st.body, st.read = st.body[:copy(st.body, st.body[st.read:])], 0
+		// move unread data to the front, so that the buffer does not grow
+		if st.read > 0 && len(st.body)+len(data) > cap(st.body) {
+			st.body = st.body[:copy(st.body, st.body[st.read:])]
+			st.read = 0
 		}
 		st.body = append(st.body, data...)
 		st.changed.Broadcast()
@@ -183,7 +193,8 @@ func (st *stream) closeLocked(err error) {
 	if st.err != nil {
 		return
 	}
-	st.err, st.closed = err, true
+	st.err = err
+	st.closed = true
 	if st.bodyErr == nil || err != errFinished { //nolint:errorlint // never wrapped
 		st.bodyErr = err
 	}
@@ -196,7 +207,8 @@ func (st *stream) closeLocked(err error) {
 // dropBody drops the unread data. c.mu is held.
 func (st *stream) dropBody() {
 	st.took(int64(len(st.body) - st.read))
-	st.body, st.read = nil, 0
+	st.body = nil
+	st.read = 0
 }
 
 // body is the request body for the handler.
@@ -240,7 +252,8 @@ func (st *stream) readLocked(p []byte) (int, error) {
 	}
 	n := copy(p, st.body[st.read:])
 	if st.read += n; st.read == len(st.body) {
-		st.body, st.read = st.body[:0], 0
+		st.body = st.body[:0]
+		st.read = 0
 	}
 	st.took(int64(n))
 	return n, nil

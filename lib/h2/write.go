@@ -114,7 +114,8 @@ func (w *writer) flush() {
 		*w.lent = w.buf[:0]
 		buffers.Put(w.lent)
 	}
-	w.buf, w.lent = nil, nil
+	w.buf = nil
+	w.lent = nil
 	if err != nil {
 		c.fail(err)
 	}
@@ -137,7 +138,7 @@ func (c *conn) queueReset(id uint32, code http2.ErrCode) {
 }
 
 func (c *conn) queueWindow(id uint32, n int64) {
-	c.queue(http2.FrameWindowUpdate, 0, id, binary.BigEndian.AppendUint32(nil, uint32(n))) //nolint:gosec // at most a window
+	c.queue(http2.FrameWindowUpdate, 0, id, binary.BigEndian.AppendUint32(nil, uint32(n))) // at most a window
 }
 
 func (c *conn) queueGoAway(code http2.ErrCode) {
@@ -192,8 +193,8 @@ func (w *writer) data(id uint32, p []byte, end bool, frame int) {
 	}
 }
 
-// reserve takes up to want bytes from the windows, at least one if wait is set; frame is the maximum frame size. end: the stream ends with
-// these bytes.
+// reserve takes up to want bytes from the windows, at least one if wait is set; frame is the maximum frame size. end:
+// the stream ends with these bytes.
 func (c *conn) reserve(st *stream, want int, wait, end bool) (n, frame int, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -236,7 +237,8 @@ func (w *writer) header(id uint32, fields []field, end bool, frame int) {
 	if !end {
 		flags = 0
 	}
-	kind, block := http2.FrameHeaders, w.block.Bytes()
+	kind := http2.FrameHeaders
+	block := w.block.Bytes()
 	for {
 		part := block[:min(len(block), frame)]
 		block = block[len(part):]
@@ -247,14 +249,20 @@ func (w *writer) header(id uint32, fields []field, end bool, frame int) {
 		if len(block) == 0 {
 			return
 		}
-		kind, flags = http2.FrameContinuation, 0
+		kind = http2.FrameContinuation
+		flags = 0
 	}
 }
 
-// unlikeBefore are fields whose values rarely repeat: indexing them would only evict others. The numbers are the indexes of their names in
-// HPACK's static table (RFC 7541, appendix A), 0 for none.
+// unlikeBefore are fields whose values rarely repeat: indexing them would only evict others. The numbers are the
+// indexes of their names in HPACK's static table (RFC 7541, appendix A), 0 for none.
 var unlikeBefore = map[string]uint64{
-	"content-length": 28, "date": 33, "audit-id": 0, "etag": 34, "last-modified": 44, "location": 46,
+	"content-length": 28,
+	"date":           33,
+	"audit-id":       0,
+	"etag":           34,
+	"last-modified":  44,
+	"location":       46,
 }
 
 // appendLiteral appends f as a literal that is not indexed (RFC 7541, section 6.2.2).

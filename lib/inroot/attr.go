@@ -17,7 +17,8 @@ func (d *Dir) Lchown(p string, uid, gid int) error {
 
 func chownFD(fd, uid, gid int) error { return unix.Fchownat(fd, "", uid, gid, unix.AT_EMPTY_PATH) }
 
-// Chmod sets the permission bits of p, set-user-id, set-group-id and sticky among them. A symbolic link is refused with ELOOP.
+// Chmod sets the permission bits of p, set-user-id, set-group-id and sticky among them. A symbolic link is refused with
+// ELOOP.
 func (d *Dir) Chmod(p string, mode uint32) error {
 	return d.withPin("chmod", p, func(fd int) error { return chmodFD(fd, mode) })
 }

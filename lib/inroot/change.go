@@ -17,13 +17,15 @@ func (d *Dir) Mkdir(p string, perm fs.FileMode) error {
 	return d.inParent("mkdir", p, func(fd int, base string) error { return unix.Mkdirat(fd, base, modeBits(perm)) })
 }
 
-// MkdirAll makes a directory and its missing parents; links are followed within the root. Existing directories do not change.
+// MkdirAll makes a directory and its missing parents; links are followed within the root. Existing directories do not
+// change.
 func (d *Dir) MkdirAll(p string, perm fs.FileMode) error {
 	_, err := d.mkdirAll(p, perm, false)
 	return err
 }
 
-// MkdirAllExact is MkdirAll, but new directories get exactly perm, regardless of the umask. made lists them, uppermost first.
+// MkdirAllExact is MkdirAll, but new directories get exactly perm, regardless of the umask. made lists them, uppermost
+// first.
 func (d *Dir) MkdirAllExact(p string, perm fs.FileMode) (made []string, err error) {
 	return d.mkdirAll(p, perm, true)
 }
@@ -74,7 +76,7 @@ func chmodMade(dirfd int, base string, mode uint32) error {
 		return err
 	}
 	defer func() { _ = unix.Close(fd) }()                                      // O_PATH
-	if i, err := statAt(fd, ""); err != nil || i.UID != uint32(os.Geteuid()) { //nolint:gosec // an id
+	if i, err := statAt(fd, ""); err != nil || i.UID != uint32(os.Geteuid()) { // an id
 		return errors.Join(err, ErrChanged)
 	}
 	return chmodFD(fd, mode)
@@ -99,7 +101,9 @@ func removeAt(fd int, base string) error {
 // Rename renames a file, link or directory within the root. It replaces an existing file of the new name.
 func (d *Dir) Rename(from, to string) error {
 	return d.inParent("rename", from, func(ffd int, fbase string) error {
-		return d.inParent("rename", to, func(tfd int, tbase string) error { return unix.Renameat(ffd, fbase, tfd, tbase) })
+		return d.inParent("rename", to, func(tfd int, tbase string) error {
+			return unix.Renameat(ffd, fbase, tfd, tbase)
+		})
 	})
 }
 
@@ -111,13 +115,15 @@ func (d *Dir) Symlink(target, p string) error {
 // Link makes a hard link to the file from, which may be a symbolic link, within the root.
 func (d *Dir) Link(from, to string) error {
 	return d.inParent("link", from, func(ffd int, fbase string) error {
-		return d.inParent("link", to, func(tfd int, tbase string) error { return unix.Linkat(ffd, fbase, tfd, tbase, 0) })
+		return d.inParent("link", to, func(tfd int, tbase string) error {
+			return unix.Linkat(ffd, fbase, tfd, tbase, 0)
+		})
 	})
 }
 
 // Mknod makes a device, FIFO, socket or file: mode is type and permission bits as in mknod(2). The umask applies.
 func (d *Dir) Mknod(p string, mode uint32, dev uint64) error {
 	return d.inParent("mknod", p, func(fd int, base string) error {
-		return unix.Mknodat(fd, base, mode, int(dev)) //nolint:gosec // as the kernel has it
+		return unix.Mknodat(fd, base, mode, int(dev)) // as the kernel has it
 	})
 }

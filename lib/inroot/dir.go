@@ -78,7 +78,8 @@ func (d *Dir) fail(op, p string, err error) error {
 
 // openat2 resolves p, which is clean, below dirfd.
 func openat2(dirfd int, p string, flags int, mode uint32, resolve uint64) (int, error) {
-	how := unix.OpenHow{Flags: uint64(flags) | unix.O_CLOEXEC, Mode: uint64(mode), Resolve: resolve} //nolint:gosec // flags are positive
+	// flags are positive
+	how := unix.OpenHow{Flags: uint64(flags) | unix.O_CLOEXEC, Mode: uint64(mode), Resolve: resolve}
 	for try := 0; ; try++ {
 		fd, err := unix.Openat2(dirfd, p, &how)
 		if err == nil {
@@ -148,19 +149,20 @@ func (d *Dir) OpenDir(p string) (*Dir, error) {
 	return &Dir{fd: fd, name: filepath.Join(d.name, rel(p)), resolve: d.resolve}, nil
 }
 
-// OpenPath opens a file of any type with O_PATH; links are followed within the root. It is for bind mounts of /proc/self/fd/N, and to keep a
-// reference to the file.
+// OpenPath opens a file of any type with O_PATH; links are followed within the root. It is for bind mounts of
+// /proc/self/fd/N, and to keep a reference to the file.
 func (d *Dir) OpenPath(p string) (*os.File, error) {
 	return d.file(p)(d.at(p, unix.O_PATH))
 }
 
-// Names lists a directory, links followed within the root, in the directory's order. More than limit names are an error; 0: no limit.
+// Names lists a directory, links followed within the root, in the directory's order. More than limit names are an
+// error; 0: no limit.
 func (d *Dir) Names(p string, limit int) ([]string, error) {
 	fd, err := d.at(p, unix.O_RDONLY|unix.O_DIRECTORY)
 	if err != nil {
 		return nil, d.fail("list", p, err)
 	}
-	f := os.NewFile(uintptr(fd), filepath.Join(d.name, rel(p))) //nolint:gosec // a descriptor
+	f := os.NewFile(uintptr(fd), filepath.Join(d.name, rel(p))) // a descriptor
 	defer func() { _ = f.Close() }()                            // read only
 	var out []string
 	for names, err := range batches(f) {

@@ -16,8 +16,8 @@ import (
 // ErrNotRegular is returned by OpenFile for a directory, FIFO, socket or device.
 var ErrNotRegular = errors.New("not a regular file")
 
-// OpenFile opens a regular file; links are followed within the root. With os.O_CREATE it makes a missing file, but not through a dangling
-// link. flag is as in os.OpenFile. A file of another type is not opened: ErrNotRegular.
+// OpenFile opens a regular file; links are followed within the root. With os.O_CREATE it makes a missing file, but not
+// through a dangling link. flag is as in os.OpenFile. A file of another type is not opened: ErrNotRegular.
 func (d *Dir) OpenFile(p string, flag int, perm fs.FileMode) (*os.File, error) {
 	if flag&os.O_CREATE != 0 && flag&os.O_EXCL != 0 {
 		return d.file(p)(d.create(p, flag, perm))
@@ -44,7 +44,7 @@ func (d *Dir) file(p string) func(fd int, err error) (*os.File, error) {
 		if err != nil {
 			return nil, d.fail("open", p, err)
 		}
-		return os.NewFile(uintptr(fd), filepath.Join(d.name, rel(p))), nil //nolint:gosec // a descriptor
+		return os.NewFile(uintptr(fd), filepath.Join(d.name, rel(p))), nil // a descriptor
 	}
 }
 

@@ -60,9 +60,17 @@ func statAt(dirfd int, base string) (Info, error) {
 		break
 	}
 	return Info{
-		Mode: uint32(st.Mode), UID: st.Uid, GID: st.Gid, Size: int64(st.Size), Blocks: int64(st.Blocks), //nolint:gosec // as stat(2) has them
-		Dev: unix.Mkdev(st.Dev_major, st.Dev_minor), Ino: st.Ino, Nlink: st.Nlink, Rdev: unix.Mkdev(st.Rdev_major, st.Rdev_minor),
-		Accessed: time.Unix(st.Atime.Sec, int64(st.Atime.Nsec)), Modified: time.Unix(st.Mtime.Sec, int64(st.Mtime.Nsec)),
+		Mode:      uint32(st.Mode),
+		UID:       st.Uid,
+		GID:       st.Gid,
+		Size:      int64(st.Size),
+		Blocks:    int64(st.Blocks), // as stat(2) has them
+		Dev:       unix.Mkdev(st.Dev_major, st.Dev_minor),
+		Ino:       st.Ino,
+		Nlink:     st.Nlink,
+		Rdev:      unix.Mkdev(st.Rdev_major, st.Rdev_minor),
+		Accessed:  time.Unix(st.Atime.Sec, int64(st.Atime.Nsec)),
+		Modified:  time.Unix(st.Mtime.Sec, int64(st.Mtime.Nsec)),
 		MountRoot: st.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0,
 	}, nil
 }
@@ -94,7 +102,7 @@ func (d *Dir) Stat(p string) (Info, error) {
 
 // StatFile returns the Info of an open file.
 func StatFile(f *os.File) (Info, error) {
-	out, err := statAt(int(f.Fd()), "") //nolint:gosec // a descriptor
+	out, err := statAt(int(f.Fd()), "") // a descriptor
 	if err != nil {
 		return out, &fs.PathError{Op: "stat", Path: f.Name(), Err: err}
 	}

@@ -20,7 +20,8 @@ import (
 func jail(t *testing.T) (d *Dir, root, victim string, unchanged func()) {
 	t.Helper()
 	base := t.TempDir()
-	root, victim = filepath.Join(base, "root"), filepath.Join(base, "victim")
+	root = filepath.Join(base, "root")
+	victim = filepath.Join(base, "victim")
 	for _, dir := range []string{root, victim, filepath.Join(victim, "dir")} {
 		must(t, os.Mkdir(dir, 0o755))
 	}
@@ -53,7 +54,8 @@ func snapshotOf(t *testing.T, dir string) []string {
 		b, _ := os.ReadFile(p)
 		n, _ := unix.Llistxattr(p, nil)
 		out = append(out, strings.Join([]string{
-			p, fmt.Sprintf("%o %d:%d %d links, %d bytes of xattrs", i.Mode, i.UID, i.GID, i.Nlink, n), i.Modified.String(), string(b),
+			p, fmt.Sprintf("%o %d:%d %d links, %d bytes of xattrs", i.Mode, i.UID, i.GID, i.Nlink, n),
+			i.Modified.String(), string(b),
 		}, "|"))
 		return nil
 	}))
@@ -80,18 +82,39 @@ func TestLinksStayInside(t *testing.T) {
 		name string
 		call func(d *Dir, p string) error
 	}{
-		{"OpenFile", func(d *Dir, p string) error { _, err := d.OpenFile(p, os.O_RDWR, 0); return err }},
+		{"OpenFile", func(d *Dir, p string) error {
+			_, err := d.OpenFile(p, os.O_RDWR, 0)
+			return err
+		}},
 		{"OpenFile create", func(d *Dir, p string) error {
 			_, err := d.OpenFile(p, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
 			return err
 		}},
-		{"OpenDir", func(d *Dir, p string) error { _, err := d.OpenDir(p); return err }},
-		{"OpenPath", func(d *Dir, p string) error { _, err := d.OpenPath(p); return err }},
-		{"ReadFile", func(d *Dir, p string) error { _, err := d.ReadFile(p, 1<<20); return err }},
+		{"OpenDir", func(d *Dir, p string) error {
+			_, err := d.OpenDir(p)
+			return err
+		}},
+		{"OpenPath", func(d *Dir, p string) error {
+			_, err := d.OpenPath(p)
+			return err
+		}},
+		{"ReadFile", func(d *Dir, p string) error {
+			_, err := d.ReadFile(p, 1<<20)
+			return err
+		}},
 		{"WriteFile", func(d *Dir, p string) error { return d.WriteFile(p, []byte("x"), 0o600) }},
-		{"Names", func(d *Dir, p string) error { _, err := d.Names(p, 0); return err }},
-		{"Stat", func(d *Dir, p string) error { _, err := d.Stat(p); return err }},
-		{"Lstat", func(d *Dir, p string) error { _, err := d.Lstat(p); return err }},
+		{"Names", func(d *Dir, p string) error {
+			_, err := d.Names(p, 0)
+			return err
+		}},
+		{"Stat", func(d *Dir, p string) error {
+			_, err := d.Stat(p)
+			return err
+		}},
+		{"Lstat", func(d *Dir, p string) error {
+			_, err := d.Lstat(p)
+			return err
+		}},
 		{"Mkdir", func(d *Dir, p string) error { return d.Mkdir(p, 0o700) }},
 		{"MkdirAll", func(d *Dir, p string) error { return d.MkdirAll(p+"/x/y", 0o700) }},
 		{"Remove", func(d *Dir, p string) error { return d.Remove(p) }},
@@ -115,11 +138,19 @@ func TestLinksStayInside(t *testing.T) {
 			})
 		}},
 	} {
-		for _, p := range []string{"abs/file", "abs/new", "up/file", "up/dir", "absfile", "upfile", "loop", "abs", "up", "../victim/file", "/../victim/file", "proc/root", "plain/x"} {
+		for _, p := range []string{
+			"abs/file", "abs/new", "up/file", "up/dir", "absfile", "upfile", "loop", "abs", "up", "../victim/file",
+			"/../victim/file", "proc/root", "plain/x",
+		} {
 			t.Run(c.name+" "+strings.ReplaceAll(p, "/", "_"), func(t *testing.T) {
 				d, root, victim, unchanged := jail(t)
 				for name, target := range map[string]string{
-					"abs": victim, "up": "../victim", "absfile": victim + "/file", "upfile": "../victim/file", "loop": "loop", "proc": "/proc/self",
+					"abs":     victim,
+					"up":      "../victim",
+					"absfile": victim + "/file",
+					"upfile":  "../victim/file",
+					"loop":    "loop",
+					"proc":    "/proc/self",
 				} {
 					must(t, os.Symlink(target, filepath.Join(root, name)))
 				}
@@ -221,7 +252,8 @@ func TestAttributesOfTheLinkItself(t *testing.T) {
 	must(t, err)
 	f, err := d.Lstat("file")
 	must(t, err)
-	if l.UID != 7 || l.GID != 8 || !l.Modified.Equal(when) || f.UID != 0 || f.Modified.Equal(when) || f.Perm() != 0o600 {
+	if l.UID != 7 || l.GID != 8 || !l.Modified.Equal(when) || f.UID != 0 || f.Modified.Equal(when) ||
+		f.Perm() != 0o600 {
 		t.Errorf("link %+v, file %+v", l, f)
 	}
 	must(t, d.Setxattr("link", "trusted.mark", []byte("of the link")))
@@ -281,7 +313,8 @@ func TestWalk(t *testing.T) {
 	}
 	first := list(WalkOptions{})
 	last := list(WalkOptions{After: true})
-	if slices.Index(first, "a/b") > slices.Index(first, "a/b/file") || slices.Index(last, "a/b") < slices.Index(last, "a/b/file") {
+	if slices.Index(first, "a/b") > slices.Index(first, "a/b/file") || slices.Index(last, "a/b") < slices.Index(last,
+		"a/b/file") {
 		t.Errorf("order: %v and %v", first, last)
 	}
 	slices.Sort(first)
@@ -400,12 +433,18 @@ func TestMountsAreLeftAlone(t *testing.T) {
 	}
 	is(t, "RemoveAll", d.RemoveAll("a"), unix.EBUSY)
 	var seen []string
-	must(t, d.Walk("a", WalkOptions{}, func(e *Entry) error { seen = append(seen, e.Path); return nil }))
+	must(t, d.Walk("a", WalkOptions{}, func(e *Entry) error {
+		seen = append(seen, e.Path)
+		return nil
+	}))
 	if !slices.Equal(seen, []string{"a"}) {
 		t.Errorf("walked %v", seen)
 	}
 	n := 0
-	must(t, d.Walk("a", WalkOptions{CrossMounts: true}, func(*Entry) error { n++; return nil }))
+	must(t, d.Walk("a", WalkOptions{CrossMounts: true}, func(*Entry) error {
+		n++
+		return nil
+	}))
 	if n != 6 {
 		t.Errorf("with mounts: %d entries", n)
 	}

@@ -43,7 +43,8 @@ func race(t *testing.T, root, victim string) (stop func()) {
 	swap(xfd, "file", "filelink")
 	swap(xfd, "dir", "uplink")
 	swap(dirfd, "sub", "uplink")
-	done.Go(func() { // moves a directory out of the root and back, so that ".." leads elsewhere; makes what is gone anew
+	// moves a directory out of the root and back, so that ".." leads elsewhere; makes what is gone anew
+	done.Go(func() {
 		for !end.Load() {
 			_ = unix.Renameat(xfd, "dir", rootfd, "moved")
 			_ = unix.Renameat(rootfd, "moved", xfd, "dir")
@@ -68,7 +69,10 @@ func TestRace(t *testing.T) {
 	defer unchanged()
 	stop := race(t, root, victim)
 	defer stop()
-	paths := []string{"x/dir", "x/file", "x/dir/file", "x/dir/dir", "x/dir/sub/file", "x/uplink/file", "x/dirlink/dir/inner", "x/dir/sub/dir"}
+	paths := []string{
+		"x/dir", "x/file", "x/dir/file", "x/dir/dir", "x/dir/sub/file", "x/uplink/file", "x/dirlink/dir/inner",
+		"x/dir/sub/dir",
+	}
 	until := time.Now().Add(3 * time.Second)
 	worked := 0
 	for n := 0; time.Now().Before(until); n++ {
@@ -87,7 +91,8 @@ func TestRace(t *testing.T) {
 			readsOwn(t, d, p),
 			writes(d, p),
 			d.Walk("x", WalkOptions{}, func(e *Entry) error {
-				_, _ = e.Chmod(e.Info.Perm()|0o777), e.Lchown(os.Getuid(), os.Getgid())
+				_ = e.Chmod(e.Info.Perm() | 0o777)
+				_ = e.Lchown(os.Getuid(), os.Getgid())
 				return nil
 			}),
 			d.Remove(p + "/second"),

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// RemoveAll removes p and everything below it. It follows no link and never removes files of another mount: a mount inside is EBUSY. A tree
-// deeper than MaxDepth is flattened while it is removed. A missing p is not an error.
+// RemoveAll removes p and everything below it. It follows no link and never removes files of another mount: a mount
+// inside is EBUSY. A tree deeper than MaxDepth is flattened while it is removed. A missing p is not an error.
 func (d *Dir) RemoveAll(p string) error {
 	if rel(p) == "." {
 		return d.fail("remove", p, unix.EBUSY)
@@ -40,7 +40,8 @@ func (d *Dir) RemoveContents(p string) error {
 	return d.fail("remove", p, r.empty(fd, ".", 0))
 }
 
-// Bounds of the work while another process adds files: passes over one directory, and deep directories that are moved up.
+// Bounds of the work while another process adds files: passes over one directory, and deep directories that are moved
+// up.
 const (
 	maxPasses = 100
 	maxMoves  = 1 << 20
@@ -92,14 +93,15 @@ func (r *remover) empty(dirfd int, base string, depth int) error {
 	case err != nil:
 		return err
 	}
-	f := os.NewFile(uintptr(fd), base) //nolint:gosec // a descriptor
+	f := os.NewFile(uintptr(fd), base) // a descriptor
 	defer func() { _ = f.Close() }()   // read only
 	if r.top < 0 {
 		r.top = fd
 		defer func() { r.top = -1 }()
 	}
 	for pass := 0; pass < maxPasses; pass++ {
-		n, before := 0, r.moved
+		n := 0
+		before := r.moved
 		for names, err := range batches(f) {
 			if err != nil {
 				return err

@@ -18,9 +18,9 @@ const maxLinks = 250_000
 // hidden is the usage of a tree that is too deep to walk: larger than any limit, and small enough for sums.
 const hidden = math.MaxInt64 >> 8
 
-// Measure sums up the blocks below dir, of a hard-linked file once, as du(1) does. It follows no link and enters no other mount. A tree of more
-// than MaxDepth levels counts as larger than any limit: it cannot be measured, and must not hide usage. A missing tree has no usage. Open
-// files without a name are not counted.
+// Measure sums up the blocks below dir, of a hard-linked file once, as du(1) does. It follows no link and enters no
+// other mount. A tree of more than MaxDepth levels counts as larger than any limit: it cannot be measured, and must not
+// hide usage. A missing tree has no usage. Open files without a name are not counted.
 func Measure(ctx context.Context, dir string) (Usage, error) {
 	root, err := Open(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -51,7 +51,8 @@ func Measure(ctx context.Context, dir string) (Usage, error) {
 		return nil
 	})
 	if errors.Is(err, ErrTooDeep) {
-		u.Bytes, err = hidden, nil
+		u.Bytes = hidden
+		err = nil
 	}
 	if err != nil {
 		return Usage{}, err

@@ -30,7 +30,8 @@ func TestMeasure(t *testing.T) {
 	}
 	got, err := Measure(t.Context(), dir)
 	if err != nil || got.Bytes < 1<<20 || got.Bytes > 1<<20+64<<10 || got.Inodes != 4 {
-		t.Errorf("Measure: got %+v, %v; want 1 MiB and a little, 4 inodes: hard links once, symbolic links not followed", got, err)
+		t.Errorf("Measure: got %+v, %v; want 1 MiB and a little, 4 inodes: hard links once, symbolic links not "+
+			"followed", got, err)
 	}
 	if got, err := Measure(t.Context(), filepath.Join(dir, "none")); err != nil || got != (Usage{}) {
 		t.Errorf("Measure of nothing: got %+v, %v", got, err)

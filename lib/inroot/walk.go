@@ -15,7 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// MaxDepth is the maximum depth of Walk, which holds a descriptor for each level. Deeper paths are hardly usable (PATH_MAX is 4096).
+// MaxDepth is the maximum depth of Walk, which holds a descriptor for each level. Deeper paths are hardly usable
+// (PATH_MAX is 4096).
 const MaxDepth = 512
 
 var (
@@ -41,9 +42,10 @@ type Entry struct {
 	resolve uint64
 }
 
-// Walk calls fn for p and for everything below it, in no particular order within a directory. It follows no link and skips other mounts and
-// their mount points unless CrossMounts is set. Files that are deleted meanwhile are skipped. fn may return fs.SkipDir for a directory (unless
-// After is set) or fs.SkipAll. Directories deeper than MaxDepth are skipped, and Walk then returns ErrTooDeep.
+// Walk calls fn for p and for everything below it, in no particular order within a directory. It follows no link and
+// skips other mounts and their mount points unless CrossMounts is set. Files that are deleted meanwhile are skipped. fn
+// may return fs.SkipDir for a directory (unless After is set) or fs.SkipAll. Directories deeper than MaxDepth are
+// skipped, and Walk then returns ErrTooDeep.
 func (d *Dir) Walk(p string, o WalkOptions, fn func(e *Entry) error) error {
 	fd, err := d.pin(p)
 	if err != nil {
@@ -58,7 +60,12 @@ func (d *Dir) Walk(p string, o WalkOptions, fn func(e *Entry) error) error {
 	if !o.CrossMounts {
 		w.resolve |= unix.RESOLVE_NO_XDEV
 	}
-	err = w.visit(&Entry{Path: rel(p), Info: i, dirfd: fd, resolve: w.resolve}, 0)
+	err = w.visit(&Entry{
+		Path:    rel(p),
+		Info:    i,
+		dirfd:   fd,
+		resolve: w.resolve,
+	}, 0)
 	if errors.Is(err, fs.SkipAll) || errors.Is(err, fs.SkipDir) {
 		return nil
 	}
@@ -110,7 +117,7 @@ func (w *walk) enter(e *Entry, depth int) error {
 	if err != nil {
 		return err
 	}
-	f := os.NewFile(uintptr(fd), e.Path) //nolint:gosec // a descriptor
+	f := os.NewFile(uintptr(fd), e.Path) // a descriptor
 	defer func() { _ = f.Close() }()     // read only
 	for names, err := range batches(f) {
 		if err != nil {
@@ -124,7 +131,13 @@ func (w *walk) enter(e *Entry, depth int) error {
 			if err != nil {
 				return err
 			}
-			err = w.visit(&Entry{Path: path.Join(e.Path, n), Info: i, dirfd: fd, base: n, resolve: w.resolve}, depth+1)
+			err = w.visit(&Entry{
+				Path:    path.Join(e.Path, n),
+				Info:    i,
+				dirfd:   fd,
+				base:    n,
+				resolve: w.resolve,
+			}, depth+1)
 			if err != nil && !errors.Is(err, fs.SkipDir) {
 				return err
 			}
@@ -135,7 +148,8 @@ func (w *walk) enter(e *Entry, depth int) error {
 
 // gone reports whether an error means that a directory was deleted, replaced or mounted over.
 func gone(err error) bool {
-	return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) || errors.Is(err, unix.EXDEV)
+	return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) ||
+		errors.Is(err, unix.EXDEV)
 }
 
 // batches reads a directory's names in batches.
@@ -168,7 +182,7 @@ func (e *Entry) pin() (int, error) {
 	if name == "" {
 		name = "."
 		if !e.Info.IsDir() { // the start of the walk, which is pinned
-			fd, err := unix.FcntlInt(uintptr(e.dirfd), unix.F_DUPFD_CLOEXEC, 0) //nolint:gosec // a descriptor
+			fd, err := unix.FcntlInt(uintptr(e.dirfd), unix.F_DUPFD_CLOEXEC, 0) // a descriptor
 			return fd, err
 		}
 	}

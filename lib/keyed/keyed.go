@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package keyed is a small work queue with one worker: a key is added for now or for a later time, each key is in the queue once, and a failed
-// key is retried with back-off. The API server's own controllers use it. It knows nothing about the meaning of keys.
+// Package keyed is a small work queue with one worker: a key is added for now or for a later time, each key is in the
+// queue once, and a failed key is retried with back-off. The API server's own controllers use it. It knows nothing
+// about the meaning of keys.
 //
 // Invariants:
 //  1. Work on a key starts after its last Add, so it sees everything that changed before.
@@ -27,7 +28,8 @@ type Config[K comparable] struct {
 	Do func(ctx context.Context, key K) (again time.Duration, err error)
 	// Compare orders keys that are due at the same time; nil: by their times.
 	Compare func(a, b K) int
-	// Pause is the pause before a retry. It doubles with each consecutive failure of the key, up to PauseMost (0: it is constant).
+	// Pause is the pause before a retry. It doubles with each consecutive failure of the key, up to PauseMost (0: it is
+	// constant).
 	Pause, PauseMost time.Duration
 	// Failed is called for failures, except those caused by the end of the loop; it may be nil.
 	Failed func(key K, err error)
@@ -58,8 +60,10 @@ func (q queue[K]) Len() int           { return len(q) }
 func (q queue[K]) Less(i, j int) bool { return q[i].at.Before(q[j].at) }
 func (q queue[K]) Swap(i, j int) {
 	q[i], q[j] = q[j], q[i]
-	q[i].i, q[j].i = i, j
+	q[i].i = i
+	q[j].i = j
 }
+
 func (q *queue[K]) Push(x any) {
 	e, _ := x.(*entry[K])
 	e.i = len(*q)
@@ -76,7 +80,12 @@ func (q *queue[K]) Pop() any {
 
 // New returns a Loop. It starts nothing.
 func New[K comparable](c Config[K]) *Loop[K] {
-	return &Loop[K]{config: c, wake: make(chan struct{}, 1), byKey: map[K]*entry[K]{}, pauses: map[K]time.Duration{}}
+	return &Loop[K]{
+		config: c,
+		wake:   make(chan struct{}, 1),
+		byKey:  map[K]*entry[K]{},
+		pauses: map[K]time.Duration{},
+	}
 }
 
 // Add adds a key for now.

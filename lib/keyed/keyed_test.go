@@ -51,18 +51,21 @@ func wants(t *testing.T, got *log, want string) {
 	got.lines = nil
 }
 
-// TestTimes: keys are worked on when they are due, at once in their order, each once however often it was asked for, and never later than
-// first asked.
+// TestTimes: keys are worked on when they are due, at once in their order, each once however often it was asked for,
+// and never later than first asked.
 func TestTimes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		got := &log{start: time.Now()}
-		l := keyed.New(keyed.Config[string]{Compare: strings.Compare, Do: func(_ context.Context, key string) (time.Duration, error) {
-			got.note(key)
-			if key == "again" && len(got.lines) < 3 {
-				return time.Minute, nil
-			}
-			return 0, nil
-		}})
+		l := keyed.New(keyed.Config[string]{
+			Compare: strings.Compare,
+			Do: func(_ context.Context, key string) (time.Duration, error) {
+				got.note(key)
+				if key == "again" && len(got.lines) < 3 {
+					return time.Minute, nil
+				}
+				return 0, nil
+			},
+		})
 		for _, key := range []string{"c", "a", "b", "a"} {
 			l.Add(key)
 		}
@@ -87,14 +90,17 @@ func TestTimes(t *testing.T) {
 	})
 }
 
-// TestFailures: a key that fails comes again after pauses that grow; one that succeeded begins anew. ErrAgain is not told.
+// TestFailures: a key that fails comes again after pauses that grow; one that succeeded begins anew. ErrAgain is not
+// told.
 func TestFailures(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		got := &log{start: time.Now()}
-		results, told := []error{}, 0
+		results := []error{}
+		told := 0
 		l := keyed.New(keyed.Config[string]{
-			Pause: time.Second, PauseMost: 3 * time.Second,
-			Failed: func(string, error) { told++ },
+			Pause:     time.Second,
+			PauseMost: 3 * time.Second,
+			Failed:    func(string, error) { told++ },
 			Do: func(_ context.Context, key string) (time.Duration, error) {
 				got.note(key)
 				if len(results) == 0 {
@@ -105,7 +111,9 @@ func TestFailures(t *testing.T) {
 				return 0, err
 			},
 		})
-		results = []error{errors.New("no"), keyed.ErrAgain, errors.New("no"), fmt.Errorf("not yet: %w", keyed.ErrAgain), nil}
+		results = []error{
+			errors.New("no"), keyed.ErrAgain, errors.New("no"), fmt.Errorf("not yet: %w", keyed.ErrAgain), nil,
+		}
 		l.Add("a")
 		run(t, l)
 		time.Sleep(time.Hour)

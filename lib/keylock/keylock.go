@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package keylock provides one mutex for each name. The runtime and the pod network use it to serialize operations on the same sandbox, snapshot
-// or image layer.
+// Package keylock provides one mutex for each name. The runtime and the pod network use it to serialize operations on
+// the same sandbox, snapshot or image layer.
 package keylock
 
 import (

@@ -56,7 +56,8 @@ func JoinCgroup(mode CgroupMode, path string, pid int) error {
 	return nil
 }
 
-// inheritCpuset copies CPUs and memory nodes to a version 1 cpuset, and its ancestors, from their parents: new cpusets have none.
+// inheritCpuset copies CPUs and memory nodes to a version 1 cpuset, and its ancestors, from their parents: new cpusets
+// have none.
 func inheritCpuset(dir string) error {
 	root := filepath.Join(CgroupRoot, "cpuset")
 	if dir == root {
@@ -80,8 +81,8 @@ func inheritCpuset(dir string) error {
 	return nil
 }
 
-// RemoveCgroup removes the cgroup path with everything below it in all hierarchies. Its processes must have ended; RemoveCgroup waits for the
-// moment that the kernel takes to release them. A missing cgroup is not an error.
+// RemoveCgroup removes the cgroup path with everything below it in all hierarchies. Its processes must have ended;
+// RemoveCgroup waits for the moment that the kernel takes to release them. A missing cgroup is not an error.
 func RemoveCgroup(mode CgroupMode, path string) error {
 	if path == "" || path == "/" || path == "." {
 		return errors.New("remove cgroup: refusing to remove the root")

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// KillCgroup kills every process in the cgroup path and below it, also frozen ones, and returns their pids. They may not have ended yet; without
-// cgroup.kill in the kernel, new ones may have been forked meanwhile.
+// KillCgroup kills every process in the cgroup path and below it, also frozen ones, and returns their pids. They may
+// not have ended yet; without cgroup.kill in the kernel, new ones may have been forked meanwhile.
 func KillCgroup(mode CgroupMode, path string) ([]int, error) {
 	dirs, err := CgroupDirs(mode, path)
 	if err != nil {
@@ -21,7 +21,8 @@ func KillCgroup(mode CgroupMode, path string) ([]int, error) {
 	}
 	for _, dir := range dirs {
 		if mode == CgroupV2 {
-			_ = os.WriteFile(filepath.Join(dir, "cgroup.kill"), []byte("1"), 0) // it exists since Linux 5.14; the loop below works without it
+			// it exists since Linux 5.14; the loop below works without it
+			_ = os.WriteFile(filepath.Join(dir, "cgroup.kill"), []byte("1"), 0)
 			continue
 		}
 		thaw(dir)
@@ -47,7 +48,8 @@ func thaw(dir string) {
 func Describe(pid int) string {
 	dir := "/proc/" + strconv.Itoa(pid)
 	raw, err := os.ReadFile(dir + "/stat")
-	open, end := bytes.IndexByte(raw, '('), bytes.LastIndexByte(raw, ')')
+	open := bytes.IndexByte(raw, '(')
+	end := bytes.LastIndexByte(raw, ')')
 	if err != nil || open < 0 || end < open || len(raw) < end+3 {
 		return ""
 	}

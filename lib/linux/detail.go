@@ -52,12 +52,16 @@ func ReadDetail(mode CgroupMode, path string) (CgroupDetail, error) {
 
 func (d *CgroupDetail) read1(dir func(string) string) {
 	acct, _ := readKeys(filepath.Join(dir("cpuacct"), "cpuacct.stat"))
-	d.CPUUser, d.CPUSystem = acct["user"]*tick, acct["system"]*tick
+	d.CPUUser = acct["user"] * tick
+	d.CPUSystem = acct["system"] * tick
 	cpu, _ := readKeys(filepath.Join(dir("cpu"), "cpu.stat"))
-	d.Periods, d.Throttled, d.ThrottledTime = cpu["nr_periods"], cpu["nr_throttled"], cpu["throttled_time"]
+	d.Periods = cpu["nr_periods"]
+	d.Throttled = cpu["nr_throttled"]
+	d.ThrottledTime = cpu["throttled_time"]
 	m := dir("memory")
 	mem, _ := readKeys(filepath.Join(m, "memory.stat"))
-	d.Cache, d.Mapped = mem["total_cache"], mem["total_mapped_file"]
+	d.Cache = mem["total_cache"]
+	d.Mapped = mem["total_mapped_file"]
 	d.Kernel, _ = readNumber(filepath.Join(m, "memory.kmem.usage_in_bytes"))
 	d.MaxMemory, _ = readNumber(filepath.Join(m, "memory.max_usage_in_bytes"))
 	d.MemoryFailures, _ = readNumber(filepath.Join(m, "memory.failcnt"))
@@ -69,13 +73,19 @@ func (d *CgroupDetail) read1(dir func(string) string) {
 
 func (d *CgroupDetail) read2(dir string) {
 	cpu, _ := readKeys(filepath.Join(dir, "cpu.stat"))
-	d.CPUUser, d.CPUSystem = cpu["user_usec"]*1000, cpu["system_usec"]*1000
-	d.Periods, d.Throttled, d.ThrottledTime = cpu["nr_periods"], cpu["nr_throttled"], cpu["throttled_usec"]*1000
+	d.CPUUser = cpu["user_usec"] * 1000
+	d.CPUSystem = cpu["system_usec"] * 1000
+	d.Periods = cpu["nr_periods"]
+	d.Throttled = cpu["nr_throttled"]
+	d.ThrottledTime = cpu["throttled_usec"] * 1000
 	mem, _ := readKeys(filepath.Join(dir, "memory.stat"))
-	d.Cache, d.Mapped, d.Kernel = mem["file"], mem["file_mapped"], mem["kernel"]
+	d.Cache = mem["file"]
+	d.Mapped = mem["file_mapped"]
+	d.Kernel = mem["kernel"]
 	d.MaxMemory, _ = readNumber(filepath.Join(dir, "memory.peak"))
 	events, _ := readKeys(filepath.Join(dir, "memory.events"))
-	d.MemoryFailures, d.OOMKills = events["max"], events["oom_kill"]
+	d.MemoryFailures = events["max"]
+	d.OOMKills = events["oom_kill"]
 	raw, _ := os.ReadFile(filepath.Join(dir, "io.stat")) // "8:0 rbytes=1 wbytes=2 rios=3 wios=4 ..."
 	for word := range strings.FieldsSeq(string(raw)) {
 		name, value, _ := strings.Cut(word, "=")
@@ -129,7 +139,7 @@ func (d *CgroupDetail) readProcesses(procs string) {
 			continue
 		}
 		d.Files += uint64(len(fds))
-		d.Sockets += uint64(len(slices.DeleteFunc(fds, func(e fs.DirEntry) bool { //nolint:gosec // a count
+		d.Sockets += uint64(len(slices.DeleteFunc(fds, func(e fs.DirEntry) bool { // a count
 			to, err := os.Readlink(filepath.Join(dir, e.Name()))
 			return err != nil || !strings.HasPrefix(to, "socket:")
 		})))

@@ -11,8 +11,8 @@ import (
 // dumpTries bounds the retries of a dump.
 const dumpTries = 10
 
-// Dump calls f, which does a netlink dump, and repeats it when the dump was interrupted by a change (EINTR, NLM_F_DUMP_INTR) or the kernel was busy
-// (EBUSY).
+// Dump calls f, which does a netlink dump, and repeats it when the dump was interrupted by a change (EINTR,
+// NLM_F_DUMP_INTR) or the kernel was busy (EBUSY).
 func Dump[T any](f func() (T, error)) (out T, err error) {
 	for range dumpTries {
 		if out, err = f(); !PassingNetlink(err) {

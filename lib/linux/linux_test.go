@@ -63,7 +63,13 @@ func TestParseMounts(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("mounts (-want +got):\n%s", diff)
 	}
-	for path, point := range map[string]string{"/": "/", "/x": "/", "/plain": "/plain", "/plain/y": "/plain", "/plainer": "/"} {
+	for path, point := range map[string]string{
+		"/":        "/",
+		"/x":       "/",
+		"/plain":   "/plain",
+		"/plain/y": "/plain",
+		"/plainer": "/",
+	} {
 		if m, ok := MountOf(got, path); !ok || m.Point != point {
 			t.Errorf("mount of %s: got %v, %v, want %s", path, m, ok, point)
 		}
@@ -103,7 +109,15 @@ func TestReadUsage(t *testing.T) {
 	write("cpuacct.usage", "12000\n")
 	write("memory.usage_in_bytes", "1000\n")
 	write("memory.limit_in_bytes", "9223372036854771712\n")
-	want := CgroupUsage{CPU: 12000, Memory: 1000, WorkingSet: 600, RSS: 300, PageFaults: 7, MajorPageFaults: 2, Processes: 3}
+	want := CgroupUsage{
+		CPU:             12000,
+		Memory:          1000,
+		WorkingSet:      600,
+		RSS:             300,
+		PageFaults:      7,
+		MajorPageFaults: 2,
+		Processes:       3,
+	}
 	if got, err := readUsage2(dir); err != nil || got != want {
 		t.Errorf("version 2: got %+v, %v, want %+v", got, err, want)
 	}
@@ -132,7 +146,8 @@ func TestCgroups(t *testing.T) {
 	if err := JoinCgroup(f.Cgroups, path, cmd.Process.Pid); err != nil {
 		t.Error(err)
 	}
-	if pids, err := CgroupProcs(f.Cgroups, filepath.Dir(path)); err != nil || !slices.Equal(pids, []int{cmd.Process.Pid}) {
+	if pids, err := CgroupProcs(f.Cgroups, filepath.Dir(path)); err != nil ||
+		!slices.Equal(pids, []int{cmd.Process.Pid}) {
 		t.Errorf("processes: got %v, %v, want %d", pids, err, cmd.Process.Pid)
 	}
 	if u, err := ReadUsage(f.Cgroups, path); err != nil || u.Processes != 1 {

@@ -72,16 +72,20 @@ func unescape(s string) string {
 // MountOf returns the mount that a path is on. The path must have no symbolic links.
 func MountOf(mounts []Mount, path string) (Mount, bool) {
 	path = filepath.Clean(path)
-	best, found := Mount{}, false
+	best := Mount{}
+	found := false
 	for _, m := range mounts {
-		if (path == m.Point || m.Point == "/" || strings.HasPrefix(path, m.Point+"/")) && len(m.Point) >= len(best.Point) {
-			best, found = m, true
+		if (path == m.Point || m.Point == "/" || strings.HasPrefix(path, m.Point+"/")) &&
+			len(m.Point) >= len(best.Point) {
+			best = m
+			found = true
 		}
 	}
 	return best, found
 }
 
-// Unmount unmounts path, repeatedly if there are several mounts on it. A path that is not a mount point is not an error.
+// Unmount unmounts path, repeatedly if there are several mounts on it. A path that is not a mount point is not an
+// error.
 func Unmount(path string) error {
 	for {
 		err := unix.Unmount(path, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)

@@ -23,10 +23,15 @@ const (
 	UTSNamespace     Namespace = "uts"
 )
 
-var cloneFlags = map[Namespace]int{NetworkNamespace: unix.CLONE_NEWNET, IPCNamespace: unix.CLONE_NEWIPC, UTSNamespace: unix.CLONE_NEWUTS}
+var cloneFlags = map[Namespace]int{
+	NetworkNamespace: unix.CLONE_NEWNET,
+	IPCNamespace:     unix.CLONE_NEWIPC,
+	UTSNamespace:     unix.CLONE_NEWUTS,
+}
 
-// HoldNamespaces makes new namespaces, runs setup in them, and bind-mounts each at dir/<kind>, so that they exist without a process. Release
-// unmounts them. After an error nothing stays. setup runs on its own thread and must not start goroutines.
+// HoldNamespaces makes new namespaces, runs setup in them, and bind-mounts each at dir/<kind>, so that they exist
+// without a process. Release unmounts them. After an error nothing stays. setup runs on its own thread and must not
+// start goroutines.
 func HoldNamespaces(dir string, kinds []Namespace, setup func() error) error {
 	return onThread(func() (err error) {
 		flags := 0
@@ -84,8 +89,8 @@ func Release(dir string, kinds []Namespace) error {
 	return errors.Join(errs...)
 }
 
-// InNetwork runs f on a thread in the network namespace mounted at path. Sockets that f opens stay in that namespace; goroutines that f starts are
-// not in it.
+// InNetwork runs f on a thread in the network namespace mounted at path. Sockets that f opens stay in that namespace;
+// goroutines that f starts are not in it.
 func InNetwork(path string, f func() error) error {
 	return onThread(func() error {
 		ns, err := os.Open(path)

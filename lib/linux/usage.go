@@ -50,7 +50,9 @@ func readUsage2(dir string) (CgroupUsage, error) {
 	if err != nil {
 		return u, err
 	}
-	u.RSS, u.PageFaults, u.MajorPageFaults = mem["anon"], mem["pgfault"], mem["pgmajfault"]
+	u.RSS = mem["anon"]
+	u.PageFaults = mem["pgfault"]
+	u.MajorPageFaults = mem["pgmajfault"]
 	u.WorkingSet = u.Memory - min(u.Memory, mem["inactive_file"])
 	// Values of missing controllers are zero.
 	u.MemoryLimit, _ = readNumber(filepath.Join(dir, "memory.max"))
@@ -73,7 +75,9 @@ func readUsage1(dir func(controller string) string) (CgroupUsage, error) {
 	if err != nil {
 		return u, err
 	}
-	u.RSS, u.PageFaults, u.MajorPageFaults = mem["total_rss"], mem["total_pgfault"], mem["total_pgmajfault"]
+	u.RSS = mem["total_rss"]
+	u.PageFaults = mem["total_pgfault"]
+	u.MajorPageFaults = mem["total_pgmajfault"]
 	u.WorkingSet = u.Memory - min(u.Memory, mem["total_inactive_file"])
 	u.Swap = mem["total_swap"]
 	// Values of missing controllers are zero. Without a limit the value is the highest number of pages.

@@ -48,15 +48,19 @@ func (m IDMaps) Root() (uid, gid uint32, err error) {
 	return uid, gid, nil
 }
 
-// HoldUserNamespace makes a user namespace with these mappings and, owned by it, namespaces of the other kinds, and bind-mounts each at
-// dir/<kind>. Release unmounts them. After an error nothing stays. wait is a command that only waits for the end of its standard input: a
-// process must be in the user namespace until it is mounted, and a multi-threaded process such as this one cannot enter one.
+// HoldUserNamespace makes a user namespace with these mappings and, owned by it, namespaces of the other kinds, and
+// bind-mounts each at dir/<kind>. Release unmounts them. After an error nothing stays. wait is a command that only
+// waits for the end of its standard input: a process must be in the user namespace until it is mounted, and a
+// multi-threaded process such as this one cannot enter one.
 func HoldUserNamespace(dir string, kinds []Namespace, maps IDMaps, wait *exec.Cmd) (err error) {
 	attr := &syscall.SysProcAttr{
-		Cloneflags: unix.CLONE_NEWUSER, UidMappings: procMaps(maps.UIDs), GidMappings: procMaps(maps.GIDs), GidMappingsEnableSetgroups: true,
+		Cloneflags:                 unix.CLONE_NEWUSER,
+		UidMappings:                procMaps(maps.UIDs),
+		GidMappings:                procMaps(maps.GIDs),
+		GidMappingsEnableSetgroups: true,
 	}
 	for _, k := range kinds {
-		attr.Cloneflags |= uintptr(cloneFlags[k]) //nolint:gosec // flags
+		attr.Cloneflags |= uintptr(cloneFlags[k]) // flags
 	}
 	wait.SysProcAttr = attr
 	in, err := wait.StdinPipe()
@@ -110,8 +114,8 @@ func procMaps(maps []IDMap) []syscall.SysProcIDMap {
 	return out
 }
 
-// InNamespaces runs f on a thread in the namespaces mounted below dir, but not in their user namespace. Goroutines that f starts are not in
-// them.
+// InNamespaces runs f on a thread in the namespaces mounted below dir, but not in their user namespace. Goroutines that
+// f starts are not in them.
 func InNamespaces(dir string, kinds []Namespace, f func() error) error {
 	return onThread(func() error {
 		for _, k := range kinds {
@@ -129,7 +133,8 @@ func InNamespaces(dir string, kinds []Namespace, f func() error) error {
 	})
 }
 
-// BecomeOnThread sets user and group of the calling thread only. It cannot be undone: call it on a thread that ends, as in InNamespaces.
+// BecomeOnThread sets user and group of the calling thread only. It cannot be undone: call it on a thread that ends, as
+// in InNamespaces.
 func BecomeOnThread(uid, gid uint32) error {
 	// The functions of package unix would change all threads.
 	if _, _, errno := unix.RawSyscall(unix.SYS_SETRESGID, uintptr(gid), uintptr(gid), uintptr(gid)); errno != 0 {
@@ -141,8 +146,8 @@ func BecomeOnThread(uid, gid uint32) error {
 	return nil
 }
 
-// MapMount returns a descriptor of a detached, id-mapped copy of the mount at path, without the mounts below it. A file of user 0 on disk belongs to
-// the root of the user namespace mounted at userns.
+// MapMount returns a descriptor of a detached, id-mapped copy of the mount at path, without the mounts below it. A file
+// of user 0 on disk belongs to the root of the user namespace mounted at userns.
 func MapMount(path, userns string) (fd int, err error) {
 	fd, err = unix.OpenTree(unix.AT_FDCWD, path, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
 	if err != nil {
@@ -162,14 +167,19 @@ func MapIDs(fd int, userns string) error {
 		return fmt.Errorf("open user namespace: %w", err)
 	}
 	defer func() { _ = ns.Close() }() // read only
-	err = unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_IDMAP, Userns_fd: uint64(ns.Fd())})
+	err = unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH, &unix.MountAttr{
+		Attr_set:  unix.MOUNT_ATTR_IDMAP,
+		Userns_fd: uint64(ns.Fd()),
+	})
 	if err == nil {
 		return nil
 	}
 	if errors.Is(err, unix.EINVAL) {
 		var st unix.Statfs_t
 		if unix.Fstatfs(fd, &st) == nil {
-			return fmt.Errorf("its file system (type %#x) does not support id-mapped mounts on this kernel: %w", uint32(st.Type), err) //nolint:gosec // a magic number
+			// a magic number
+			return fmt.Errorf("its file system (type %#x) does not support id-mapped mounts on this kernel: %w",
+				uint32(st.Type), err)
 		}
 	}
 	return fmt.Errorf("make an id-mapped mount: %w", err)
@@ -210,8 +220,11 @@ func CheckMappedTmpfs(userns string) error {
 	return MapIDs(fd, userns)
 }
 
-// CanMountRecursivelyReadOnly reports whether this kernel supports recursive read-only mounts (mount_setattr, Linux 5.12).
+// CanMountRecursivelyReadOnly reports whether this kernel supports recursive read-only mounts (mount_setattr, Linux
+// 5.12).
 func CanMountRecursivelyReadOnly() bool {
-	err := unix.MountSetattr(-1, "", unix.AT_EMPTY_PATH|unix.AT_RECURSIVE, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY})
+	err := unix.MountSetattr(-1, "", unix.AT_EMPTY_PATH|unix.AT_RECURSIVE, &unix.MountAttr{
+		Attr_set: unix.MOUNT_ATTR_RDONLY,
+	})
 	return !errors.Is(err, unix.ENOSYS)
 }

@@ -60,7 +60,8 @@ func TestHoldUserNamespace(t *testing.T) {
 		}
 	}
 	err := InNamespaces(dir, kinds, func() error {
-		if err := errors.Join(LoopbackUp(), unix.Sethostname([]byte("inside")), Sysctl("net.ipv4.ip_unprivileged_port_start", "0")); err != nil {
+		if err := errors.Join(LoopbackUp(), unix.Sethostname([]byte("inside")),
+			Sysctl("net.ipv4.ip_unprivileged_port_start", "0")); err != nil {
 			return err
 		}
 		if err := BecomeOnThread(655360, 655360); err != nil {
@@ -96,10 +97,13 @@ func TestHoldUserNamespaceFails(t *testing.T) {
 		maps IDMaps
 		wait string
 	}{
-		"overlapping mappings": {overlapping, "cat"}, "no program": {mapped(655360), "/none"}, "a program that fails": {mapped(655360), "false"},
+		"overlapping mappings": {overlapping, "cat"},
+		"no program":           {mapped(655360), "/none"},
+		"a program that fails": {mapped(655360), "false"},
 	} {
 		dir := t.TempDir()
-		if err := HoldUserNamespace(dir, []Namespace{UTSNamespace}, c.maps, exec.CommandContext(t.Context(), c.wait)); err == nil {
+		if err := HoldUserNamespace(dir, []Namespace{UTSNamespace}, c.maps,
+			exec.CommandContext(t.Context(), c.wait)); err == nil {
 			t.Errorf("%s: made", name)
 		}
 		if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
@@ -130,7 +134,8 @@ func TestMapMount(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	from, to := filepath.Join(dir, "from"), filepath.Join(dir, "to")
+	from := filepath.Join(dir, "from")
+	to := filepath.Join(dir, "to")
 	for _, d := range []string{from, to} {
 		if err := os.Mkdir(d, 0o700); err != nil {
 			t.Fatal(err)
@@ -165,7 +170,8 @@ func TestMapMount(t *testing.T) {
 		}
 	}
 	// What a kernel cannot map it says.
-	if _, err := MapMount("/proc", filepath.Join(dir, "user")); err == nil || !strings.Contains(err.Error(), "does not support id-mapped mounts") {
+	if _, err := MapMount("/proc", filepath.Join(dir, "user")); err == nil ||
+		!strings.Contains(err.Error(), "does not support id-mapped mounts") {
 		t.Errorf("mapping of /proc: got %v", err)
 	}
 }

@@ -14,14 +14,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// watch calls handle for the inotify events of dir in mask, several at once, until ctx is done or handle returns an error. It calls handle once without
-// events when the watch is set up.
+// watch calls handle for the inotify events of dir in mask, several at once, until ctx is done or handle returns an
+// error. It calls handle once without events when the watch is set up.
 func watch(ctx context.Context, dir string, mask uint32, handle func(events []byte) error) error {
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
 	if err != nil {
 		return fmt.Errorf("watch %s: %w", dir, err)
 	}
-	kernel := os.NewFile(uintptr(fd), "inotify") //nolint:gosec // a descriptor is not negative
+	kernel := os.NewFile(uintptr(fd), "inotify") // a descriptor is not negative
 	defer func() { _ = kernel.Close() }()
 	if _, err := unix.InotifyAddWatch(fd, dir, mask); err != nil {
 		return fmt.Errorf("watch %s: %w", dir, err)
@@ -47,7 +47,8 @@ func watch(ctx context.Context, dir string, mask uint32, handle func(events []by
 func events(b []byte) iter.Seq2[uint32, string] {
 	return func(yield func(uint32, string) bool) {
 		for len(b) >= unix.SizeofInotifyEvent {
-			mask, size := binary.NativeEndian.Uint32(b[4:]), int(binary.NativeEndian.Uint32(b[12:]))
+			mask := binary.NativeEndian.Uint32(b[4:])
+			size := int(binary.NativeEndian.Uint32(b[12:]))
 			name, _, _ := strings.Cut(string(b[unix.SizeofInotifyEvent:unix.SizeofInotifyEvent+size]), "\x00")
 			b = b[unix.SizeofInotifyEvent+size:]
 			if !yield(mask, name) {

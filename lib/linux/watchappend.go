@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// WatchAppended calls changed whenever the file at path may have been written to or replaced, until ctx is done, and once when the watch is set up.
-// changed is called from one goroutine. Only errors that end the watch are returned.
+// WatchAppended calls changed whenever the file at path may have been written to or replaced, until ctx is done, and
+// once when the watch is set up. changed is called from one goroutine. Only errors that end the watch are returned.
 func WatchAppended(ctx context.Context, path string, changed func() error) error {
 	base := filepath.Base(path)
 	return watch(ctx, filepath.Dir(path), unix.IN_MODIFY|unix.IN_CREATE|unix.IN_MOVED_TO, func(b []byte) error {

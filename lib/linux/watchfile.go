@@ -10,9 +10,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// WatchFile calls changed whenever the content of the file at path may have changed, until ctx is done, and once when the watch is set up. A write is
-// reported when the writer closes the file; a replacement, by a rename or a changed link in the same directory, at once. changed is called
-// from one goroutine. Only errors that end the watch are returned.
+// WatchFile calls changed whenever the content of the file at path may have changed, until ctx is done, and once when
+// the watch is set up. A write is reported when the writer closes the file; a replacement, by a rename or a changed
+// link in the same directory, at once. changed is called from one goroutine. Only errors that end the watch are
+// returned.
 func WatchFile(ctx context.Context, path string, changed func()) error {
 	const mask = unix.IN_CLOSE_WRITE | unix.IN_MOVED_TO | unix.IN_MOVED_FROM | unix.IN_CREATE | unix.IN_DELETE
 	return watch(ctx, filepath.Dir(path), mask, func(b []byte) error {

@@ -36,7 +36,8 @@ func TestWatchFile(t *testing.T) {
 				t.Fatal(err)
 			}
 			ctx, cancel := context.WithCancel(t.Context())
-			calls, ended := make(chan struct{}, 64), make(chan error, 1)
+			calls := make(chan struct{}, 64)
+			ended := make(chan error, 1)
 			go func() { ended <- WatchFile(ctx, path, func() { calls <- struct{}{} }) }() // ends with ctx
 			wait := func(what string) {
 				t.Helper()

@@ -42,7 +42,8 @@ func (s *foldState) hold(k kind, r slog.Record, to slog.Handler) bool {
 		b.tokens--
 		return false
 	}
-	b.last, b.to = r.Clone(), to
+	b.last = r.Clone()
+	b.to = to
 	if !b.since.IsZero() {
 		b.others++
 		return true
@@ -72,6 +73,8 @@ func (b *bucket) summaryLocked() []folded {
 		b.last.AddAttrs(slog.Int("more", b.others), slog.Time("since", b.since))
 	}
 	out := []folded{{record: b.last, to: b.to}}
-	b.last, b.others, b.since = slog.Record{}, 0, time.Time{}
+	b.last = slog.Record{}
+	b.others = 0
+	b.since = time.Time{}
 	return out
 }

@@ -30,7 +30,8 @@ func TestBatch(t *testing.T) {
 		if n := strings.Count(text, "bound pod"); n != kindBurst+2 {
 			t.Errorf("%d lines, want %d", n, kindBurst+2)
 		}
-		if want := "level=INFO msg=\"bound pod\" component=scheduler pod=9999 more=9949 since="; !strings.Contains(text, want) {
+		if want := "level=INFO msg=\"bound pod\" component=scheduler pod=9999 more=9949 since="; !strings.Contains(
+			text, want) {
 			t.Errorf("no line %q in\n%s", want, text)
 		}
 		if n := strings.Count(text, "another"); n != 10 {
@@ -53,7 +54,8 @@ func TestBatchWhileBusy(t *testing.T) {
 			time.Sleep(time.Millisecond)
 		}
 		f.Flush()
-		lines, more := strings.Count(b.String(), "bound pod"), strings.Count(b.String(), "more=")
+		lines := strings.Count(b.String(), "bound pod")
+		more := strings.Count(b.String(), "more=")
 		if lines > kindBurst+20*(kindRate+2) || more < 15 || more > 25 {
 			t.Errorf("%d lines, %d of them about others", lines, more)
 		}

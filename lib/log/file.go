@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package log limits the size of the program's own log: it has a log file with rotation by size, and slog handlers that deduplicate lines, limit
-// their rate, and lower the level of libraries' lines; and it reads the log for `keelson logs`. cluster builds the log from it. It does not
-// depend on the content of lines.
+// Package log limits the size of the program's own log: it has a log file with rotation by size, and slog handlers that
+// deduplicate lines, limit their rate, and lower the level of libraries' lines; and it reads the log for `keelson
+// logs`. cluster builds the log from it. It does not depend on the content of lines.
 package log
 
 import (
@@ -20,7 +20,8 @@ import (
 // Policy returns the limits of the program's own log: 5 files of 10 MiB.
 func Policy() logrotate.Policy { return logrotate.Default() }
 
-// File is a log file that is rotated before it exceeds its maximum size. Each Write must be one or more complete lines; it goes to one file.
+// File is a log file that is rotated before it exceeds its maximum size. Each Write must be one or more complete lines;
+// it goes to one file.
 type File struct {
 	path   string
 	policy logrotate.Policy
@@ -52,7 +53,8 @@ func (l *File) open() error {
 	if err != nil {
 		return errors.Join(fmt.Errorf("open log: %w", err), f.Close())
 	}
-	l.f, l.size = f, fi.Size()
+	l.f = f
+	l.size = fi.Size()
 	return nil
 }
 
@@ -88,8 +90,8 @@ func (l *File) rotateLocked() error {
 	return old.Close()
 }
 
-// redirect redirects standard output and error to the new file if they were the old one, as for a process in the background, so that the trace of a
-// crash is in the log.
+// redirect redirects standard output and error to the new file if they were the old one, as for a process in the
+// background, so that the trace of a crash is in the log.
 func (l *File) redirect(old *os.File) {
 	was, err := old.Stat()
 	if err != nil {

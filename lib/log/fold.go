@@ -23,10 +23,10 @@ const (
 	kindPause = time.Second // after which a summary of suppressed lines is written
 )
 
-// Folder is a slog.Handler that limits the lines to another one. Equal lines are written once a minute, with a count (repeated=N). Lines beyond the
-// rate are dropped, and their number is logged later. Of many lines at info level that differ in their attributes only, as when ten thousand
-// pods start, it writes the first ones, and then one per second with the number of the others (more=N). At debug level lines of a kind are not
-// limited.
+// Folder is a slog.Handler that limits the lines to another one. Equal lines are written once a minute, with a count
+// (repeated=N). Lines beyond the rate are dropped, and their number is logged later. Of many lines at info level that
+// differ in their attributes only, as when ten thousand pods start, it writes the first ones, and then one per second
+// with the number of the others (more=N). At debug level lines of a kind are not limited.
 type Folder struct {
 	next  slog.Handler
 	said  string // attributes and groups of WithAttrs and WithGroup
@@ -52,7 +52,15 @@ type folded struct {
 
 // Fold returns a Folder for next.
 func Fold(next slog.Handler) *Folder {
-	return &Folder{next: next, state: &foldState{lines: map[string]*folded{}, kinds: map[kind]*bucket{}, tokens: burst, filled: time.Now()}}
+	return &Folder{
+		next: next,
+		state: &foldState{
+			lines:  map[string]*folded{},
+			kinds:  map[kind]*bucket{},
+			tokens: burst,
+			filled: time.Now(),
+		},
+	}
 }
 
 // Enabled implements slog.Handler.
@@ -73,7 +81,8 @@ func (f *Folder) Handle(ctx context.Context, r slog.Record) error {
 	if r.Level < slog.LevelInfo { // debug lines are not limited
 		return f.next.Handle(ctx, r)
 	}
-	if r.Level < slog.LevelWarn && !f.next.Enabled(ctx, slog.LevelDebug) && f.state.hold(kind{f.said, r.Message}, r, f.next) {
+	if r.Level < slog.LevelWarn && !f.next.Enabled(ctx, slog.LevelDebug) && f.state.hold(kind{f.said, r.Message}, r,
+		f.next) {
 		return nil
 	}
 	var key strings.Builder
@@ -151,8 +160,8 @@ func (s *foldState) expireLocked(now time.Time) []folded {
 	return out
 }
 
-// Demote returns a handler that lowers the level of each record by one, for libraries: they retry after their errors, and their information is a
-// detail of the program.
+// Demote returns a handler that lowers the level of each record by one, for libraries: they retry after their errors,
+// and their information is a detail of the program.
 func Demote(next slog.Handler) slog.Handler { return demoted{next} }
 
 type demoted struct{ next slog.Handler }

@@ -12,7 +12,8 @@ import (
 
 // Line is a log line in the format of slog.TextHandler.
 type Line struct {
-	// Raw is the line without its newline. A line that is not from slog, such as one of a crash trace, has no attributes.
+	// Raw is the line without its newline. A line that is not from slog, such as one of a crash trace, has no
+	// attributes.
 	Raw   string
 	attrs []attr
 }
@@ -81,7 +82,8 @@ func (l Line) Time() time.Time {
 	return t
 }
 
-// JSON returns the line as a JSON object of strings, in the order of the line. Of attributes with the same name the first one counts.
+// JSON returns the line as a JSON object of strings, in the order of the line. Of attributes with the same name the
+// first one counts.
 func (l Line) JSON() []byte {
 	attrs := l.attrs
 	if len(attrs) == 0 {

@@ -17,7 +17,8 @@ import (
 	"keelson/lib/logrotate"
 )
 
-// TestFileStaysWithinItsBounds: whatever is written, no line is torn, and there are never more files or bytes than the policy says.
+// TestFileStaysWithinItsBounds: whatever is written, no line is torn, and there are never more files or bytes than the
+// policy says.
 func TestFileStaysWithinItsBounds(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "keelson.log")
 	f, err := Open(path, logrotate.Policy{MaxSize: 1000, MaxFiles: 3})
@@ -104,7 +105,8 @@ func TestFoldBoundsTheRate(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		l.Info("later")
-		if want := fmt.Sprintf("level=WARN msg=\"log lines left out: there were too many at once\" lines=%d\nlevel=INFO msg=later\n", 100_000-burst); !strings.HasSuffix(b.String(), want) {
+		if want := fmt.Sprintf("level=WARN msg=\"log lines left out: there were too many at once\" "+
+			"lines=%d\nlevel=INFO msg=later\n", 100_000-burst); !strings.HasSuffix(b.String(), want) {
 			t.Errorf("got ...%s, want %s", b.String()[b.Len()-200:], want)
 		}
 		if len(f.state.lines) > tracked {
@@ -119,7 +121,8 @@ func TestDemote(t *testing.T) {
 	l.Error("watch failed")
 	l.Warn("slow")
 	l.Info("caches populated")
-	if got, want := b.String(), "level=WARN msg=\"watch failed\" component=libraries\nlevel=INFO msg=slow component=libraries\n"; got != want {
+	if got, want := b.String(), "level=WARN msg=\"watch failed\" component=libraries\nlevel=INFO msg=slow "+
+		"component=libraries\n"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }

@@ -28,8 +28,8 @@ type Query struct {
 	Follow bool
 }
 
-// Read calls tell for the lines of the log at path and of its rotated files, oldest first. A missing log is an error. With Follow it also follows
-// rotations, and does not poll.
+// Read calls tell for the lines of the log at path and of its rotated files, oldest first. A missing log is an error.
+// With Follow it also follows rotations, and does not poll.
 func Read(ctx context.Context, path string, q Query, tell func(Line) error) error {
 	r := &reader{path: path}
 	defer r.close()
@@ -165,7 +165,7 @@ func (r *reader) after(paths []string) (*os.File, error) {
 		}
 		return f, nil
 	}
-	return nil, nil //nolint:nilnil // the end of the files is not an error
+	return nil, nil // the end of the files is not an error
 }
 
 // longest is the maximum length of a line; longer ones are returned in parts.

@@ -81,12 +81,17 @@ func TestRead(t *testing.T) {
 		"since":  {Query{Tail: -1, Since: time.Now().Add(time.Hour)}, "0 lines, the first , the last "},
 	} {
 		var got []Line
-		if err := Read(t.Context(), path, c.q, func(l Line) error { got = append(got, l); return nil }); err != nil {
+		if err := Read(t.Context(), path, c.q, func(l Line) error {
+			got = append(got, l)
+			return nil
+		}); err != nil {
 			t.Fatal(err)
 		}
-		first, last := "", ""
+		first := ""
+		last := ""
 		if len(got) > 0 {
-			first, last = got[0].Get("i"), got[len(got)-1].Get("i")
+			first = got[0].Get("i")
+			last = got[len(got)-1].Get("i")
 		}
 		if said := fmt.Sprintf("%d lines, the first %s, the last %s", len(got), first, last); said != c.want {
 			t.Errorf("%s: got %s, want %s", name, said, c.want)
@@ -109,7 +114,8 @@ func TestFollow(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	const last = 500
-	next, begun := 8, make(chan struct{})
+	next := 8
+	begun := make(chan struct{})
 	go func() { // ends when it has written all
 		<-begun
 		writeLines(t, f, 10, last)

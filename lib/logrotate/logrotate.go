@@ -6,8 +6,8 @@
 //	0.log.20060102-150405      the last rotated file; not compressed, because readers may have it open
 //	0.log.20060102-150304.gz   an older file
 //
-// The container supervisor (runtime/shim/logfile) and package lib/log rotate with it, and the kubelet for other runtimes; the kubelet's log
-// reader lists files with it. It never writes log lines.
+// The container supervisor (runtime/shim/logfile) and package lib/log rotate with it, and the kubelet for other
+// runtimes; the kubelet's log reader lists files with it. It never writes log lines.
 package logrotate
 
 import (
@@ -52,7 +52,8 @@ func (p Policy) Complete() Policy {
 // Validate checks a policy.
 func (p Policy) Validate() error {
 	if p.MaxFiles < 2 {
-		return fmt.Errorf("a log has at least 2 files, the one that is written to and the one before it: %d are too few", p.MaxFiles)
+		return fmt.Errorf(
+			"a log has at least 2 files, the one that is written to and the one before it: %d are too few", p.MaxFiles)
 	}
 	return nil
 }
@@ -85,7 +86,8 @@ func List(log string) ([]File, error) {
 	return used, err
 }
 
-// list also returns the paths of files that a crash left: temporary files, and uncompressed files whose compressed form exists.
+// list also returns the paths of files that a crash left: temporary files, and uncompressed files whose compressed form
+// exists.
 func list(log string) (used []File, unused []string, err error) {
 	dir, base := filepath.Split(log)
 	entries, err := os.ReadDir(filepath.Clean(dir))
@@ -146,8 +148,8 @@ func Prune(log string, keep int) ([]File, error) {
 	return used, nil
 }
 
-// MoveAside renames the log. older are the existing rotated files. The new name is greater than theirs: if the log is rotated twice in a second, or
-// the clock goes back, it gets the next free second.
+// MoveAside renames the log. older are the existing rotated files. The new name is greater than theirs: if the log is
+// rotated twice in a second, or the clock goes back, it gets the next free second.
 func MoveAside(log string, older []File, now time.Time) (File, error) {
 	if n := len(older); n > 0 {
 		last, err := time.ParseInLocation(stamp, strings.TrimPrefix(older[n-1].Name, log+"."), now.Location())
@@ -163,13 +165,14 @@ func MoveAside(log string, older []File, now time.Time) (File, error) {
 	return f, nil
 }
 
-// Compress replaces a file by its compressed form. It holds mu for the last steps; callers that remove files must hold mu, too. A file that was
-// removed meanwhile stays removed. If ctx is canceled, the file does not change.
+// Compress replaces a file by its compressed form. It holds mu for the last steps; callers that remove files must hold
+// mu, too. A file that was removed meanwhile stays removed. If ctx is canceled, the file does not change.
 func Compress(ctx context.Context, f File, mu sync.Locker) error {
 	if f.Compressed {
 		return nil
 	}
-	in, err := os.OpenFile(f.Name, os.O_RDONLY|unix.O_NOFOLLOW, 0) // a symbolic link could point to any file of the host
+	// a symbolic link could point to any file of the host
+	in, err := os.OpenFile(f.Name, os.O_RDONLY|unix.O_NOFOLLOW, 0)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
 	}

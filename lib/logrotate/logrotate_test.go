@@ -40,7 +40,8 @@ func TestListAndPrune(t *testing.T) {
 	dir := t.TempDir()
 	log := filepath.Join(dir, "0.log")
 	for _, n := range []string{
-		"", ".20260101-000002", ".20260101-000001.gz", ".20260101-000003", ".20260101-000003.gz", ".20260101-000004.tmp", ".20260101-000005",
+		"", ".20260101-000002", ".20260101-000001.gz", ".20260101-000003", ".20260101-000003.gz",
+		".20260101-000004.tmp", ".20260101-000005",
 	} {
 		put(t, log+n, "x")
 	}
@@ -48,7 +49,10 @@ func TestListAndPrune(t *testing.T) {
 	put(t, filepath.Join(dir, "10.log.20260101-000001"), "another log")
 	got, err := List(log)
 	want := []File{
-		{log + ".20260101-000001", true}, {log + ".20260101-000002", false}, {log + ".20260101-000003", true}, {log + ".20260101-000005", false},
+		{log + ".20260101-000001", true},
+		{log + ".20260101-000002", false},
+		{log + ".20260101-000003", true},
+		{log + ".20260101-000005", false},
 	}
 	if err != nil || !slices.Equal(got, want) {
 		t.Fatalf("List: got %v, %v; want %v", got, err, want)
@@ -57,7 +61,9 @@ func TestListAndPrune(t *testing.T) {
 	if err != nil || !slices.Equal(left, want[2:]) {
 		t.Errorf("Prune: got %v, %v; want %v", left, err, want[2:])
 	}
-	wantNames := []string{"0.log", "0.log.20260101-000003.gz", "0.log.20260101-000005", "0.logs", "10.log.20260101-000001"}
+	wantNames := []string{
+		"0.log", "0.log.20260101-000003.gz", "0.log.20260101-000005", "0.logs", "10.log.20260101-000001",
+	}
 	if n := names(t, dir); !slices.Equal(n, wantNames) {
 		t.Errorf("after Prune: got %v, want %v", n, wantNames)
 	}
@@ -86,7 +92,8 @@ func TestMoveAsideNamesGrow(t *testing.T) {
 		}
 		got = append(got, strings.TrimPrefix(f.Name, log+"."))
 	}
-	if want := []string{"20260101-000058", "20260101-000059", "20260101-000100", "20260101-000101"}; !slices.Equal(got, want) {
+	if want := []string{"20260101-000058", "20260101-000059", "20260101-000100", "20260101-000101"}; !slices.Equal(got,
+		want) {
 		t.Errorf("names: got %v, want %v", got, want)
 	}
 }

@@ -9,17 +9,20 @@ type Step string
 
 // The steps, in the order a pod made by a ReplicaSet meets them, each with the type of its Detail.
 const (
-	StepRequest          Step = "request"          // *Request: a write was served by the API server
-	StepDelivery         Step = "delivery"         // *Delivery: the API server, which had a change from the store, handed it to a watcher
-	StepReconcile        Step = "reconcile"        // *Reconcile: a controller acted on its object
-	StepQueued           Step = "queued"           // *Queued: the scheduler saw the pod
-	StepDecision         Step = "decision"         // *Decision: one scheduling attempt
-	StepBind             Step = "bind"             // *Bind: the scheduler wrote pods/binding
-	StepSeen             Step = "seen"             // *Seen: the kubelet saw the pod
-	StepVolumes          Step = "volumes"          // *Volumes: volumes are ready
-	StepNetwork          Step = "network"          // *Network: the pod has its addresses
-	StepPolicy           Step = "policy"           // *Policy: the network policies that isolate the pod are in its node's kernel
-	StepSandbox          Step = "sandbox"          // *Sandbox: the pod sandbox runs (includes StepNetwork when the runtime reports it)
+	StepRequest Step = "request" // *Request: a write was served by the API server
+	// *Delivery: the API server, which had a change from the store, handed it to a watcher
+	StepDelivery  Step = "delivery"
+	StepReconcile Step = "reconcile" // *Reconcile: a controller acted on its object
+	StepQueued    Step = "queued"    // *Queued: the scheduler saw the pod
+	StepDecision  Step = "decision"  // *Decision: one scheduling attempt
+	StepBind      Step = "bind"      // *Bind: the scheduler wrote pods/binding
+	StepSeen      Step = "seen"      // *Seen: the kubelet saw the pod
+	StepVolumes   Step = "volumes"   // *Volumes: volumes are ready
+	StepNetwork   Step = "network"   // *Network: the pod has its addresses
+	// *Policy: the network policies that isolate the pod are in its node's kernel
+	StepPolicy Step = "policy"
+	// *Sandbox: the pod sandbox runs (includes StepNetwork when the runtime reports it)
+	StepSandbox          Step = "sandbox"
 	StepImage            Step = "image"            // *Image: an image is present, or a pull moved on
 	StepContainerCreated Step = "containerCreated" // *Container
 	StepContainerStarted Step = "containerStarted" // *Container
@@ -27,11 +30,14 @@ const (
 	StepProbe            Step = "probe"            // *Probe: a probe's result changed
 	StepStatus           Step = "status"           // *Status: the kubelet wrote pods/status
 	StepReady            Step = "ready"            // *Status: first write with Ready true
-	StepEndpoint         Step = "endpoint"         // *Endpoint: an EndpointSlice lists the pod as ready, and did not before
-	StepReachable        Step = "reachable"        // *Reachable: a Service leads to the pod, on one node
-	StepEviction         Step = "eviction"         // *Eviction: it is known when a taint of the pod's node will end the pod, or that it will not
-	StepResolvable       Step = "resolvable"       // *Resolvable: a node's DNS server answers for a service's name for the first time
-	StepTerminated       Step = "terminated"       // *Status: the pod's containers are gone from the node
+	// *Endpoint: an EndpointSlice lists the pod as ready, and did not before
+	StepEndpoint  Step = "endpoint"
+	StepReachable Step = "reachable" // *Reachable: a Service leads to the pod, on one node
+	// *Eviction: it is known when a taint of the pod's node will end the pod, or that it will not
+	StepEviction Step = "eviction"
+	// *Resolvable: a node's DNS server answers for a service's name for the first time
+	StepResolvable Step = "resolvable"
+	StepTerminated Step = "terminated" // *Status: the pod's containers are gone from the node
 )
 
 var details = map[Step]func() any{
@@ -79,13 +85,16 @@ type Request struct {
 	MirrorOf string `json:"mirrorOf,omitempty"`
 	// Change describes the change of a status write ("phase Pending -> Running"); it may be empty.
 	Change string `json:"change,omitempty"`
-	// AuthnHow is how the user proved who they are ("client certificate"), Groups are those that the proof gave. Shared: never modified.
+	// AuthnHow is how the user proved who they are ("client certificate"), Groups are those that the proof gave.
+	// Shared: never modified.
 	AuthnHow string   `json:"authnHow,omitempty"`
 	Groups   []string `json:"groups,omitempty"`
-	// AuthzWhy is the authorizer's reason for allowing the request, Grant the binding behind it if RBAC allowed it. Shared: never modified.
+	// AuthzWhy is the authorizer's reason for allowing the request, Grant the binding behind it if RBAC allowed it.
+	// Shared: never modified.
 	AuthzWhy string `json:"authzWhy,omitempty"`
 	Grant    *Grant `json:"grant,omitempty"`
-	// AdmissionChanged is what plugins and webhooks changed; AdmissionAccepted counts the plugins that accepted the object as it was.
+	// AdmissionChanged is what plugins and webhooks changed; AdmissionAccepted counts the plugins that accepted the
+	// object as it was.
 	AdmissionChanged  []Change      `json:"admissionChanged,omitempty"`
 	AdmissionAccepted int           `json:"admissionAccepted,omitempty"`
 	Authn             time.Duration `json:"authn,omitempty"`
@@ -118,8 +127,8 @@ type Change struct {
 	Field string `json:"field"`
 }
 
-// Delivery is a watch event that was sent to a watcher. The mark's At is when the API server got the change from the store, Took the time from
-// then until it was sent.
+// Delivery is a watch event that was sent to a watcher. The mark's At is when the API server got the change from the
+// store, Took the time from then until it was sent.
 type Delivery struct {
 	Event    string `json:"event"` // ADDED, MODIFIED, DELETED
 	Revision int64  `json:"revision"`
@@ -143,8 +152,8 @@ type Queued struct {
 	Why string `json:"why"` // the event: "PodAdd", "NodeAdd", ...
 }
 
-// Decision is one scheduling attempt, as the scheduler saw it when it decided. Rejected and Scores are bounded (the nearest nodes, the leading
-// nodes); RejectedBy and Groups count all.
+// Decision is one scheduling attempt, as the scheduler saw it when it decided. Rejected and Scores are bounded (the
+// nearest nodes, the leading nodes); RejectedBy and Groups count all.
 type Decision struct {
 	Attempt    int            `json:"attempt"` // 1 for the first
 	QueueWait  time.Duration  `json:"queueWait"`
@@ -159,14 +168,17 @@ type Decision struct {
 	RejectedBy map[string]int `json:"rejectedBy,omitempty"` // reason as users know it -> nodes
 	Scores     []NodeScore    `json:"scores,omitempty"`     // best first
 	Chosen     string         `json:"chosen,omitempty"`     // node; empty: unschedulable
-	Rules      []Rule         `json:"rules,omitempty"`      // that plugins' scores are the sum of; NodeScore.Rules has what each gave
-	Tied       int            `json:"tied,omitempty"`       // nodes with the chosen one's total, with it; one of them was picked at random
-	Message    string         `json:"message,omitempty"`    // the FailedScheduling sentence
-	Waits      string         `json:"waits,omitempty"`      // what will make the scheduler try again
-	Groups     []Group        `json:"groups,omitempty"`     // of a pod without a node: all refusals, most nodes first
-	Fixes      []string       `json:"fixes,omitempty"`      // what would make the pod fit, the nearest first, in words
-	Preemption *Preemption    `json:"preemption,omitempty"` // set: room is being made
-	PodGroup   string         `json:"podGroup,omitempty"`   // of a pod that is tried with others: how its group stood, in words
+	// that plugins' scores are the sum of; NodeScore.Rules has what each gave
+	Rules []Rule `json:"rules,omitempty"`
+	// nodes with the chosen one's total, with it; one of them was picked at random
+	Tied       int         `json:"tied,omitempty"`
+	Message    string      `json:"message,omitempty"`    // the FailedScheduling sentence
+	Waits      string      `json:"waits,omitempty"`      // what will make the scheduler try again
+	Groups     []Group     `json:"groups,omitempty"`     // of a pod without a node: all refusals, most nodes first
+	Fixes      []string    `json:"fixes,omitempty"`      // what would make the pod fit, the nearest first, in words
+	Preemption *Preemption `json:"preemption,omitempty"` // set: room is being made
+	// of a pod that is tried with others: how its group stood, in words
+	PodGroup string `json:"podGroup,omitempty"`
 }
 
 // Group are the nodes that one plugin refused for one reason.
@@ -215,7 +227,8 @@ type NodeScore struct {
 	Rules   []RuleScore   `json:"rules,omitempty"` // in the order of the Decision's
 }
 
-// PluginScore is one plugin's share of a NodeScore: Score (0-100 normalized) times Weight. Raw is the score before it was normalized.
+// PluginScore is one plugin's share of a NodeScore: Score (0-100 normalized) times Weight. Raw is the score before it
+// was normalized.
 type PluginScore struct {
 	Plugin string `json:"plugin"`
 	Raw    int64  `json:"raw"`
@@ -233,8 +246,8 @@ type Rule struct {
 	Weight     int64  `json:"weight"` // in its policy, times the plugin's
 }
 
-// RuleScore is what a rule gave a node: Raw is the value of its expression (true: 100), Score the same from 0 to 100. Failed: it could not be
-// evaluated, and gave 0.
+// RuleScore is what a rule gave a node: Raw is the value of its expression (true: 100), Score the same from 0 to 100.
+// Failed: it could not be evaluated, and gave 0.
 type RuleScore struct {
 	Raw    float64 `json:"raw"`
 	Score  int64   `json:"score"`

@@ -65,7 +65,8 @@ func (r *Recorder) Emit(m Mark) {
 	}
 }
 
-// Reach emits m and then runs the failpoint, if a test has set one: a non-nil error means that the step must fail with it.
+// Reach emits m and then runs the failpoint, if a test has set one: a non-nil error means that the step must fail with
+// it.
 func (r *Recorder) Reach(m Mark) error {
 	if r == nil {
 		return nil

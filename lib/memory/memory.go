@@ -25,16 +25,19 @@ const (
 	// lookEvery is the interval of checks whether load has ended; more than busyBytes allocated in it means load.
 	lookEvery = 5 * time.Second
 	busyBytes = 4 << 20
-	// Memory is returned again only after settleBytes, and a settleShare-th of the live heap, were allocated: it costs a collection.
+	// Memory is returned again only after settleBytes, and a settleShare-th of the live heap, were allocated: it costs
+	// a collection.
 	settleBytes = 16 << 20
 	settleShare = 4
 	// crowdLeft is the number of ended goroutines after which memory is returned although little was allocated.
 	crowdLeft = 500
-	// textBytes is the amount of allocation after which resident code pages are released: much of the code was probably used.
+	// textBytes is the amount of allocation after which resident code pages are released: much of the code was probably
+	// used.
 	textBytes = 128 << 20
 	// busyRoom limits the growth of the heap under load, in bytes: a large heap must not become five times as large.
 	busyRoom = 256 << 20
-	// startRoom is the same limit during the start: data that is read from disk then stays in memory, so collections would find no garbage.
+	// startRoom is the same limit during the start: data that is read from disk then stays in memory, so collections
+	// would find no garbage.
 	startRoom = 1 << 30
 )
 
@@ -70,8 +73,8 @@ type pacer struct {
 // dropped is the sum of Dropped since memory was last returned.
 var dropped atomic.Int64
 
-// Dropped reports that the caller has released about so many bytes. Without it nothing triggers a collection if they are released while the process
-// is idle, as when a history expires.
+// Dropped reports that the caller has released about so many bytes. Without it nothing triggers a collection if they
+// are released while the process is idle, as when a history expires.
 func Dropped(bytes int) { dropped.Add(int64(bytes)) }
 
 // listen calls collected after the next collection, which runs the finalizer of the sentinel.
@@ -103,7 +106,8 @@ func (p *pacer) look() {
 		return
 	}
 	p.room = busyRoom // the start is over
-	now, running := read(allocated), runtime.NumGoroutine()
+	now := read(allocated)
+	running := runtime.NumGoroutine()
 	p.crowd = max(p.crowd, running)
 	if p.over(now, read(live), running) {
 		p.settleLocked(now)
@@ -115,13 +119,14 @@ func (p *pacer) look() {
 
 // over reports whether load has ended and enough was allocated since memory was last returned.
 func (p *pacer) over(now, live uint64, running int) bool {
-	done := p.settled == 0 || now-p.settled > max(settleBytes, live/settleShare) || p.crowd-running > crowdLeft || dropped.Load() > settleBytes
+	done := p.settled == 0 || now-p.settled > max(settleBytes, live/settleShare) || p.crowd-running > crowdLeft ||
+		dropped.Load() > settleBytes
 	return done && now-p.looked < busyBytes
 }
 
 // percentFor returns GOGC for a heap of that size under load.
 func percentFor(bytes, room uint64) int {
-	return int(min(max(room*100/max(bytes, 1), quietPercent), busyPercent)) //nolint:gosec // between the two
+	return int(min(max(room*100/max(bytes, 1), quietPercent), busyPercent)) // between the two
 }
 
 // Runtime metrics, in bytes.

@@ -21,7 +21,9 @@ func percent() int {
 func TestPace(t *testing.T) {
 	before := percent()
 	stop := Pace()
-	waittest.Until(t, "the quiet after the start makes the heap sparing", func() bool { return percent() == quietPercent })
+	waittest.Until(t, "the quiet after the start makes the heap sparing", func() bool {
+		return percent() == quietPercent
+	})
 	waittest.Until(t, "collections in a row make it generous", func() bool {
 		runtime.GC()
 		return percent() == busyPercent
@@ -34,7 +36,13 @@ func TestPace(t *testing.T) {
 }
 
 func TestPercentFor(t *testing.T) {
-	for bytes, want := range map[uint64]int{0: busyPercent, 10 << 20: busyPercent, busyRoom / 2: 200, busyRoom: quietPercent, 4 << 30: quietPercent} {
+	for bytes, want := range map[uint64]int{
+		0:            busyPercent,
+		10 << 20:     busyPercent,
+		busyRoom / 2: 200,
+		busyRoom:     quietPercent,
+		4 << 30:      quietPercent,
+	} {
 		if got := percentFor(bytes, busyRoom); got != want {
 			t.Errorf("%d bytes: got %d percent, want %d", bytes, got, want)
 		}

@@ -16,8 +16,8 @@ import (
 // span is a part of the process's address space.
 type span struct{ from, to uintptr }
 
-// releaseText releases the resident pages of the program's file, most of which were needed for the start only. They stay in the page cache, and
-// are mapped again at the next access.
+// releaseText releases the resident pages of the program's file, most of which were needed for the start only. They
+// stay in the page cache, and are mapped again at the next access.
 func releaseText() error {
 	exe, err := os.Readlink("/proc/self/exe")
 	if err != nil {
@@ -44,7 +44,8 @@ func releaseText() error {
 func cleanSpans(smaps io.Reader, exe string) ([]span, error) {
 	var out []span
 	var at span
-	ours, dirty := false, false
+	ours := false
+	dirty := false
 	end := func() {
 		if ours && !dirty {
 			out = append(out, at)
@@ -64,7 +65,8 @@ func cleanSpans(smaps io.Reader, exe string) ([]span, error) {
 			continue
 		}
 		end()
-		ours, dirty = false, false
+		ours = false
+		dirty = false
 		from, to, ok := strings.Cut(f[0], "-")
 		if !ok || len(f) < 6 {
 			continue

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package mux multiplexes many connections over one: it is the protocol of the tunnel that a node keeps open to its API server.
-// apiserver/tunnels and kubelet/tunnel use it. It does no authentication or authorization.
+// Package mux multiplexes many connections over one: it is the protocol of the tunnel that a node keeps open to its API
+// server. apiserver/tunnels and kubelet/tunnel use it. It does no authentication or authorization.
 package mux
 
 import (
@@ -20,8 +20,8 @@ const (
 // Most is the maximum number of concurrent connections of one tunnel.
 const Most = 256
 
-// Keepalive of a tunnel. The node sends pings, which also keep the connection alive in NAT routers. The server, which may have thousands of nodes,
-// sends none.
+// Keepalive of a tunnel. The node sends pings, which also keep the connection alive in NAT routers. The server, which
+// may have thousands of nodes, sends none.
 const (
 	askEvery = 30 * time.Second
 	patience = 15 * time.Second
@@ -41,12 +41,14 @@ func config() *yamux.Config {
 	return c
 }
 
-// Opener starts the side that opens connections, which is the server. If the other side opens one, the caller must close the session.
+// Opener starts the side that opens connections, which is the server. If the other side opens one, the caller must
+// close the session.
 func Opener(conn io.ReadWriteCloser) (*Session, error) { return begin(conn, yamux.Client, config()) }
 
 // Accepter starts the side that accepts connections, which is the node.
 func Accepter(conn io.ReadWriteCloser) (*Session, error) {
 	c := config()
-	c.EnableKeepAlive, c.KeepAliveInterval = true, askEvery
+	c.EnableKeepAlive = true
+	c.KeepAliveInterval = askEvery
 	return begin(conn, yamux.Server, c)
 }

@@ -101,8 +101,8 @@ func (s *slow) Close() error {
 	return s.Conn.Close()
 }
 
-// TestEndSendsEverybodyAway: reads and writes end with the session, before yamux comes to their streams: they would keep the processors
-// busy.
+// TestEndSendsEverybodyAway: reads and writes end with the session, before yamux comes to their streams: they would
+// keep the processors busy.
 func TestEndSendsEverybodyAway(t *testing.T) {
 	beneath := &slow{closing: make(chan struct{}), may: make(chan struct{})}
 	session, from, _ := pair(t, func(c net.Conn) net.Conn {

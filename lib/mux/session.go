@@ -67,8 +67,9 @@ func (s *Session) keep(ys *yamux.Stream, err error) (net.Conn, error) {
 	return c, nil
 }
 
-// end wakes up readers and writers of the streams. After a shutdown of the session they would otherwise spin, on all CPUs, until yamux closes
-// their stream, which takes minutes with hundreds of streams. A deadline in the past ends them at once.
+// end wakes up readers and writers of the streams. After a shutdown of the session they would otherwise spin, on all
+// CPUs, until yamux closes their stream, which takes minutes with hundreds of streams. A deadline in the past ends them
+// at once.
 func (s *Session) end() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -99,8 +100,8 @@ type addressed struct {
 	addresses
 }
 
-// stream is a connection whose deadlines cause a temporary error, as those of other connections do. With another error TLS fails permanently, and
-// http.Server, which sets a deadline to hijack a connection, would break it.
+// stream is a connection whose deadlines cause a temporary error, as those of other connections do. With another error
+// TLS fails permanently, and http.Server, which sets a deadline to hijack a connection, would break it.
 type stream struct {
 	*yamux.Stream
 	session *Session

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package record stores small files that must survive a killed process: each is replaced atomically, and written twice, so that damage of one
-// file on disk loses nothing. The runtime, the container supervisor and the pod network store the state of running pods in such files.
+// Package record stores small files that must survive a killed process: each is replaced atomically, and written twice,
+// so that damage of one file on disk loses nothing. The runtime, the container supervisor and the pod network store the
+// state of running pods in such files.
 //
-// The copy of FILE is FILE.copy. A damaged file is not overwritten silently: Read reports the damage, and SetAside keeps the file for
-// inspection.
+// The copy of FILE is FILE.copy. A damaged file is not overwritten silently: Read reports the damage, and SetAside
+// keeps the file for inspection.
 package record
 
 import (
@@ -49,8 +50,9 @@ func replace(path string, body []byte) error {
 	return nil
 }
 
-// Read calls decode with the record or, if the record is missing or decode returns an error, with the copy. decode must have no effect if it returns an
-// error. damage is the error of the record if the copy was used. err is fs.ErrNotExist if neither exists.
+// Read calls decode with the record or, if the record is missing or decode returns an error, with the copy. decode must
+// have no effect if it returns an error. damage is the error of the record if the copy was used. err is fs.ErrNotExist
+// if neither exists.
 func Read(path string, decode func(body []byte) error) (damage, err error) {
 	damage = readOne(path, decode)
 	if damage == nil {
@@ -87,7 +89,8 @@ func readOne(path string, decode func([]byte) error) error {
 // Copy returns the path of a record's copy.
 func Copy(path string) string { return path + copySuffix }
 
-// Remove deletes the copy and then the record: a copy without record would look like a damaged record. Missing files are not an error.
+// Remove deletes the copy and then the record: a copy without record would look like a damaged record. Missing files
+// are not an error.
 func Remove(path string) error {
 	var errs []error
 	for _, p := range []string{path + copySuffix, path + copySuffix + tmpSuffix, path + tmpSuffix, path} {
@@ -103,13 +106,14 @@ func Of(name string) string {
 	return strings.TrimSuffix(strings.TrimSuffix(name, tmpSuffix), copySuffix)
 }
 
-// SetAside moves a damaged record, not its copy, to the directory dir and returns the new path. The caller must write the record again. dir keeps the
-// newest maxAside files.
+// SetAside moves a damaged record, not its copy, to the directory dir and returns the new path. The caller must write
+// the record again. dir keeps the newest maxAside files.
 func SetAside(path, dir string) (string, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return "", fmt.Errorf("set damaged record aside: %w", err)
 	}
-	name := time.Now().UTC().Format("20060102T150405.000000000Z") + "-" + filepath.Base(filepath.Dir(path)) + "-" + filepath.Base(path)
+	name := time.Now().UTC().Format("20060102T150405.000000000Z") + "-" + filepath.Base(filepath.Dir(path)) + "-" +
+		filepath.Base(path)
 	at := filepath.Join(dir, name)
 	if err := os.Rename(path, at); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return "", fmt.Errorf("set damaged record aside: %w", err)

@@ -23,15 +23,33 @@ func TestRead(t *testing.T) {
 		damaged bool
 		lost    bool
 	}{
-		"whole":        {hurt: func(*testing.T, string) {}},
-		"no copy":      {hurt: func(t *testing.T, p string) { remove(t, p+copySuffix) }},
-		"empty":        {hurt: func(t *testing.T, p string) { write(t, p, "") }, damaged: true},
-		"other bytes":  {hurt: func(t *testing.T, p string) { write(t, p, "{{{") }, damaged: true},
-		"gone":         {hurt: remove, damaged: true},
-		"a directory":  {hurt: func(t *testing.T, p string) { remove(t, p); mkdir(t, p) }, damaged: true},
+		"whole":       {hurt: func(*testing.T, string) {}},
+		"no copy":     {hurt: func(t *testing.T, p string) { remove(t, p+copySuffix) }},
+		"empty":       {hurt: func(t *testing.T, p string) { write(t, p, "") }, damaged: true},
+		"other bytes": {hurt: func(t *testing.T, p string) { write(t, p, "{{{") }, damaged: true},
+		"gone":        {hurt: remove, damaged: true},
+		"a directory": {
+			hurt: func(t *testing.T, p string) {
+				remove(t, p)
+				mkdir(t, p)
+			},
+			damaged: true,
+		},
 		"damaged copy": {hurt: func(t *testing.T, p string) { write(t, p+copySuffix, "}") }},
-		"both damaged": {hurt: func(t *testing.T, p string) { write(t, p, ""); write(t, p+copySuffix, "") }, lost: true},
-		"removed":      {hurt: func(t *testing.T, p string) { remove(t, p); remove(t, p+copySuffix) }, lost: true},
+		"both damaged": {
+			hurt: func(t *testing.T, p string) {
+				write(t, p, "")
+				write(t, p+copySuffix, "")
+			},
+			lost: true,
+		},
+		"removed": {
+			hurt: func(t *testing.T, p string) {
+				remove(t, p)
+				remove(t, p+copySuffix)
+			},
+			lost: true,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "record.json")
@@ -41,7 +59,8 @@ func TestRead(t *testing.T) {
 			tc.hurt(t, path)
 			got, damage, err := read(path)
 			if tc.lost != (err != nil) || tc.damaged != (damage != nil) || err == nil && got != 7 {
-				t.Errorf("got %d, damage %v, error %v, want 7, damage %v, lost %v", got, damage, err, tc.damaged, tc.lost)
+				t.Errorf("got %d, damage %v, error %v, want 7, damage %v, lost %v", got, damage, err, tc.damaged,
+					tc.lost)
 			}
 			if err := Remove(path); name != "a directory" && err != nil {
 				t.Errorf("remove: %v", err)

@@ -63,7 +63,11 @@ func TestGraceBoundsAStuckPart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
 		g := run.Group{Grace: time.Second}
-		g.Add("stuck", func(_ context.Context, ready func()) error { ready(); <-release; return nil })
+		g.Add("stuck", func(_ context.Context, ready func()) error {
+			ready()
+			<-release
+			return nil
+		})
 		ctx, cancel := context.WithCancel(t.Context())
 		begin := time.Now()
 		err := g.Run(ctx, cancel)
@@ -85,9 +89,14 @@ func TestTogetherIsReadyWhenAllAre(t *testing.T) {
 			<-ctx.Done()
 			return nil
 		}
-		quick := func(ctx context.Context, ready func()) error { ready(); <-ctx.Done(); return nil }
+		quick := func(ctx context.Context, ready func()) error {
+			ready()
+			<-ctx.Done()
+			return nil
+		}
 		var order []string
-		f := run.Together(func(name string, _ time.Duration) { order = append(order, name) }, run.Part{Name: "slow", Run: slow}, run.Part{Name: "quick", Run: quick})
+		f := run.Together(func(name string, _ time.Duration) { order = append(order, name) },
+			run.Part{Name: "slow", Run: slow}, run.Part{Name: "quick", Run: quick})
 		ctx, cancel := context.WithCancel(t.Context())
 		begin := time.Now()
 		if err := f(ctx, cancel); err != nil {
@@ -107,8 +116,16 @@ func TestTogetherEndsWithTheFirstError(t *testing.T) {
 		boom := errors.New("boom")
 		f := run.Together(nil,
 			run.Part{Name: "bad", Run: func(context.Context, func()) error { return boom }},
-			run.Part{Name: "good", Run: func(ctx context.Context, ready func()) error { ready(); <-ctx.Done(); return ctx.Err() }})
-		if err := f(t.Context(), func() { t.Error("ready called") }); !errors.Is(err, boom) || !strings.HasPrefix(err.Error(), "bad: ") {
+			run.Part{
+				Name: "good",
+				Run: func(ctx context.Context, ready func()) error {
+					ready()
+					<-ctx.Done()
+					return ctx.Err()
+				},
+			})
+		if err := f(t.Context(), func() { t.Error("ready called") }); !errors.Is(err, boom) ||
+			!strings.HasPrefix(err.Error(), "bad: ") {
 			t.Errorf("got %v, want bad: boom", err)
 		}
 	})

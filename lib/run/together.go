@@ -16,8 +16,8 @@ type Part struct {
 	Run  Func
 }
 
-// Together returns a Func that runs independent parts concurrently. It is ready when all are, and ends, with the first error, when one of them ends.
-// started, which may be nil, is called for each part; calls do not overlap.
+// Together returns a Func that runs independent parts concurrently. It is ready when all are, and ends, with the first
+// error, when one of them ends. started, which may be nil, is called for each part; calls do not overlap.
 func Together(started func(name string, took time.Duration), parts ...Part) Func {
 	return func(ctx context.Context, ready func()) error {
 		ctx, cancel := context.WithCancel(ctx)

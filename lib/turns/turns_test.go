@@ -34,7 +34,8 @@ func TestGate(t *testing.T) {
 		}
 		wg.Wait()
 		if most.Load() > places || done.Load() != many || g.waiting.Load() != 0 || len(g.places) != 0 {
-			t.Errorf("at most %d at once, %d done, %d waiting, %d inside", most.Load(), done.Load(), g.waiting.Load(), len(g.places))
+			t.Errorf("at most %d at once, %d done, %d waiting, %d inside", most.Load(), done.Load(), g.waiting.Load(),
+				len(g.places))
 		}
 	})
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package waittest lets tests wait for what nothing tells them of: other processes, files, the kernel, servers that can only be asked.
-// What can be waited on (a channel, an informer, a watch: clienttest.Until) or runs in a synctest bubble is not polled.
+// Package waittest lets tests wait for what nothing tells them of: other processes, files, the kernel, servers that can
+// only be asked. What can be waited on (a channel, an informer, a watch: clienttest.Until) or runs in a synctest bubble
+// is not polled.
 package waittest
 
 import (
@@ -9,7 +10,8 @@ import (
 	"time"
 )
 
-// Patience is how long is waited before the test fails: much longer than any machine takes, since a test that passes does not wait for it.
+// Patience is how long is waited before the test fails: much longer than any machine takes, since a test that passes
+// does not wait for it.
 const Patience = 2 * time.Minute
 
 // pauses between two questions grow from the first to the longest.
@@ -30,7 +32,10 @@ func Until(t testing.TB, what string, ok func() bool) {
 func Right(t testing.TB, what string, wrong func() string) {
 	t.Helper()
 	var last string
-	if !wait(func() bool { last = wrong(); return last == "" }) {
+	if !wait(func() bool {
+		last = wrong()
+		return last == ""
+	}) {
 		t.Fatalf("not within %v: %s: %s", Patience, what, last)
 	}
 }

@@ -11,11 +11,13 @@ import (
 
 // Nearest returns the most similar known word; "": none is similar.
 func Nearest(word string, known iter.Seq[string]) string {
-	best, least := "", 1+(len(word)+1)/3
+	best := ""
+	least := 1 + (len(word)+1)/3
 	word = strings.ToLower(word)
 	for k := range known {
 		if d := Distance(word, strings.ToLower(k)); d < least {
-			best, least = k, d
+			best = k
+			least = d
 		}
 	}
 	return best

@@ -15,8 +15,8 @@ import (
 	"keelson/lib/linux"
 )
 
-// Attach attaches a pod by the plugins (ADD). An attached pod keeps its addresses. After an error the caller calls Detach; the attachment then
-// has the plugins that ran.
+// Attach attaches a pod by the plugins (ADD). An attached pod keeps its addresses. After an error the caller calls
+// Detach; the attachment then has the plugins that ran.
 func (n *Network) Attach(ctx context.Context, pod Pod) (Attachment, error) {
 	if err := checkID(pod.ID); err != nil {
 		return Attachment{}, err
@@ -45,10 +45,16 @@ func (n *Network) Attach(ctx context.Context, pod Pod) (Attachment, error) {
 		return out, err
 	}
 	if _, asked := caps["portMappings"]; asked && !declares(now.list, "portMappings") {
-		n.log.Warn("the pod's host ports do not work: no plugin of the network has the capability portMappings", "namespace", pod.Namespace, "pod", pod.Name, "network", now.list.Name)
+		n.log.Warn("the pod's host ports do not work: no plugin of the network has the capability portMappings",
+			"namespace", pod.Namespace, "pod", pod.Name, "network", now.list.Name)
 	}
 	a := &attachment{
-		Network: now.list.Name, Netns: pod.Netns, Args: argsOf(pod), Capabilities: caps, Config: now.list.Bytes, BinDirs: n.cfg.BinDirs,
+		Network:      now.list.Name,
+		Netns:        pod.Netns,
+		Args:         argsOf(pod),
+		Capabilities: caps,
+		Config:       now.list.Bytes,
+		BinDirs:      n.cfg.BinDirs,
 	}
 	if err := n.writeAttachment(pod.ID, a); err != nil {
 		return out, err
@@ -83,8 +89,10 @@ func declares(list *libcni.NetworkConfigList, capability string) bool {
 func argsOf(pod Pod) [][2]string {
 	return [][2]string{
 		{"IgnoreUnknown", "1"},
-		{"K8S_POD_NAMESPACE", pod.Namespace}, {"K8S_POD_NAME", pod.Name},
-		{"K8S_POD_INFRA_CONTAINER_ID", pod.ID}, {"K8S_POD_UID", pod.UID},
+		{"K8S_POD_NAMESPACE", pod.Namespace},
+		{"K8S_POD_NAME", pod.Name},
+		{"K8S_POD_INFRA_CONTAINER_ID", pod.ID},
+		{"K8S_POD_UID", pod.UID},
 	}
 }
 
@@ -126,8 +134,8 @@ func ofPod(res *types100.Result, ip *types100.IPConfig) bool {
 	return res.Interfaces[i].Sandbox != "" && (res.Interfaces[i].Name == podLink || res.Interfaces[i].Name == "")
 }
 
-// Detach detaches a sandbox by the plugins (DEL), with the configuration by which it was attached. It is idempotent; an unknown sandbox is not
-// an error.
+// Detach detaches a sandbox by the plugins (DEL), with the configuration by which it was attached. It is idempotent; an
+// unknown sandbox is not an error.
 func (n *Network) Detach(ctx context.Context, id string) error {
 	if err := checkID(id); err != nil {
 		return err
@@ -160,11 +168,18 @@ func (n *Network) detach(ctx context.Context, id string, a *attachment) error {
 	return n.forget(id, a)
 }
 
-// conf returns libcni's description of a sandbox. The path of a namespace that does not exist any more, as after a reboot, is empty.
+// conf returns libcni's description of a sandbox. The path of a namespace that does not exist any more, as after a
+// reboot, is empty.
 func (a *attachment) conf(id string) *libcni.RuntimeConf {
 	netns := a.Netns
 	if !linux.IsNamespace(netns) {
 		netns = ""
 	}
-	return &libcni.RuntimeConf{ContainerID: id, NetNS: netns, IfName: podLink, Args: a.Args, CapabilityArgs: a.Capabilities}
+	return &libcni.RuntimeConf{
+		ContainerID:    id,
+		NetNS:          netns,
+		IfName:         podLink,
+		Args:           a.Args,
+		CapabilityArgs: a.Capabilities,
+	}
 }

@@ -20,13 +20,17 @@ const (
 // annotationsCapability is the capability by which containerd, too, passes a pod's annotations to plugins.
 const annotationsCapability = "io.kubernetes.cri.pod-annotations"
 
-// capabilities returns the capability arguments of a pod, by CNI's conventions (https://www.cni.dev/docs/conventions). Plugins get those that
-// they declare.
+// capabilities returns the capability arguments of a pod, by CNI's conventions (https://www.cni.dev/docs/conventions).
+// Plugins get those that they declare.
 func capabilities(pod Pod, ranges []netip.Prefix) (map[string]any, error) {
 	out := map[string]any{}
 	var ports []map[string]any
 	for _, p := range pod.Ports {
-		m := map[string]any{"hostPort": p.HostPort, "containerPort": p.ContainerPort, "protocol": strings.ToLower(p.Protocol)}
+		m := map[string]any{
+			"hostPort":      p.HostPort,
+			"containerPort": p.ContainerPort,
+			"protocol":      strings.ToLower(p.Protocol),
+		}
 		if p.HostIP.IsValid() {
 			m["hostIP"] = p.HostIP.String()
 		}
@@ -64,7 +68,9 @@ func capabilities(pod Pod, ranges []netip.Prefix) (map[string]any, error) {
 // bandwidth reads the bandwidth annotations. The burst is the maximum that plugins accept.
 func bandwidth(annotations map[string]string) (map[string]int64, error) {
 	out := map[string]int64{}
-	for _, a := range []struct{ annotation, word string }{{ingressAnnotation, "ingress"}, {egressAnnotation, "egress"}} {
+	for _, a := range []struct {
+		annotation, word string
+	}{{ingressAnnotation, "ingress"}, {egressAnnotation, "egress"}} {
 		text, ok := annotations[a.annotation]
 		if !ok {
 			continue
@@ -73,7 +79,8 @@ func bandwidth(annotations map[string]string) (map[string]int64, error) {
 		if err != nil {
 			return nil, fmt.Errorf("annotation %s: %w", a.annotation, err)
 		}
-		out[a.word+"Rate"], out[a.word+"Burst"] = rate, math.MaxUint32
+		out[a.word+"Rate"] = rate
+		out[a.word+"Burst"] = math.MaxUint32
 	}
 	return out, nil
 }

@@ -122,8 +122,11 @@ func New(cfg Config) (*Network, error) {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	n := &Network{
-		cfg: cfg, log: cfg.Log, slots: make(chan struct{}, maxPlugins),
-		attached: map[string]*attachment{}, addrs: map[netip.Addr]string{},
+		cfg:      cfg,
+		log:      cfg.Log,
+		slots:    make(chan struct{}, maxPlugins),
+		attached: map[string]*attachment{},
+		addrs:    map[netip.Addr]string{},
 	}
 	n.current.Store(&state{err: errors.New("cni plugin not initialized: its configuration is not read yet")})
 	return n, errors.Join(n.removeStatus(), n.readAttachments())
@@ -136,8 +139,8 @@ func (n *Network) pluginsIn(dirs []string, e *executor) *libcni.CNIConfig {
 	return libcni.NewCNIConfigWithCacheDir(dirs, filepath.Join(n.cfg.Dir, "cache"), e)
 }
 
-// Watch watches the configuration and plugins. It reports why pods cannot be attached (nil: they can), at first and after each change, until ctx
-// is done.
+// Watch watches the configuration and plugins. It reports why pods cannot be attached (nil: they can), at first and
+// after each change, until ctx is done.
 func (n *Network) Watch(ctx context.Context, report func(error)) error {
 	var last *state
 	var collected []byte // the configuration of the last GC
@@ -188,7 +191,8 @@ func (n *Network) logState(now *state) {
 		return
 	}
 	sum := sha256.Sum256(now.list.Bytes)
-	n.log.Info("network configuration in use", "network", now.list.Name, "file", now.path, "sha256", hex.EncodeToString(sum[:6]))
+	n.log.Info("network configuration in use", "network", now.list.Name, "file", now.path, "sha256",
+		hex.EncodeToString(sum[:6]))
 }
 
 // Has reports whether a pod of this node has the address.

@@ -21,18 +21,29 @@ const ownNetns = "/proc/self/ns/net"
 
 func pod(id string) Pod {
 	return Pod{
-		ID: id, Netns: ownNetns, Namespace: "default", Name: "web", UID: "u1", CgroupParent: "/kubepods/u1",
-		Annotations: map[string]string{"kubernetes.io/ingress-bandwidth": "10M"}, Ports: []PortMapping{{Protocol: "TCP", HostPort: 8080, ContainerPort: 80}},
+		ID:           id,
+		Netns:        ownNetns,
+		Namespace:    "default",
+		Name:         "web",
+		UID:          "u1",
+		CgroupParent: "/kubepods/u1",
+		Annotations:  map[string]string{"kubernetes.io/ingress-bandwidth": "10M"},
+		Ports:        []PortMapping{{Protocol: "TCP", HostPort: 8080, ContainerPort: 80}},
 	}
 }
 
-// TestLife: plugins run in order with what they ask for and nothing else, and are undone in reverse by the configuration of then.
+// TestLife: plugins run in order with what they ask for and nothing else, and are undone in reverse by the
+// configuration of then.
 func TestLife(t *testing.T) {
 	t.Setenv("SECRET", "x")
 	w := newWorld(t)
 	w.cfg.IPRanges = []netip.Prefix{netip.MustParsePrefix("10.42.7.0/24")}
 	w.write("10-pods.conflist", "1.0.0",
-		map[string]any{"type": "a", "addrs": []string{"10.1.0.2/24", "fd00::2/64", "10.1.0.3/24"}, "capabilities": map[string]bool{"ipRanges": true}},
+		map[string]any{
+			"type":         "a",
+			"addrs":        []string{"10.1.0.2/24", "fd00::2/64", "10.1.0.3/24"},
+			"capabilities": map[string]bool{"ipRanges": true},
+		},
 		map[string]any{"type": "b", "capabilities": map[string]bool{"portMappings": true, "bandwidth": true}})
 	n := w.open()
 	got, err := n.Attach(t.Context(), pod("one"))
@@ -40,7 +51,8 @@ func TestLife(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []netip.Addr{netip.MustParseAddr("10.1.0.2"), netip.MustParseAddr("fd00::2")}
-	if !slices.Equal(got.Addrs, want) || got.Network != "podnet" || len(got.Plugins) != 2 || got.Plugins[1].Plugin != "b" || got.Plugins[1].Command != "ADD" {
+	if !slices.Equal(got.Addrs, want) || got.Network != "podnet" || len(got.Plugins) != 2 ||
+		got.Plugins[1].Plugin != "b" || got.Plugins[1].Command != "ADD" {
 		t.Errorf("Attach gave %+v", got)
 	}
 	if again, err := n.Attach(t.Context(), pod("one")); err != nil || !slices.Equal(again.Addrs, want) {
@@ -49,17 +61,23 @@ func TestLife(t *testing.T) {
 	if !n.Has(want[1]) || n.Has(netip.MustParseAddr("10.9.9.9")) {
 		t.Error("Has does not tell the pod's addresses from others")
 	}
-	firstConfig, second := w.calls()[0], w.calls()[1]
-	if want := "IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME=web;K8S_POD_INFRA_CONTAINER_ID=one;K8S_POD_UID=u1"; firstConfig.Args != want || firstConfig.IfName != "eth0" || firstConfig.Netns != ownNetns {
+	firstConfig := w.calls()[0]
+	second := w.calls()[1]
+	if want := "IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME=web;K8S_POD_INFRA_CONTAINER_ID=one;K8S_POD_UID=u1"; firstConfig.Args != want ||
+		firstConfig.IfName != "eth0" || firstConfig.Netns != ownNetns {
 		t.Errorf("ADD was told %+v", firstConfig)
 	}
-	if diff := cmp.Diff([]string{"CNI_ARGS", "CNI_COMMAND", "CNI_CONTAINERID", "CNI_IFNAME", "CNI_NETNS", "CNI_PATH", "PATH"}, firstConfig.env()); diff != "" {
+	if diff := cmp.Diff(
+		[]string{"CNI_ARGS", "CNI_COMMAND", "CNI_CONTAINERID", "CNI_IFNAME", "CNI_NETNS", "CNI_PATH", "PATH"},
+		firstConfig.env()); diff != "" {
 		t.Error("environment:", diff)
 	}
-	if got, want := fmt.Sprint(firstConfig.Config["runtimeConfig"]), "map[ipRanges:[[map[subnet:10.42.7.0/24]]]]"; got != want {
+	if got, want := fmt.Sprint(firstConfig.Config["runtimeConfig"]),
+		"map[ipRanges:[[map[subnet:10.42.7.0/24]]]]"; got != want {
 		t.Errorf("a gets %s, want %s", got, want)
 	}
-	if got, want := fmt.Sprint(second.Config["runtimeConfig"]), "map[bandwidth:map[ingressBurst:4.294967295e+09 ingressRate:1e+07] portMappings:[map[containerPort:80 hostPort:8080 protocol:tcp]]]"; got != want {
+	if got, want := fmt.Sprint(second.Config["runtimeConfig"]), "map[bandwidth:map[ingressBurst:4.294967295e+09 "+
+		"ingressRate:1e+07] portMappings:[map[containerPort:80 hostPort:8080 protocol:tcp]]]"; got != want {
 		t.Errorf("b gets %s, want %s", got, want)
 	}
 
@@ -91,16 +109,20 @@ func TestLife(t *testing.T) {
 	}
 }
 
-// TestInterrupted: an ADD that failed, or whose process was killed, is undone also by the next process, whose configuration may be broken,
-// and when the sandbox's namespace is gone.
+// TestInterrupted: an ADD that failed, or whose process was killed, is undone also by the next process, whose
+// configuration may be broken, and when the sandbox's namespace is gone.
 func TestInterrupted(t *testing.T) {
 	w := newWorld(t)
-	w.write("10-pods.conflist", "1.0.0", map[string]any{"type": "a", "addrs": []string{"10.1.0.2/24"}}, map[string]any{"type": "b", "fail": "ADD"})
+	w.write("10-pods.conflist", "1.0.0", map[string]any{"type": "a", "addrs": []string{"10.1.0.2/24"}}, map[string]any{
+		"type": "b",
+		"fail": "ADD",
+	})
 	n := w.open()
 	p := pod("half")
 	p.Netns = "/nonexistent"
 	got, err := n.Attach(t.Context(), p)
-	if want := `failed to setup network for sandbox "half": plugin type="b" failed (add): the store is locked (CNI error 11: try again later)`; err == nil || err.Error() != want {
+	if want := `failed to setup network for sandbox "half": plugin type="b" failed (add): the store is locked (CNI error 11: try again later)`; err == nil ||
+		err.Error() != want {
 		t.Errorf("Attach says %v, want %s", err, want)
 	}
 	if len(got.Plugins) != 2 {
@@ -131,7 +153,8 @@ func TestDetachFails(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 {
-		if err := n.Detach(t.Context(), "one"); err == nil || !strings.HasPrefix(err.Error(), `failed to destroy network for sandbox "one": plugin type="a" failed (delete): the store is locked`) {
+		if err := n.Detach(t.Context(), "one"); err == nil || !strings.HasPrefix(err.Error(),
+			`failed to destroy network for sandbox "one": plugin type="a" failed (delete): the store is locked`) {
 			t.Errorf("Detach says %v", err)
 		}
 	}
@@ -140,7 +163,8 @@ func TestDetachFails(t *testing.T) {
 	}
 }
 
-// TestBadPlugins: a plugin that hangs, floods, fails without a word of CNI's or gives no usable address is an error of bounded length.
+// TestBadPlugins: a plugin that hangs, floods, fails without a word of CNI's or gives no usable address is an error of
+// bounded length.
 func TestBadPlugins(t *testing.T) {
 	for _, tt := range []struct{ key, value, want string }{
 		{"flood", "ADD", "its output is larger than 1048576 bytes"},
@@ -156,7 +180,8 @@ func TestBadPlugins(t *testing.T) {
 	}
 	w := newWorld(t)
 	w.write("10-pods.conflist", "1.0.0", map[string]any{"type": "a", "addrs": []string{"127.0.0.1/8"}})
-	if _, err := w.open().Attach(t.Context(), pod("one")); err == nil || !strings.Contains(err.Error(), "the invalid address 127.0.0.1") {
+	if _, err := w.open().Attach(t.Context(), pod("one")); err == nil ||
+		!strings.Contains(err.Error(), "the invalid address 127.0.0.1") {
 		t.Errorf("the node's loopback as a pod's address: %v", err)
 	}
 }
@@ -165,7 +190,8 @@ func TestBadPlugins(t *testing.T) {
 func TestHang(t *testing.T) {
 	w := newWorld(t)
 	e := &executor{slots: make(chan struct{}, 1), limit: 200 * time.Millisecond}
-	_, err := e.ExecPlugin(t.Context(), filepath.Join(w.cfg.BinDirs[0], "a"), []byte(`{"hang":"ADD"}`), []string{"CNI_COMMAND=ADD"})
+	_, err := e.ExecPlugin(t.Context(), filepath.Join(w.cfg.BinDirs[0], "a"), []byte(`{"hang":"ADD"}`),
+		[]string{"CNI_COMMAND=ADD"})
 	if err == nil || !strings.Contains(err.Error(), "did not end in 200ms and was killed") {
 		t.Errorf("a plugin that hangs: %v", err)
 	}
@@ -178,7 +204,8 @@ func TestHang(t *testing.T) {
 	}
 }
 
-// TestWatch: the configuration may come late, go, be wrong and be mended, in a directory that comes late; plugins may too.
+// TestWatch: the configuration may come late, go, be wrong and be mended, in a directory that comes late; plugins may
+// too.
 func TestWatch(t *testing.T) {
 	w := newWorld(t)
 	w.conf = filepath.Join(w.conf, "deep", "net.d")
@@ -304,7 +331,11 @@ func TestCollect(t *testing.T) {
 	}
 	n.collect(t.Context(), n.current.Load().list)
 	other := newWorld(t)
-	other.conf, other.log, other.cfg.ConfDir, other.cfg.RunDir, other.cfg.ID = w.conf, w.log, w.conf, w.cfg.RunDir, "other"
+	other.conf = w.conf
+	other.log = w.log
+	other.cfg.ConfDir = w.conf
+	other.cfg.RunDir = w.cfg.RunDir
+	other.cfg.ID = "other"
 	m := other.open()
 	if _, err := m.Attach(t.Context(), pod("theirs")); err != nil {
 		t.Fatal(err)
@@ -329,7 +360,8 @@ func TestCollect(t *testing.T) {
 	}
 }
 
-// TestCollectAlone: nothing is collected while a sandbox is attached or detached, for its addresses could pass for leftovers.
+// TestCollectAlone: nothing is collected while a sandbox is attached or detached, for its addresses could pass for
+// leftovers.
 func TestCollectAlone(t *testing.T) {
 	w := newWorld(t)
 	w.write("10-pods.conflist", "1.1.0", map[string]any{"type": "a", "addrs": []string{"10.1.0.2/24"}})
@@ -444,7 +476,9 @@ func FuzzWords(f *testing.F) {
 	f.Add([]byte(strings.Repeat("ü", 3000)))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		s := words(b)
-		if len(s) > maxMessage+3 || strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r >= 0x7f && r < 0xa0 }) {
+		if len(s) > maxMessage+3 || strings.ContainsFunc(s, func(r rune) bool {
+			return r < ' ' || r >= 0x7f && r < 0xa0
+		}) {
 			t.Errorf("%q became %q", b, s)
 		}
 	})

@@ -17,9 +17,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// collect runs GC (CNI 1.1): plugins free what they hold for sandboxes that do not exist, as a crash of a plugin or of the machine leaves it.
-// Clusters on this machine may share a network, so the attachments of all clusters are valid. Meanwhile no sandbox is attached or detached:
-// plugins could free a new attachment. It reports whether GC ran.
+// collect runs GC (CNI 1.1): plugins free what they hold for sandboxes that do not exist, as a crash of a plugin or of
+// the machine leaves it. Clusters on this machine may share a network, so the attachments of all clusters are valid.
+// Meanwhile no sandbox is attached or detached: plugins could free a new attachment. It reports whether GC ran.
 func (n *Network) collect(ctx context.Context, list *libcni.NetworkConfigList) bool {
 	ctx, cancel := context.WithTimeout(ctx, operationLimit)
 	defer cancel()
@@ -31,11 +31,13 @@ func (n *Network) collect(ctx context.Context, list *libcni.NetworkConfigList) b
 	defer done()
 	valid, err := n.allAttachments()
 	if err != nil {
-		n.log.Error("CNI GC did not run: list attachments of this machine's clusters", "err", err) // and nothing is collected
+		// and nothing is collected
+		n.log.Error("CNI GC did not run: list attachments of this machine's clusters", "err", err)
 		return false
 	}
 	e := &executor{slots: n.slots, limit: pluginLimit}
-	if err := n.plugins(e).GCNetworkList(ctx, list, &libcni.GCArgs{ValidAttachments: valid}); err != nil && ctx.Err() == nil {
+	if err := n.plugins(e).GCNetworkList(ctx, list, &libcni.GCArgs{ValidAttachments: valid}); err != nil &&
+		ctx.Err() == nil {
 		n.log.Warn("CNI GC failed", "network", list.Name, "err", withCode(err))
 	}
 	return true
@@ -48,7 +50,7 @@ func (n *Network) lockShared() (done func(), err error) {
 		return nil, err
 	}
 	for err = unix.EINTR; errors.Is(err, unix.EINTR); {
-		err = unix.Flock(int(f.Fd()), unix.LOCK_SH) //nolint:gosec // a descriptor fits
+		err = unix.Flock(int(f.Fd()), unix.LOCK_SH) // a descriptor fits
 	}
 	if err != nil {
 		_ = f.Close()
@@ -64,7 +66,7 @@ func (n *Network) lockExclusive(ctx context.Context) (done func(), err error) {
 		return nil, err
 	}
 	for wait := 10 * time.Millisecond; ; wait = min(2*wait, time.Second) {
-		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) //nolint:gosec // a descriptor fits
+		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) // a descriptor fits
 		if err == nil {
 			return func() { _ = f.Close() }, nil
 		}
@@ -80,7 +82,8 @@ func (n *Network) openClustersDir() (*os.File, error) {
 	if err := os.MkdirAll(n.clustersDir(), 0o700); err != nil {
 		return nil, err
 	}
-	mine, text := filepath.Join(n.clustersDir(), n.cfg.ID), n.cfg.Dir+"\n"
+	mine := filepath.Join(n.clustersDir(), n.cfg.ID)
+	text := n.cfg.Dir + "\n"
 	if b, err := os.ReadFile(mine); err != nil || string(b) != text {
 		if err := os.WriteFile(mine, []byte(text), 0o600); err != nil {
 			return nil, err

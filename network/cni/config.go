@@ -74,12 +74,18 @@ func read(path string) (*libcni.NetworkConfigList, error) {
 	return embedPlugins(list)
 }
 
-// embedPlugins returns the configuration with all plugins in one list. It is stored with an attachment, for DEL after the files have changed.
+// embedPlugins returns the configuration with all plugins in one list. It is stored with an attachment, for DEL after
+// the files have changed.
 func embedPlugins(list *libcni.NetworkConfigList) (*libcni.NetworkConfigList, error) {
 	if len(list.Plugins) == 0 {
 		return nil, errors.New("it lists no plugins")
 	}
-	out := map[string]any{"cniVersion": list.CNIVersion, "name": list.Name, "disableCheck": list.DisableCheck, "disableGC": list.DisableGC}
+	out := map[string]any{
+		"cniVersion":   list.CNIVersion,
+		"name":         list.Name,
+		"disableCheck": list.DisableCheck,
+		"disableGC":    list.DisableGC,
+	}
 	var plugins []json.RawMessage
 	for _, p := range list.Plugins {
 		if strings.ContainsRune(p.Network.Type, os.PathSeparator) || p.Network.Type == "" {

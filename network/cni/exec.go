@@ -84,9 +84,14 @@ func (e *executor) run(ctx context.Context, path string, stdin []byte, env []str
 	runtime.LockOSThread() // Pdeathsig kills the plugin when its parent thread ends
 	defer runtime.UnlockOSThread()
 	for try := 1; ; try++ {
-		out, stderr := &bounded{max: maxOutput}, &bounded{max: maxStderr}
-		cmd := exec.CommandContext(ctx, path) //nolint:gosec // the plugin that the administrator's configuration names
-		cmd.Env, cmd.Stdin, cmd.Stdout, cmd.Stderr, cmd.WaitDelay = env, bytes.NewReader(stdin), out, stderr, killWait
+		out := &bounded{max: maxOutput}
+		stderr := &bounded{max: maxStderr}
+		cmd := exec.CommandContext(ctx, path) // the plugin that the administrator's configuration names
+		cmd.Env = env
+		cmd.Stdin = bytes.NewReader(stdin)
+		cmd.Stdout = out
+		cmd.Stderr = stderr
+		cmd.WaitDelay = killWait
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 		cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) } // with its child processes
 		err := cmd.Run()
@@ -164,10 +169,16 @@ func (b *bounded) Write(p []byte) (int, error) {
 
 // codes are the names of error codes in the specification.
 var codes = map[uint]string{
-	types.ErrIncompatibleCNIVersion: "incompatible CNI version", types.ErrUnsupportedField: "unsupported field",
-	types.ErrUnknownContainer: "unknown container", types.ErrInvalidEnvironmentVariables: "invalid environment variables",
-	types.ErrIOFailure: "I/O failure", types.ErrDecodingFailure: "failed to decode content", types.ErrInvalidNetworkConfig: "invalid network config",
-	types.ErrTryAgainLater: "try again later", 50: "plugin not available", 51: "plugin not available, with limited connectivity",
+	types.ErrIncompatibleCNIVersion:      "incompatible CNI version",
+	types.ErrUnsupportedField:            "unsupported field",
+	types.ErrUnknownContainer:            "unknown container",
+	types.ErrInvalidEnvironmentVariables: "invalid environment variables",
+	types.ErrIOFailure:                   "I/O failure",
+	types.ErrDecodingFailure:             "failed to decode content",
+	types.ErrInvalidNetworkConfig:        "invalid network config",
+	types.ErrTryAgainLater:               "try again later",
+	50:                                   "plugin not available",
+	51:                                   "plugin not available, with limited connectivity",
 }
 
 // withCode adds the code to a plugin's error, whose text does not have it.

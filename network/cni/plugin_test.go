@@ -39,8 +39,12 @@ func plugin() int {
 		fmt.Println(`{"cniVersion":"1.1.0","supportedVersions":["0.4.0","1.0.0","1.1.0"]}`)
 		return 0
 	}
-	text := func(key string) string { s, _ := cfg[key].(string); return s }
-	c := call{command, text("type"), os.Getenv("CNI_CONTAINERID"), os.Getenv("CNI_NETNS"), os.Getenv("CNI_ARGS"), os.Getenv("CNI_IFNAME"), os.Environ(), cfg}
+	text := func(key string) string {
+		s, _ := cfg[key].(string)
+		return s
+	}
+	c := call{command, text("type"), os.Getenv("CNI_CONTAINERID"), os.Getenv("CNI_NETNS"), os.Getenv(
+		"CNI_ARGS"), os.Getenv("CNI_IFNAME"), os.Environ(), cfg}
 	if line, err := json.Marshal(c); err == nil && text("log") != "" {
 		f, err := os.OpenFile(text("log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 		if err != nil {
@@ -87,7 +91,8 @@ func result(cfg map[string]any) string {
 	}
 	ips = append(ips, map[string]any{"address": "10.9.9.9/24", "interface": 0}) // the node's end
 	b, _ := json.Marshal(map[string]any{
-		"cniVersion": cfg["cniVersion"], "ips": ips,
+		"cniVersion": cfg["cniVersion"],
+		"ips":        ips,
 		"interfaces": []map[string]any{{"name": "veth0"}, {"name": "eth0", "sandbox": os.Getenv("CNI_NETNS")}},
 	})
 	return string(b)
@@ -119,7 +124,13 @@ func newWorld(t *testing.T) *world {
 			t.Fatal(err)
 		}
 	}
-	w.cfg = Config{ID: "test", Dir: filepath.Join(dir, "cni"), ConfDir: w.conf, BinDirs: []string{bin}, RunDir: filepath.Join(dir, "run")}
+	w.cfg = Config{
+		ID:      "test",
+		Dir:     filepath.Join(dir, "cni"),
+		ConfDir: w.conf,
+		BinDirs: []string{bin},
+		RunDir:  filepath.Join(dir, "run"),
+	}
 	return w
 }
 

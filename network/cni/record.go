@@ -54,7 +54,8 @@ func (n *Network) readAttachments() error {
 		}
 		if err != nil {
 			kept, aside := record.SetAside(n.path(id), filepath.Join(n.cfg.Dir, "damaged"))
-			n.log.Error("record of a pod's network is damaged: resources of its plugins may be left", "sandbox", id, "kept", kept, "error", errors.Join(err, aside, record.Remove(n.path(id))))
+			n.log.Error("record of a pod's network is damaged: resources of its plugins may be left", "sandbox", id,
+				"kept", kept, "error", errors.Join(err, aside, record.Remove(n.path(id))))
 			continue
 		}
 		n.store(id, a)

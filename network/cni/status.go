@@ -45,8 +45,8 @@ func (s *state) String() string {
 	return fmt.Sprintf("%s of %s: %s", s.list.Name, s.path, strings.Join(plugins, ", "))
 }
 
-// Status reads the status of the Network with that Dir: "NAME of FILE: PLUGIN, PLUGIN" or "not ready: WHY"; empty when no plugins are in
-// use.
+// Status reads the status of the Network with that Dir: "NAME of FILE: PLUGIN, PLUGIN" or "not ready: WHY"; empty when
+// no plugins are in use.
 func Status(dir string) (string, error) {
 	f, err := os.Open(filepath.Join(dir, statusFile))
 	if errors.Is(err, fs.ErrNotExist) {

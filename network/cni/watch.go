@@ -26,7 +26,7 @@ func watch(dirs []string) (*watcher, error) {
 	if err != nil {
 		return nil, fmt.Errorf("watch CNI's directories: %w", err)
 	}
-	w := &watcher{os.NewFile(uintptr(fd), "inotify")} //nolint:gosec // a descriptor is not negative
+	w := &watcher{os.NewFile(uintptr(fd), "inotify")} // a descriptor is not negative
 	for _, dir := range dirs {
 		if err := look(fd, filepath.Clean(dir)); err != nil {
 			w.close()
@@ -38,7 +38,8 @@ func watch(dirs []string) (*watcher, error) {
 
 // look watches dir, or the nearest existing directory above it.
 func look(fd int, dir string) error {
-	const there = unix.IN_CREATE | unix.IN_CLOSE_WRITE | unix.IN_ATTRIB | unix.IN_DELETE | unix.IN_MOVED_FROM | unix.IN_MOVED_TO |
+	const there = unix.IN_CREATE | unix.IN_CLOSE_WRITE | unix.IN_ATTRIB | unix.IN_DELETE | unix.IN_MOVED_FROM |
+		unix.IN_MOVED_TO |
 		unix.IN_DELETE_SELF | unix.IN_MOVE_SELF | unix.IN_MASK_ADD
 	const above = unix.IN_CREATE | unix.IN_MOVED_TO | unix.IN_DELETE_SELF | unix.IN_MOVE_SELF | unix.IN_MASK_ADD
 	for {

@@ -67,7 +67,8 @@ const tunPath = "/dev/net/tun"
 func openUserEnd(name string, mtu int, private Key, port int) (*userEnd, error) {
 	link, err := openTUN(name)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("this kernel has neither WireGuard (CONFIG_WIREGUARD) nor TUN (CONFIG_TUN, %s), of which --tunnel=wireguard needs one", tunPath)
+		return nil, fmt.Errorf("this kernel has neither WireGuard (CONFIG_WIREGUARD) nor TUN (CONFIG_TUN, %s), of "+
+			"which --tunnel=wireguard needs one", tunPath)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("create tunnel %s: %w", name, err)
@@ -75,7 +76,12 @@ func openUserEnd(name string, mtu int, private Key, port int) (*userEnd, error) 
 	// The library logs a line for each packet that it cannot send, which is too much.
 	quiet := &device.Logger{Verbosef: device.DiscardLogf, Errorf: device.DiscardLogf}
 	g := newGate()
-	e := &userEnd{dev: device.NewDevice(gatedLink{link, g, mtu}, gatedSocket{conn.NewDefaultBind(), g}, quiet), gate: g, mtu: mtu, closed: make(chan struct{})}
+	e := &userEnd{
+		dev:    device.NewDevice(gatedLink{link, g, mtu}, gatedSocket{conn.NewDefaultBind(), g}, quiet),
+		gate:   g,
+		mtu:    mtu,
+		closed: make(chan struct{}),
+	}
 	e.asks.Go(e.answer)
 	if err = e.configure(wgtypes.Config{PrivateKey: &private, ListenPort: &port}); err == nil {
 		err = e.dev.Up()
@@ -87,8 +93,8 @@ func openUserEnd(name string, mtu int, private Key, port int) (*userEnd, error) 
 	return e, nil
 }
 
-// answer updates the gate with the handshakes of peers. The reader of packets must not do that: the library holds its locks at Close until
-// reading has ended.
+// answer updates the gate with the handshakes of peers. The reader of packets must not do that: the library holds its
+// locks at Close until reading has ended.
 func (e *userEnd) answer() {
 	for {
 		select {
@@ -123,7 +129,8 @@ func openTUN(name string) (tun.Device, error) {
 
 func (e *userEnd) configure(c wgtypes.Config) error {
 	if c.ListenPort != nil && e.index != 0 {
-		c.PrivateKey, c.ListenPort = nil, nil // they are set already; setting them again drops packets in transit
+		c.PrivateKey = nil
+		c.ListenPort = nil // they are set already; setting them again drops packets in transit
 	}
 	e.gate.set(c.Peers)
 	return e.dev.IpcSet(uapi(c))

@@ -18,9 +18,9 @@ import (
 	"golang.zx2c4.com/wireguard/wgctrl/wgtypes"
 )
 
-// The WireGuard library uses a buffer of 64 KiB for each packet from the link to the socket, and its queues hold thousands: packets that wait
-// for encryption and, for each peer without a session, packets that wait for the handshake. A gate bounds both, so that pods cannot exhaust the
-// memory of the node's process.
+// The WireGuard library uses a buffer of 64 KiB for each packet from the link to the socket, and its queues hold
+// thousands: packets that wait for encryption and, for each peer without a session, packets that wait for the
+// handshake. A gate bounds both, so that pods cannot exhaust the memory of the node's process.
 const (
 	mostUnderWay = 512                    // maximum of packets between link and socket
 	noProgress   = 50 * time.Millisecond  // after which those in transit count as dropped
@@ -81,7 +81,13 @@ type allowance struct {
 }
 
 func newGate() *gate {
-	return &gate{out: newFlow(), in: newFlow(), ask: make(chan struct{}, 1), peers: map[Key]*allowance{}, to: map[netip.Prefix]*allowance{}}
+	return &gate{
+		out:   newFlow(),
+		in:    newFlow(),
+		ask:   make(chan struct{}, 1),
+		peers: map[Key]*allowance{},
+		to:    map[netip.Prefix]*allowance{},
+	}
 }
 
 // set updates the peers.
@@ -119,7 +125,8 @@ func (g *gate) set(peers []wgtypes.PeerConfig) {
 	}
 }
 
-// allows reports whether a packet to the address may be sent now. Packets without a peer are left to the library, which drops them.
+// allows reports whether a packet to the address may be sent now. Packets without a peer are left to the library, which
+// drops them.
 func (g *gate) allows(to netip.Addr, now time.Time) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -178,7 +185,8 @@ func (g *gate) learn(state string, now time.Time) {
 	}
 }
 
-// gatedLink is a TUN link that the library reads through the gate. It has its own MTU, because the kernel's is set later.
+// gatedLink is a TUN link that the library reads through the gate. It has its own MTU, because the kernel's is set
+// later.
 type gatedLink struct {
 	tun.Device
 	gate *gate
@@ -192,7 +200,8 @@ func (l gatedLink) MTU() (int, error) { return l.mtu, nil }
 func (l gatedLink) Read(bufs [][]byte, sizes []int, offset int) (int, error) {
 	l.gate.out.wait()
 	n, err := l.Device.Read(bufs, sizes, offset)
-	now, passed := time.Now(), int64(0)
+	now := time.Now()
+	passed := int64(0)
 	for i := range n {
 		if to, ok := destination(bufs[i][offset : offset+sizes[i]]); ok && !l.gate.allows(to, now) {
 			sizes[i] = 0

@@ -51,7 +51,8 @@ func TestSilentPeers(t *testing.T) {
 		if silent < 25 || silent > 45 {
 			t.Errorf("%d packets pass in 90 s, want one in %s", silent, silentEvery)
 		}
-		g.learn(fmt.Sprintf("public_key=%s\nlast_handshake_time_sec=%d\npublic_key=junk\nlast_handshake_time_sec=-\n", "01"+strings.Repeat("0", 62), time.Now().Unix()), time.Now())
+		g.learn(fmt.Sprintf("public_key=%s\nlast_handshake_time_sec=%d\npublic_key=junk\nlast_handshake_time_sec=-\n",
+			"01"+strings.Repeat("0", 62), time.Now().Unix()), time.Now())
 		if got := passed("10.42.1.7", 1000); got != 1000 {
 			t.Errorf("%d of 1000 packets pass in a session", got)
 		}

@@ -33,8 +33,8 @@ type Kernel struct {
 	seal *seal
 }
 
-// Open returns a Kernel for the cluster with that id on this machine. All machines of the cluster must use the same network, and for VXLAN the same
-// port. e is zero if plans are not encrypted.
+// Open returns a Kernel for the cluster with that id on this machine. All machines of the cluster must use the same
+// network, and for VXLAN the same port. e is zero if plans are not encrypted.
 func Open(id, network, node string, port int, e Encryption) (*Kernel, error) {
 	rt, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {
@@ -47,8 +47,14 @@ func Open(id, network, node string, port int, e Encryption) (*Kernel, error) {
 	}
 	sum := sha256.Sum256([]byte(network))
 	return &Kernel{
-		id: id, name: LinkName(id), vni: int(binary.BigEndian.Uint32(sum[:])>>8)&0xffffff | 0x1000, vtep: VTEP(network, node), port: port, rt: rt,
-		wg: wireGuard{Encryption: e}, seal: s,
+		id:   id,
+		name: LinkName(id),
+		vni:  int(binary.BigEndian.Uint32(sum[:])>>8)&0xffffff | 0x1000,
+		vtep: VTEP(network, node),
+		port: port,
+		rt:   rt,
+		wg:   wireGuard{Encryption: e},
+		seal: s,
 	}, nil
 }
 
@@ -67,7 +73,8 @@ func (k *Kernel) metric() int {
 	return int(binary.BigEndian.Uint32(sum[:])&0xffffff) | 0x4b000000
 }
 
-// Close closes the sockets. Routes and tunnel stay, except for WireGuard in this process, after which only the blackhole routes stay.
+// Close closes the sockets. Routes and tunnel stay, except for WireGuard in this process, after which only the
+// blackhole routes stay.
 func (k *Kernel) Close() {
 	k.wg.close()
 	k.seal.close()
@@ -96,8 +103,14 @@ func (k *Kernel) Links() ([]Link, error) {
 	var out []Link
 	for _, l := range links {
 		a := l.Attrs()
-		if len(by[a.Index]) > 0 && a.Flags&net.FlagUp != 0 && !strings.HasPrefix(a.Name, "kl-") && !strings.HasPrefix(a.Name, "kx-") {
-			out = append(out, Link{Name: a.Name, Index: a.Index, MTU: a.MTU, Addrs: by[a.Index]})
+		if len(by[a.Index]) > 0 && a.Flags&net.FlagUp != 0 && !strings.HasPrefix(a.Name, "kl-") &&
+			!strings.HasPrefix(a.Name, "kx-") {
+			out = append(out, Link{
+				Name:  a.Name,
+				Index: a.Index,
+				MTU:   a.MTU,
+				Addrs: by[a.Index],
+			})
 		}
 	}
 	return out, nil
@@ -145,7 +158,8 @@ func (k *Kernel) tunnel(p Plan) (int, error) {
 	have, err := k.rt.LinkByName(k.name)
 	if err == nil {
 		v, ok := have.(*netlink.Vxlan)
-		if ok && v.VxlanId == k.vni && v.Port == k.port && v.SrcAddr.Equal(p.Local.AsSlice()) && v.Attrs().HardwareAddr.String() == k.vtep.String() {
+		if ok && v.VxlanId == k.vni && v.Port == k.port && v.SrcAddr.Equal(p.Local.AsSlice()) &&
+			v.Attrs().HardwareAddr.String() == k.vtep.String() {
 			if v.Attrs().MTU != mtu {
 				if err := k.rt.LinkSetMTU(v, mtu); err != nil {
 					return 0, fmt.Errorf("set mtu of tunnel %s to %d: %w", k.name, mtu, err)
@@ -158,14 +172,23 @@ func (k *Kernel) tunnel(p Plan) (int, error) {
 		}
 	}
 	attrs := netlink.NewLinkAttrs()
-	attrs.Name, attrs.MTU, attrs.HardwareAddr = k.name, mtu, k.vtep
-	link := &netlink.Vxlan{LinkAttrs: attrs, VxlanId: k.vni, SrcAddr: p.Local.AsSlice(), Port: k.port, Learning: false}
+	attrs.Name = k.name
+	attrs.MTU = mtu
+	attrs.HardwareAddr = k.vtep
+	link := &netlink.Vxlan{
+		LinkAttrs: attrs,
+		VxlanId:   k.vni,
+		SrcAddr:   p.Local.AsSlice(),
+		Port:      k.port,
+		Learning:  false,
+	}
 	err = k.rt.LinkAdd(link)
 	switch {
 	case errors.Is(err, unix.EOPNOTSUPP):
 		return 0, errors.New("this kernel has no VXLAN (CONFIG_VXLAN), which pods of machines in other subnets need")
 	case errors.Is(err, unix.EEXIST), errors.Is(err, unix.EADDRINUSE):
-		return 0, fmt.Errorf("create tunnel %s: another VXLAN of this machine has port %d and number %d: %w", k.name, k.port, k.vni, err)
+		return 0, fmt.Errorf("create tunnel %s: another VXLAN of this machine has port %d and number %d: %w", k.name,
+			k.port, k.vni, err)
 	case err != nil:
 		return 0, fmt.Errorf("create tunnel %s: %w", k.name, err)
 	}
@@ -175,7 +198,10 @@ func (k *Kernel) tunnel(p Plan) (int, error) {
 // setUp sets the link up and enables forwarding. rp_filter is loose (2), because the tunnel's peers are known.
 func (k *Kernel) setUp(link netlink.Link) error {
 	for path, value := range map[string]string{
-		"ipv4/conf/%s/forwarding": "1", "ipv4/conf/%s/rp_filter": "2", "ipv6/conf/%s/force_forwarding": "1", "ipv6/conf/%s/accept_ra": "0",
+		"ipv4/conf/%s/forwarding":       "1",
+		"ipv4/conf/%s/rp_filter":        "2",
+		"ipv6/conf/%s/force_forwarding": "1",
+		"ipv6/conf/%s/accept_ra":        "0",
 	} {
 		path = "/proc/sys/net/" + fmt.Sprintf(path, k.name)
 		have, err := os.ReadFile(path)
@@ -210,15 +236,28 @@ func (k *Kernel) removeTunnel() error {
 	return nil
 }
 
-// setNeighbours sets the tunnel's forwarding and neighbour entries: machines by MAC address, and their addresses in the tunnel.
+// setNeighbours sets the tunnel's forwarding and neighbour entries: machines by MAC address, and their addresses in the
+// tunnel.
 func (k *Kernel) setNeighbours(tunnel int, peers []Peer) error {
 	type entry struct{ mac, ip string }
 	want := map[entry]netlink.Neigh{}
 	for _, p := range peers {
-		n := netlink.Neigh{LinkIndex: tunnel, Family: unix.AF_BRIDGE, Flags: netlink.NTF_SELF, State: netlink.NUD_PERMANENT, IP: p.At.AsSlice(), HardwareAddr: p.VTEP}
+		n := netlink.Neigh{
+			LinkIndex:    tunnel,
+			Family:       unix.AF_BRIDGE,
+			Flags:        netlink.NTF_SELF,
+			State:        netlink.NUD_PERMANENT,
+			IP:           p.At.AsSlice(),
+			HardwareAddr: p.VTEP,
+		}
 		want[entry{p.VTEP.String(), p.At.String()}] = n
 		for _, a := range p.Inner {
-			want[entry{p.VTEP.String(), a.String()}] = netlink.Neigh{LinkIndex: tunnel, State: netlink.NUD_PERMANENT, IP: a.AsSlice(), HardwareAddr: p.VTEP}
+			want[entry{p.VTEP.String(), a.String()}] = netlink.Neigh{
+				LinkIndex:    tunnel,
+				State:        netlink.NUD_PERMANENT,
+				IP:           a.AsSlice(),
+				HardwareAddr: p.VTEP,
+			}
 		}
 	}
 	var errs []error
@@ -240,7 +279,8 @@ func (k *Kernel) setNeighbours(tunnel int, peers []Peer) error {
 			}
 			n.LinkIndex = tunnel
 			if family == unix.AF_BRIDGE {
-				n.Family, n.Flags = unix.AF_BRIDGE, netlink.NTF_SELF
+				n.Family = unix.AF_BRIDGE
+				n.Flags = netlink.NTF_SELF
 			}
 			if err := k.rt.NeighDel(&n); err != nil && !errors.Is(err, unix.ENOENT) {
 				errs = append(errs, fmt.Errorf("delete neighbour %s of %s: %w", n.IP, k.name, err))
@@ -256,10 +296,11 @@ func (k *Kernel) setNeighbours(tunnel int, peers []Peer) error {
 	return errors.Join(errs...)
 }
 
-// Watch subscribes to changes of links and addresses in the calling thread's network namespace. follow calls changed for each, except those of pods'
-// links and of the existing tunnel, until done is closed.
+// Watch subscribes to changes of links and addresses in the calling thread's network namespace. follow calls changed
+// for each, except those of pods' links and of the existing tunnel, until done is closed.
 func (k *Kernel) Watch(done <-chan struct{}, changed func()) (follow func(), err error) {
-	links, addrs := make(chan netlink.LinkUpdate), make(chan netlink.AddrUpdate)
+	links := make(chan netlink.LinkUpdate)
+	addrs := make(chan netlink.AddrUpdate)
 	if err := netlink.LinkSubscribe(links, done); err != nil {
 		return nil, fmt.Errorf("watch links: %w", err)
 	}
@@ -272,7 +313,8 @@ func (k *Kernel) Watch(done <-chan struct{}, changed func()) (follow func(), err
 			case u, ok := <-links:
 				if !ok {
 					links = nil
-				} else if name := u.Attrs().Name; !strings.HasPrefix(name, "kv") && (name != k.name || u.Header.Type == unix.RTM_DELLINK) {
+				} else if name := u.Attrs().Name; !strings.HasPrefix(name, "kv") &&
+					(name != k.name || u.Header.Type == unix.RTM_DELLINK) {
 					changed()
 				}
 			case _, ok := <-addrs:

@@ -15,8 +15,8 @@ import (
 // Mode is the way in which packets reach other machines.
 type Mode string
 
-// Auto uses a tunnel only for machines that are not on the same link, Tunnel for all, None for none. WireGuard uses an encrypted tunnel for all;
-// machines without one are not reachable.
+// Auto uses a tunnel only for machines that are not on the same link, Tunnel for all, None for none. WireGuard uses an
+// encrypted tunnel for all; machines without one are not reachable.
 const (
 	Auto      Mode = "auto"
 	Tunnel    Mode = "vxlan"
@@ -98,15 +98,15 @@ type Peer struct {
 type Plan struct {
 	Routes []Route
 	Peers  []Peer
-	// Local is the tunnel's local address, on a link of MTU Outer; both zero: no tunnel, except for WireGuard, which needs no local
-	// address.
+	// Local is the tunnel's local address, on a link of MTU Outer; both zero: no tunnel, except for WireGuard, which
+	// needs no local address.
 	Local netip.Addr
 	Outer int
 	// Encrypted: the tunnel is WireGuard. Inner are this machine's addresses in it.
 	Encrypted bool
 	Inner     []netip.Addr
-	// Blocked are ranges to which packets may be sent by the tunnel only. Packets from Sealed to a pod of Own or to the machine are accepted only
-	// from the tunnel or from a pod of this machine.
+	// Blocked are ranges to which packets may be sent by the tunnel only. Packets from Sealed to a pod of Own or to the
+	// machine are accepted only from the tunnel or from a pod of this machine.
 	Blocked, Sealed, Own []netip.Prefix
 	// PodMTU is the largest MTU that works to the pods of every other machine; 0: unknown.
 	PodMTU int
@@ -128,8 +128,8 @@ func (p Plan) Overhead() int {
 	return n
 }
 
-// New computes the plan of machine self. links are its links, others the other machines, cluster the known pod ranges of the cluster. If machines have
-// the same pod range or key, the oldest one gets it.
+// New computes the plan of machine self. links are its links, others the other machines, cluster the known pod ranges
+// of the cluster. If machines have the same pod range or key, the oldest one gets it.
 func New(mode Mode, self Machine, links []Link, others []Machine, cluster []netip.Prefix) Plan {
 	p := Plan{Encrypted: mode == WireGuard}
 	if p.Encrypted {
@@ -141,7 +141,9 @@ func New(mode Mode, self Machine, links []Link, others []Machine, cluster []neti
 		p.PodMTU = up.MTU
 	}
 	others = slices.Clone(others)
-	slices.SortFunc(others, func(a, b Machine) int { return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.Name, b.Name)) })
+	slices.SortFunc(others, func(a, b Machine) int {
+		return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.Name, b.Name))
+	})
 	taken := slices.Clone(self.Pods)
 	for _, m := range others {
 		if m.Name == self.Name || len(m.Pods) == 0 {
@@ -151,7 +153,8 @@ func New(mode Mode, self Machine, links []Link, others []Machine, cluster []neti
 			continue // another node on this machine: its pods are local
 		}
 		if i := slices.IndexFunc(m.Pods, func(q netip.Prefix) bool { return overlaps(q, taken) }); i >= 0 {
-			p.Unreached = append(p.Unreached, fmt.Sprintf("%s: its pod range %s belongs to another node", m.Name, m.Pods[i]))
+			p.Unreached = append(p.Unreached, fmt.Sprintf("%s: its pod range %s belongs to another node", m.Name,
+				m.Pods[i]))
 			continue
 		}
 		if why := encloses(m, links, others); why != "" {
@@ -170,7 +173,8 @@ func New(mode Mode, self Machine, links []Link, others []Machine, cluster []neti
 		p.Cluster = append(p.Cluster, m.Pods...)
 	}
 	if (mode == Tunnel || mode == WireGuard) && up != nil && at.IsValid() {
-		p.Local, p.Outer = at, up.MTU
+		p.Local = at
+		p.Outer = up.MTU
 	}
 	if p.Local.IsValid() {
 		p.PodMTU = p.Outer - p.Overhead()
@@ -179,7 +183,8 @@ func New(mode Mode, self Machine, links []Link, others []Machine, cluster []neti
 		for _, q := range self.Pods {
 			p.Inner = append(p.Inner, gateway(q))
 		}
-		p.Own, p.Sealed = self.Pods, apartFrom(links, slices.Concat(self.Pods, p.Blocked))
+		p.Own = self.Pods
+		p.Sealed = apartFrom(links, slices.Concat(self.Pods, p.Blocked))
 	}
 	return p
 }
@@ -253,7 +258,8 @@ func (p *Plan) add(mode Mode, self, m Machine, links []Link, at netip.Addr, up *
 	}
 	i := slices.IndexFunc(m.Addrs, func(a netip.Addr) bool { return !at.IsValid() || a.Is4() == at.Is4() })
 	if i < 0 {
-		return strings.TrimSuffix(fmt.Sprintf("it has no address of the family of %s", at), " of the family of invalid IP")
+		return strings.TrimSuffix(fmt.Sprintf("it has no address of the family of %s", at),
+			" of the family of invalid IP")
 	}
 	peer := Peer{VTEP: m.VTEP, At: m.Addrs[i]}
 	if mode == WireGuard {
@@ -265,7 +271,8 @@ func (p *Plan) add(mode Mode, self, m Machine, links []Link, at netip.Addr, up *
 			continue // pods of this machine do not have the family
 		}
 		r := Route{Dst: dst.Masked(), Via: gateway(dst), Src: src}
-		peer.Inner, peer.Pods = append(peer.Inner, r.Via), append(peer.Pods, r.Dst)
+		peer.Inner = append(peer.Inner, r.Via)
+		peer.Pods = append(peer.Pods, r.Dst)
 		if mode == WireGuard {
 			r.Via = netip.Addr{} // WireGuard selects the peer by its allowed IPs
 		}
@@ -276,7 +283,8 @@ func (p *Plan) add(mode Mode, self, m Machine, links []Link, at netip.Addr, up *
 	}
 	p.Peers = append(p.Peers, peer)
 	if up != nil {
-		p.Local, p.Outer = at, up.MTU
+		p.Local = at
+		p.Outer = up.MTU
 	}
 	return ""
 }
@@ -293,7 +301,12 @@ func direct(self, m Machine, links []Link) ([]Route, bool) {
 		if link == 0 {
 			return nil, false
 		}
-		out = append(out, Route{Dst: dst.Masked(), Via: via, Link: link, Src: src})
+		out = append(out, Route{
+			Dst:  dst.Masked(),
+			Via:  via,
+			Link: link,
+			Src:  src,
+		})
 	}
 	return out, len(out) > 0
 }

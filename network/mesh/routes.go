@@ -88,7 +88,13 @@ func (k *Kernel) way(r Route, tunnel int) netlink.Route {
 		link = tunnel
 	}
 	out := netlink.Route{
-		LinkIndex: link, Dst: ipNet(r.Dst), Gw: r.Via.AsSlice(), Src: r.Src.AsSlice(), Protocol: protocol, Priority: k.metric(), Type: unix.RTN_UNICAST,
+		LinkIndex: link,
+		Dst:       ipNet(r.Dst),
+		Gw:        r.Via.AsSlice(),
+		Src:       r.Src.AsSlice(),
+		Protocol:  protocol,
+		Priority:  k.metric(),
+		Type:      unix.RTN_UNICAST,
 	}
 	if r.Via.IsValid() {
 		out.Flags = int(netlink.FLAG_ONLINK)
@@ -97,7 +103,12 @@ func (k *Kernel) way(r Route, tunnel int) netlink.Route {
 }
 
 func (k *Kernel) closed(dst netip.Prefix) netlink.Route {
-	return netlink.Route{Dst: ipNet(dst), Protocol: protocol, Priority: k.metric() + 1, Type: unix.RTN_UNREACHABLE}
+	return netlink.Route{
+		Dst:      ipNet(dst),
+		Protocol: protocol,
+		Priority: k.metric() + 1,
+		Type:     unix.RTN_UNREACHABLE,
+	}
 }
 
 // ownRoutes lists the routes of this cluster on this machine.
@@ -112,7 +123,9 @@ func (k *Kernel) ownRoutes() ([]netlink.Route, error) {
 			errs = append(errs, fmt.Errorf("list routes: %w", err))
 			continue
 		}
-		out = append(out, slices.DeleteFunc(have, func(r netlink.Route) bool { return r.Priority != k.metric() && r.Priority != k.metric()+1 })...)
+		out = append(out, slices.DeleteFunc(have, func(r netlink.Route) bool {
+			return r.Priority != k.metric() && r.Priority != k.metric()+1
+		})...)
 	}
 	return out, errors.Join(errs...)
 }

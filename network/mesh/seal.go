@@ -29,8 +29,9 @@ import (
 //	    chain clear      { iifname { TUNNEL, lo } return; iifgroup & 0xffff0000 != 0 return; drop }
 //	}
 //
-// and the same for IPv6. Links of groups above 0xffff are those of this machine's pods, which cannot use other source addresses. Packets to pods of
-// another cluster on this machine are checked by that cluster. The hooks are after DNAT, so that Services do not bypass them.
+// and the same for IPv6. Links of groups above 0xffff are those of this machine's pods, which cannot use other source
+// addresses. Packets to pods of another cluster on this machine are checked by that cluster. The hooks are after DNAT,
+// so that Services do not bypass them.
 
 // seal maintains the table.
 type seal struct {
@@ -70,7 +71,11 @@ func (s *seal) writer() (*nft.Writer, error) {
 	defer s.mu.Unlock()
 	var err error
 	if s.w == nil {
-		s.w, err = nft.Open(nft.Config{Name: "keelson-" + s.id + "-way", NetNS: int(s.ns.Fd()), Log: slog.New(slog.DiscardHandler)})
+		s.w, err = nft.Open(nft.Config{
+			Name:  "keelson-" + s.id + "-way",
+			NetNS: int(s.ns.Fd()),
+			Log:   slog.New(slog.DiscardHandler),
+		})
 	}
 	return s.w, err
 }
@@ -125,8 +130,18 @@ func (k *Kernel) WatchSeal(ctx context.Context, changed func()) error {
 
 func sealed(name, link string, own, pods []netip.Prefix) *nft.Table {
 	t := nft.NewTable(name)
-	forward := nft.Chain{Name: "forward", Type: nft.Filter, Hook: nft.Forward, Priority: -20}
-	input := nft.Chain{Name: "input", Type: nft.Filter, Hook: nft.Input, Priority: -20}
+	forward := nft.Chain{
+		Name:     "forward",
+		Type:     nft.Filter,
+		Hook:     nft.Forward,
+		Priority: -20,
+	}
+	input := nft.Chain{
+		Name:     "input",
+		Type:     nft.Filter,
+		Hook:     nft.Input,
+		Priority: -20,
+	}
 	outside := nft.Chain{Name: "outside"}
 	for _, f := range []struct {
 		set      string
@@ -150,12 +165,15 @@ func sealed(name, link string, own, pods []netip.Prefix) *nft.Table {
 	for _, c := range []nft.Chain{forward, input, outside} {
 		t.AddChain(c)
 	}
-	t.AddChain(nft.Chain{Name: "clear", Rules: []nft.Rule{
-		{nft.Is(nft.IIFName, nft.InterfaceName(link)), nft.Return()},
-		{nft.Is(nft.IIFName, nft.InterfaceName("lo")), nft.Return()},
-		{nft.OfPods(), nft.Return()},
-		{nft.Drop()},
-	}})
+	t.AddChain(nft.Chain{
+		Name: "clear",
+		Rules: []nft.Rule{
+			{nft.Is(nft.IIFName, nft.InterfaceName(link)), nft.Return()},
+			{nft.Is(nft.IIFName, nft.InterfaceName("lo")), nft.Return()},
+			{nft.OfPods(), nft.Return()},
+			{nft.Drop()},
+		},
+	})
 	return t
 }
 

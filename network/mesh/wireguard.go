@@ -55,11 +55,12 @@ func (w *wireGuard) close() {
 	if w.end != nil {
 		w.end.close()
 	}
-	w.end, w.told = nil, nil
+	w.end = nil
+	w.told = nil
 }
 
-// Begin deletes unencrypted routes of an earlier run, and blocks unencrypted packets to and from the ranges. From then on plans must be encrypted. own
-// are this machine's pod ranges.
+// Begin deletes unencrypted routes of an earlier run, and blocks unencrypted packets to and from the ranges. From then
+// on plans must be encrypted. own are this machine's pod ranges.
 func (k *Kernel) Begin(own, ranges []netip.Prefix) error {
 	have, err := k.ownRoutes()
 	if err != nil {
@@ -89,7 +90,10 @@ func (k *Kernel) Begin(own, ranges []netip.Prefix) error {
 }
 
 // InProcess reports whether this process encrypts, because the kernel has no WireGuard.
-func (k *Kernel) InProcess() bool { _, ok := k.wg.end.(*userEnd); return ok }
+func (k *Kernel) InProcess() bool {
+	_, ok := k.wg.end.(*userEnd)
+	return ok
+}
 
 // encrypted makes the link and configures the peers.
 func (k *Kernel) encrypted(p Plan) (int, error) {
@@ -144,7 +148,8 @@ func (k *Kernel) encryptedLink(mtu int) (netlink.Link, error) {
 	}
 	mtu = cmp.Or(mtu, unknownMTU)
 	attrs := netlink.NewLinkAttrs()
-	attrs.Name, attrs.MTU = k.name, mtu
+	attrs.Name = k.name
+	attrs.MTU = mtu
 	switch err = k.rt.LinkAdd(&netlink.Wireguard{LinkAttrs: attrs}); {
 	case err == nil:
 		k.wg.end = kernelEnd{k.name}
@@ -164,14 +169,15 @@ func (k *Kernel) encryptedLink(mtu int) (netlink.Link, error) {
 		return nil, fmt.Errorf("find tunnel %s: %w", k.name, err)
 	}
 	if e, ok := k.wg.end.(*userEnd); ok {
-		e.index, e.mtu = have.Attrs().Index, mtu
+		e.index = have.Attrs().Index
+		e.mtu = mtu
 		return have, k.rt.LinkSetMTU(have, mtu)
 	}
 	return have, nil
 }
 
-// setPeers configures the peers of the plan. It returns a configuration that makes handshakes with new peers, for use once the link is up: a peer that
-// has an old session with this machine would otherwise use that for up to 15 s.
+// setPeers configures the peers of the plan. It returns a configuration that makes handshakes with new peers, for use
+// once the link is up: a peer that has an old session with this machine would otherwise use that for up to 15 s.
 func (k *Kernel) setPeers(want []Peer) (greet []wgtypes.PeerConfig, err error) {
 	var c wgtypes.Config
 	var known []Key
@@ -179,7 +185,8 @@ func (k *Kernel) setPeers(want []Peer) (greet []wgtypes.PeerConfig, err error) {
 		if known, err = k.wg.end.peers(); err != nil {
 			return nil, err
 		}
-		c.PrivateKey, c.ListenPort = &k.wg.Private, &k.port
+		c.PrivateKey = &k.wg.Private
+		c.ListenPort = &k.port
 	}
 	for key := range k.wg.told {
 		known = append(known, key)
@@ -193,8 +200,13 @@ func (k *Kernel) setPeers(want []Peer) (greet []wgtypes.PeerConfig, err error) {
 	}
 	for _, p := range want {
 		if _, old := k.wg.told[p.Key]; !old && !slices.Contains(known, p.Key) {
-			greet = append(greet, wgtypes.PeerConfig{PublicKey: p.Key, UpdateOnly: true, PersistentKeepaliveInterval: new(time.Second)},
-				wgtypes.PeerConfig{PublicKey: p.Key, UpdateOnly: true, PersistentKeepaliveInterval: new(k.wg.KeepAlive)})
+			greet = append(greet,
+				wgtypes.PeerConfig{PublicKey: p.Key, UpdateOnly: true, PersistentKeepaliveInterval: new(time.Second)},
+				wgtypes.PeerConfig{
+					PublicKey:                   p.Key,
+					UpdateOnly:                  true,
+					PersistentKeepaliveInterval: new(k.wg.KeepAlive),
+				})
 		}
 	}
 	k.wg.told = map[Key]Peer{}
@@ -204,8 +216,8 @@ func (k *Kernel) setPeers(want []Peer) (greet []wgtypes.PeerConfig, err error) {
 	return greet, nil
 }
 
-// changes returns the configuration changes from the configured peers (told) to the planned ones (want). known are the keys that the end has.
-// Unchanged peers are not configured again, because their endpoint may have roamed.
+// changes returns the configuration changes from the configured peers (told) to the planned ones (want). known are the
+// keys that the end has. Unchanged peers are not configured again, because their endpoint may have roamed.
 func changes(told map[Key]Peer, known []Key, want []Peer, keepAlive time.Duration) []wgtypes.PeerConfig {
 	var out []wgtypes.PeerConfig
 	for _, key := range known {
@@ -218,7 +230,10 @@ func changes(told map[Key]Peer, known []Key, want []Peer, keepAlive time.Duratio
 			continue
 		}
 		c := wgtypes.PeerConfig{
-			PublicKey: p.Key, ReplaceAllowedIPs: true, Endpoint: net.UDPAddrFromAddrPort(netip.AddrPortFrom(p.At, p.Port)), PersistentKeepaliveInterval: &keepAlive,
+			PublicKey:                   p.Key,
+			ReplaceAllowedIPs:           true,
+			Endpoint:                    net.UDPAddrFromAddrPort(netip.AddrPortFrom(p.At, p.Port)),
+			PersistentKeepaliveInterval: &keepAlive,
 		}
 		for _, r := range p.Pods {
 			c.AllowedIPs = append(c.AllowedIPs, *ipNet(r))
@@ -228,7 +243,8 @@ func changes(told map[Key]Peer, known []Key, want []Peer, keepAlive time.Duratio
 	return out
 }
 
-// setAddresses sets the link's addresses, which are also the source of masqueraded packets, so that replies come back by the tunnel.
+// setAddresses sets the link's addresses, which are also the source of masqueraded packets, so that replies come back
+// by the tunnel.
 func (k *Kernel) setAddresses(link netlink.Link, want []netip.Addr) error {
 	have, err := linux.Dump(func() ([]netlink.Addr, error) { return k.rt.AddrList(link, netlink.FAMILY_ALL) })
 	if err != nil {

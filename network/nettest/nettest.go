@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package nettest makes machines for tests: network namespaces that are connected by switches, whose cables can be cut and mended. Tests
-// of network, podroutes and proxy call it. Everything is removed at the end of the test.
+// Package nettest makes machines for tests: network namespaces that are connected by switches, whose cables can be cut
+// and mended. Tests of network, podroutes and proxy call it. Everything is removed at the end of the test.
 package nettest
 
 import (
@@ -62,7 +62,10 @@ func New(tb testing.TB, name string) *Machine {
 // Do runs f on a thread in the machine's namespace and waits for it.
 func (m *Machine) Do(f func()) {
 	m.tb.Helper()
-	m.Must(func() error { f(); return nil })
+	m.Must(func() error {
+		f()
+		return nil
+	})
 }
 
 // Must runs f on a thread in the machine; its error ends the test.
@@ -95,7 +98,10 @@ func (m *Machine) Go(f func() error) <-chan error {
 func (m *Machine) Listen(network, addr string) net.Listener {
 	m.tb.Helper()
 	var l net.Listener
-	m.Must(func() (err error) { l, err = net.Listen(network, addr); return err }) //nolint:noctx // it ends with the test
+	m.Must(func() (err error) {
+		l, err = net.Listen(network, addr)
+		return err
+	}) //nolint:noctx // it ends with the test
 	m.tb.Cleanup(func() { _ = l.Close() })
 	return l
 }
@@ -114,7 +120,8 @@ func (m *Machine) Route(dst netip.Prefix, via netip.Addr) {
 func (m *Machine) Forward() {
 	m.tb.Helper()
 	m.Must(func() error {
-		return errors.Join(os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0o644), os.WriteFile("/proc/sys/net/ipv6/conf/all/forwarding", []byte("1"), 0o644))
+		return errors.Join(os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0o644),
+			os.WriteFile("/proc/sys/net/ipv6/conf/all/forwarding", []byte("1"), 0o644))
 	})
 }
 
@@ -149,7 +156,12 @@ type Cable struct {
 // Join connects the machine by a cable and sets the addresses of its link.
 func (s *Switch) Join(m *Machine, mtu int, addrs ...string) *Cable {
 	m.tb.Helper()
-	c := &Cable{Link: fmt.Sprintf("eth%d", m.next), sw: s, port: fmt.Sprintf("port%d", s.ports), m: m}
+	c := &Cable{
+		Link: fmt.Sprintf("eth%d", m.next),
+		sw:   s,
+		port: fmt.Sprintf("port%d", s.ports),
+		m:    m,
+	}
 	m.next++
 	s.ports++
 	far, err := netns.GetFromPath(m.Path)
@@ -162,7 +174,12 @@ func (s *Switch) Join(m *Machine, mtu int, addrs ...string) *Cable {
 		if err != nil {
 			return err
 		}
-		attrs := netlink.LinkAttrs{Name: c.port, MTU: mtu, MasterIndex: br.Attrs().Index, Flags: net.FlagUp}
+		attrs := netlink.LinkAttrs{
+			Name:        c.port,
+			MTU:         mtu,
+			MasterIndex: br.Attrs().Index,
+			Flags:       net.FlagUp,
+		}
 		return netlink.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: c.Link, PeerNamespace: netlink.NsFd(int(far))})
 	})
 	m.Must(func() error {
@@ -215,8 +232,14 @@ func (c *Cable) Rate(bytes uint64) {
 		}
 		const burst = 256 << 10
 		return netlink.QdiscReplace(&netlink.Tbf{
-			QdiscAttrs: netlink.QdiscAttrs{LinkIndex: l.Attrs().Index, Handle: netlink.MakeHandle(1, 0), Parent: netlink.HANDLE_ROOT},
-			Rate:       bytes, Buffer: netlink.Xmittime(bytes, burst), Limit: uint32(bytes/20) + burst, //nolint:gosec // a test's rate is small
+			QdiscAttrs: netlink.QdiscAttrs{
+				LinkIndex: l.Attrs().Index,
+				Handle:    netlink.MakeHandle(1, 0),
+				Parent:    netlink.HANDLE_ROOT,
+			},
+			Rate:   bytes,
+			Buffer: netlink.Xmittime(bytes, burst),
+			Limit:  uint32(bytes/20) + burst, // a test's rate is small
 		})
 	})
 }

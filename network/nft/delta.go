@@ -126,7 +126,8 @@ func (d *Delta) Join(more *Delta) {
 	}
 }
 
-// Diff returns the difference between have and want. whole: the table must be replaced, because a set or a base chain has other properties.
+// Diff returns the difference between have and want. whole: the table must be replaced, because a set or a base chain
+// has other properties.
 func Diff(have, want *Table) (d Delta, whole bool) {
 	for name, s := range want.Sets {
 		old, ok := have.Sets[name]

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package nft is a small declarative layer over nftables: a Table is the desired state, and a Writer applies it to the kernel in one
-// transaction: the whole table at first and after damage, later the difference only. proxy/services and proxy/policy call it, each with
-// its own table. It knows no Kubernetes objects, runs no program, and never changes another table.
+// Package nft is a small declarative layer over nftables: a Table is the desired state, and a Writer applies it to the
+// kernel in one transaction: the whole table at first and after damage, later the difference only. proxy/services and
+// proxy/policy call it, each with its own table. It knows no Kubernetes objects, runs no program, and never changes
+// another table.
 //
 // A table is a value that anybody can build and print:
 //
@@ -19,16 +20,16 @@
 //	err = w.Change(delta) // a known difference: its cost depends on the change, not on the table
 //	err = w.Watch(ctx, func() { ... }) // calls the function when another program has changed the table; Repair writes it again
 //
-// Elements of sets are strings of bytes, made of Addr, Proto, PortNumber, Number, Net and Range joined by "+" in the order of the set's
-// Key. Rules are typed statements. They match operands (IPDaddr, THDport, Random); several operands are a concatenation. A rule with a
-// field of IPv4 or IPv6 applies to packets of that family only.
+// Elements of sets are strings of bytes, made of Addr, Proto, PortNumber, Number, Net and Range joined by "+" in the
+// order of the set's Key. Rules are typed statements. They match operands (IPDaddr, THDport, Random); several operands
+// are a concatenation. A rule with a field of IPv4 or IPv6 applies to packets of that family only.
 //
 // Invariants:
-//  1. Write and Change are one netlink batch, which the kernel applies completely or not at all, even if the process dies.
-//     Only a table with more elements than Writer's bound takes several batches; the first one has all rules.
+//  1. Write and Change are one netlink batch, which the kernel applies completely or not at all, even if the process
+//     dies. Only a table with more elements than Writer's bound takes several batches; the first one has all rules.
 //  2. A Table that was passed to Write belongs to the Writer from then on.
 //  3. After an error the state of the kernel is unknown: the next transaction replaces the whole table.
 //  4. Rules use no register of an earlier rule.
-//  5. Elements that packets have added to sets with a Timeout survive the replacement of the table, also by another process, with their
-//     remaining time.
+//  5. Elements that packets have added to sets with a Timeout survive the replacement of the table, also by another
+//     process, with their remaining time.
 package nft

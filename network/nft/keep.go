@@ -13,8 +13,8 @@ import (
 	"keelson/lib/linux"
 )
 
-// readDynamic reads the elements that packets have added to dynamic sets of the desired table, because replacing the table deletes them. It uses
-// its own connection: the writer's may have a transaction in progress.
+// readDynamic reads the elements that packets have added to dynamic sets of the desired table, because replacing the
+// table deletes them. It uses its own connection: the writer's may have a transaction in progress.
 func (w *Writer) readDynamic() (map[string][]nftables.SetElement, error) {
 	return linux.Dump(w.dumpDynamic) // each try uses a new socket, because an interrupted dump leaves messages in it
 }

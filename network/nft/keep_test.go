@@ -16,8 +16,8 @@ import (
 	"github.com/google/nftables"
 )
 
-// TestRememberedElementsOutliveTheTable: elements that packets have added are kept, with their remaining time, when another Writer replaces
-// the table.
+// TestRememberedElementsOutliveTheTable: elements that packets have added are kept, with their remaining time, when
+// another Writer replaces the table.
 func TestRememberedElementsOutliveTheTable(t *testing.T) {
 	ns := space(t)
 	w := open(t, ns)
@@ -29,7 +29,12 @@ func TestRememberedElementsOutliveTheTable(t *testing.T) {
 		t.Fatal(err)
 	}
 	client := netip.MustParseAddr("192.0.2.9").AsSlice()
-	in := map[string]nftables.SetElement{"affinity4": {Key: client, Timeout: time.Minute}, "affinity6": {Key: netip.MustParseAddr("2001:db8::9").AsSlice()}}
+	in := map[string]nftables.SetElement{
+		"affinity4": {Key: client, Timeout: time.Minute},
+		"affinity6": {
+			Key: netip.MustParseAddr("2001:db8::9").AsSlice(),
+		},
+	}
 	for name, e := range in {
 		if err := other.SetAddElements(w.want.Sets[name].kernel(w.table()), []nftables.SetElement{e}); err != nil {
 			t.Fatal(err)
@@ -75,14 +80,20 @@ func big(which int) *Table {
 		a := netip.AddrFrom4([4]byte{10, byte(which), byte(i >> 8), byte(i)})
 		t.Put("endpoints", Addr(a)+PortNumber(80), Addr(a)+PortNumber(8080))
 	}
-	t.AddChain(Chain{Name: "prerouting", Type: NAT, Hook: Prerouting, Priority: -100, Rules: []Rule{
-		{DNAT(Map("endpoints", []Type{IPv4, Port}, IPDaddr, THDport))},
-	}})
+	t.AddChain(Chain{
+		Name:     "prerouting",
+		Type:     NAT,
+		Hook:     Prerouting,
+		Priority: -100,
+		Rules: []Rule{
+			{DNAT(Map("endpoints", []Type{IPv4, Port}, IPDaddr, THDport))},
+		},
+	})
 	return t
 }
 
-// TestKilledWriter kills a process that replaces one table by the other again and again. At any time the kernel must have exactly one of
-// them, completely.
+// TestKilledWriter kills a process that replaces one table by the other again and again. At any time the kernel must
+// have exactly one of them, completely.
 func TestKilledWriter(t *testing.T) {
 	if os.Getenv("NFT_WRITES_UNTIL_KILLED") != "" {
 		writeUntilKilled(t)
@@ -125,13 +136,17 @@ func TestKilledWriter(t *testing.T) {
 	}
 }
 
-// kernelHas counts the elements in the kernel, and returns the names of the tables that they belong to; several names are an error.
+// kernelHas counts the elements in the kernel, and returns the names of the tables that they belong to; several names
+// are an error.
 func kernelHas(t *testing.T, ns int) (whose string, n int) {
 	conn, err := nftables.New(nftables.WithNetNSFd(ns))
 	if err != nil {
 		t.Fatal(err)
 	}
-	els, err := conn.GetSetElements(big(1).Sets["endpoints"].kernel(&nftables.Table{Name: "test", Family: nftables.TableFamilyINet}))
+	els, err := conn.GetSetElements(big(1).Sets["endpoints"].kernel(&nftables.Table{
+		Name:   "test",
+		Family: nftables.TableFamilyINet,
+	}))
 	if err != nil {
 		t.Fatal(err)
 	}

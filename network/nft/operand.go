@@ -13,8 +13,8 @@ import (
 // firstRegister is the number of the first of 16 registers of four bytes (NFT_REG32_00). Offsets here count from it.
 const firstRegister = 8
 
-// Operand is a value that a rule loads or computes: Field or Random. The result of a map lookup is not an Operand, because the nft program
-// aborts when it prints a concatenation with one.
+// Operand is a value that a rule loads or computes: Field or Random. The result of a map lookup is not an Operand,
+// because the nft program aborts when it prints a concatenation with one.
 type Operand interface {
 	fmt.Stringer
 	// types returns the types of its parts.
@@ -52,7 +52,12 @@ type fieldInfo struct {
 
 func payload(base expr.PayloadBase, offset, length uint32) func(uint32) expr.Any {
 	return func(reg uint32) expr.Any {
-		return &expr.Payload{DestRegister: reg, Base: base, Offset: offset, Len: length}
+		return &expr.Payload{
+			DestRegister: reg,
+			Base:         base,
+			Offset:       offset,
+			Len:          length,
+		}
 	}
 }
 
@@ -104,13 +109,19 @@ type Target struct {
 	key  concat
 }
 
-// Map returns a Target. data are the types of the map's values: an address and a Port. A packet without an element does not match the rule.
+// Map returns a Target. data are the types of the map's values: an address and a Port. A packet without an element does
+// not match the rule.
 func Map(name string, data []Type, key ...Operand) Target { return Target{name, data, concat(key)} }
 
 func (m Target) String() string { return m.key.String() + " map @" + m.name }
 
 func (m Target) load(at int) []expr.Any {
-	return append(m.key.load(at), &expr.Lookup{SourceRegister: reg(at), DestRegister: reg(at), IsDestRegSet: true, SetName: m.name})
+	return append(m.key.load(at), &expr.Lookup{
+		SourceRegister: reg(at),
+		DestRegister:   reg(at),
+		IsDestRegSet:   true,
+		SetName:        m.name,
+	})
 }
 
 // concat is a concatenation of operands.

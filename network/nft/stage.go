@@ -41,7 +41,8 @@ func (c *chunk) add(key, value string) error {
 			return err
 		}
 	}
-	c.els, c.bytes = append(c.els, els...), c.bytes+size
+	c.els = append(c.els, els...)
+	c.bytes = c.bytes + size
 	return nil
 }
 
@@ -50,7 +51,8 @@ func (c *chunk) flush() error {
 		return nil
 	}
 	err := c.send(c.set, c.els)
-	c.els, c.bytes = c.els[:0], 0
+	c.els = c.els[:0]
+	c.bytes = 0
 	return err
 }
 
@@ -113,16 +115,25 @@ const sizeOfDynamic = 65536
 
 func (s Set) kernel(t *nftables.Table) *nftables.Set {
 	out := &nftables.Set{
-		Table: t, Name: s.Name, Interval: s.Interval, KeyType: kernelType(s.Key), Concatenation: len(s.Key) > 1, Size: s.Size,
+		Table:         t,
+		Name:          s.Name,
+		Interval:      s.Interval,
+		KeyType:       kernelType(s.Key),
+		Concatenation: len(s.Key) > 1,
+		Size:          s.Size,
 	}
 	switch {
 	case s.Verdicts:
-		out.IsMap, out.DataType = true, nftables.TypeVerdict
+		out.IsMap = true
+		out.DataType = nftables.TypeVerdict
 	case len(s.Data) > 0:
-		out.IsMap, out.DataType = true, kernelType(s.Data)
+		out.IsMap = true
+		out.DataType = kernelType(s.Data)
 	}
 	if s.dynamic() {
-		out.Dynamic, out.HasTimeout, out.Timeout = true, true, s.Timeout
+		out.Dynamic = true
+		out.HasTimeout = true
+		out.Timeout = s.Timeout
 		if out.Size == 0 {
 			out.Size = sizeOfDynamic
 		}
@@ -141,7 +152,8 @@ func kernelType(ts []Type) nftables.SetDatatype {
 	return nftables.MustConcatSetType(kinds...)
 }
 
-// elements returns the kernel's elements for one element: an interval is its first value and, as interval end, the first value after it.
+// elements returns the kernel's elements for one element: an interval is its first value and, as interval end, the
+// first value after it.
 func (s Set) elements(key, value string) []nftables.SetElement {
 	w := s.width()
 	// In a key of one part nothing is padded.
@@ -203,13 +215,17 @@ func verdictOf(value string) *expr.Verdict {
 func (c Chain) kernel(t *nftables.Table) *nftables.Chain {
 	out := &nftables.Chain{Name: c.Name, Table: t}
 	if c.Hook != "" {
-		out.Type, out.Priority = nftables.ChainType(c.Type), new(nftables.ChainPriority(c.Priority))
+		out.Type = nftables.ChainType(c.Type)
+		out.Priority = new(nftables.ChainPriority(c.Priority))
 		out.Hooknum = hooks[c.Hook]
 	}
 	return out
 }
 
 var hooks = map[Hook]*nftables.ChainHook{
-	Prerouting: nftables.ChainHookPrerouting, Input: nftables.ChainHookInput, Forward: nftables.ChainHookForward,
-	Output: nftables.ChainHookOutput, Postrouting: nftables.ChainHookPostrouting,
+	Prerouting:  nftables.ChainHookPrerouting,
+	Input:       nftables.ChainHookInput,
+	Forward:     nftables.ChainHookForward,
+	Output:      nftables.ChainHookOutput,
+	Postrouting: nftables.ChainHookPostrouting,
 }

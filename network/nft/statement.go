@@ -33,8 +33,9 @@ func compare(f Field, sign string, op expr.CmpOp, value string) Statement {
 	t := fields[f].typ
 	data := []byte(value)[:t.info().bytes]
 	return Statement{
-		text:  f.String() + " " + sign + t.format(string(data)),
-		exprs: append(f.load(0), &expr.Cmp{Op: op, Register: reg(0), Data: data}), family: f.family(),
+		text:   f.String() + " " + sign + t.format(string(data)),
+		exprs:  append(f.load(0), &expr.Cmp{Op: op, Register: reg(0), Data: data}),
+		family: f.family(),
 	}
 }
 
@@ -52,7 +53,13 @@ func within(f Field, sign string, op expr.CmpOp, p netip.Prefix) Statement {
 		mask[i/8] |= 0x80 >> (i % 8)
 	}
 	ex := append(f.load(0),
-		&expr.Bitwise{SourceRegister: reg(0), DestRegister: reg(0), Len: uint32(size), Mask: mask, Xor: make([]byte, size)},
+		&expr.Bitwise{
+			SourceRegister: reg(0),
+			DestRegister:   reg(0),
+			Len:            uint32(size),
+			Mask:           mask,
+			Xor:            make([]byte, size),
+		},
 		&expr.Cmp{Op: op, Register: reg(0), Data: p.Addr().AsSlice()})
 	return Statement{text: f.String() + " " + sign + p.String(), exprs: ex, family: f.family()}
 }
@@ -71,7 +78,12 @@ func lookup(set, sign string, invert bool, key concat) Statement {
 // Vmap applies the verdict of a map; a packet without an element continues with the next rule.
 func Vmap(set string, key ...Operand) Statement {
 	c := concat(key)
-	ex := append(c.load(0), &expr.Lookup{SourceRegister: reg(0), DestRegister: unix.NFT_REG_VERDICT, IsDestRegSet: true, SetName: set})
+	ex := append(c.load(0), &expr.Lookup{
+		SourceRegister: reg(0),
+		DestRegister:   unix.NFT_REG_VERDICT,
+		IsDestRegSet:   true,
+		SetName:        set,
+	})
 	return Statement{text: c.String() + " vmap @" + set, exprs: ex, family: c.family()}
 }
 
@@ -80,8 +92,14 @@ func Between(f Field, from, to string) Statement {
 	t := fields[f].typ
 	n := t.info().bytes
 	return Statement{
-		text:  f.String() + " " + t.format(from[:n]) + "-" + t.format(to[:n]),
-		exprs: append(f.load(0), &expr.Range{Op: expr.CmpOpEq, Register: reg(0), FromData: []byte(from[:n]), ToData: []byte(to[:n])}), family: f.family(),
+		text: f.String() + " " + t.format(from[:n]) + "-" + t.format(to[:n]),
+		exprs: append(f.load(0), &expr.Range{
+			Op:       expr.CmpOpEq,
+			Register: reg(0),
+			FromData: []byte(from[:n]),
+			ToData:   []byte(to[:n]),
+		}),
+		family: f.family(),
 	}
 }
 
@@ -127,14 +145,24 @@ func State(states uint32) Statement {
 			names = append(names, s.name)
 		}
 	}
-	return Statement{text: "ct state " + strings.Join(names, ","), exprs: bits(&expr.Ct{Key: expr.CtKeySTATE, Register: reg(0)}, states)}
+	return Statement{
+		text:  "ct state " + strings.Join(names, ","),
+		exprs: bits(&expr.Ct{Key: expr.CtKeySTATE, Register: reg(0)}, states),
+	}
 }
 
 // Replying matches packets in the reply direction of their connection.
 func Replying() Statement {
-	return Statement{text: "ct direction reply", exprs: []expr.Any{
-		&expr.Ct{Key: expr.CtKeyDIRECTION, Register: reg(0)}, &expr.Cmp{Op: expr.CmpOpEq, Register: reg(0), Data: []byte{1}},
-	}}
+	return Statement{
+		text: "ct direction reply",
+		exprs: []expr.Any{
+			&expr.Ct{Key: expr.CtKeyDIRECTION, Register: reg(0)}, &expr.Cmp{
+				Op:       expr.CmpOpEq,
+				Register: reg(0),
+				Data:     []byte{1},
+			},
+		},
+	}
 }
 
 // Translated matches packets of connections with DNAT.
@@ -145,20 +173,30 @@ func Translated() Statement {
 
 // Marked matches packets with any of the bits in their mark.
 func Marked(mask uint32) Statement {
-	return Statement{text: fmt.Sprintf("meta mark & %#x != 0", mask), exprs: bits(&expr.Meta{Key: expr.MetaKeyMARK, Register: reg(0)}, mask)}
+	return Statement{
+		text:  fmt.Sprintf("meta mark & %#x != 0", mask),
+		exprs: bits(&expr.Meta{Key: expr.MetaKeyMARK, Register: reg(0)}, mask),
+	}
 }
 
 // bits matches packets with any of the bits in the loaded number.
 func bits(load expr.Any, mask uint32) []expr.Any {
 	return []expr.Any{
 		load,
-		&expr.Bitwise{SourceRegister: reg(0), DestRegister: reg(0), Len: 4, Mask: binaryutil.NativeEndian.PutUint32(mask), Xor: make([]byte, 4)},
+		&expr.Bitwise{
+			SourceRegister: reg(0),
+			DestRegister:   reg(0),
+			Len:            4,
+			Mask:           binaryutil.NativeEndian.PutUint32(mask),
+			Xor:            make([]byte, 4),
+		},
 		&expr.Cmp{Op: expr.CmpOpNeq, Register: reg(0), Data: make([]byte, 4)},
 	}
 }
 
-// OfOtherGroup matches packets that came in by a link of another group than the given one, among groups above 0xffff, which pod networks
-// use (see network.GroupOf). Administrators use small numbers, and links without a group are in group 0.
+// OfOtherGroup matches packets that came in by a link of another group than the given one, among groups above 0xffff,
+// which pod networks use (see network.GroupOf). Administrators use small numbers, and links without a group are in
+// group 0.
 func OfOtherGroup(group uint32) Statement {
 	return Statement{
 		text: fmt.Sprintf("iifgroup & 0xffff0000 != 0 iifgroup != %#x", group),
@@ -170,7 +208,10 @@ func OfOtherGroup(group uint32) Statement {
 
 // OfPods matches packets that came in by a link of a group above 0xffff.
 func OfPods() Statement {
-	return Statement{text: "iifgroup & 0xffff0000 != 0", exprs: bits(&expr.Meta{Key: expr.MetaKeyIIFGROUP, Register: reg(0)}, 0xffff0000)}
+	return Statement{
+		text:  "iifgroup & 0xffff0000 != 0",
+		exprs: bits(&expr.Meta{Key: expr.MetaKeyIIFGROUP, Register: reg(0)}, 0xffff0000),
+	}
 }
 
 // SetMark sets bits of the packet's mark.
@@ -184,14 +225,20 @@ func ClearMark(mask uint32) Statement {
 }
 
 func markWith(text string, mask, xor uint32) Statement {
-	return Statement{text: text, exprs: []expr.Any{
-		&expr.Meta{Key: expr.MetaKeyMARK, Register: reg(0)},
-		&expr.Bitwise{
-			SourceRegister: reg(0), DestRegister: reg(0), Len: 4,
-			Mask: binaryutil.NativeEndian.PutUint32(mask), Xor: binaryutil.NativeEndian.PutUint32(xor),
+	return Statement{
+		text: text,
+		exprs: []expr.Any{
+			&expr.Meta{Key: expr.MetaKeyMARK, Register: reg(0)},
+			&expr.Bitwise{
+				SourceRegister: reg(0),
+				DestRegister:   reg(0),
+				Len:            4,
+				Mask:           binaryutil.NativeEndian.PutUint32(mask),
+				Xor:            binaryutil.NativeEndian.PutUint32(xor),
+			},
+			&expr.Meta{Key: expr.MetaKeyMARK, Register: reg(0), SourceRegister: true},
 		},
-		&expr.Meta{Key: expr.MetaKeyMARK, Register: reg(0), SourceRegister: true},
-	}}
+	}
 }
 
 // ToLocal matches packets to an address of this machine.
@@ -201,10 +248,14 @@ func ToLocal() Statement { return localAddr("fib daddr type local", &expr.Fib{Fl
 func FromLocal() Statement { return localAddr("fib saddr type local", &expr.Fib{FlagSADDR: true}) }
 
 func localAddr(text string, f *expr.Fib) Statement {
-	f.Register, f.ResultADDRTYPE = reg(0), true
-	return Statement{text: text, exprs: []expr.Any{
-		f, &expr.Cmp{Op: expr.CmpOpEq, Register: reg(0), Data: binaryutil.NativeEndian.PutUint32(unix.RTN_LOCAL)},
-	}}
+	f.Register = reg(0)
+	f.ResultADDRTYPE = true
+	return Statement{
+		text: text,
+		exprs: []expr.Any{
+			f, &expr.Cmp{Op: expr.CmpOpEq, Register: reg(0), Data: binaryutil.NativeEndian.PutUint32(unix.RTN_LOCAL)},
+		},
+	}
 }
 
 func verdict(text string, kind expr.VerdictKind, chain string) Statement {
@@ -233,7 +284,12 @@ func Reset() Statement {
 
 // Unreachable rejects the packet with ICMP port unreachable.
 func Unreachable() Statement {
-	return Statement{text: "reject", exprs: []expr.Any{&expr.Reject{Type: unix.NFT_REJECT_ICMPX_UNREACH, Code: unix.NFT_REJECT_ICMPX_PORT_UNREACH}}}
+	return Statement{
+		text: "reject",
+		exprs: []expr.Any{
+			&expr.Reject{Type: unix.NFT_REJECT_ICMPX_UNREACH, Code: unix.NFT_REJECT_ICMPX_PORT_UNREACH},
+		},
+	}
 }
 
 // Masquerade changes the source to the address of the outgoing link and a random free port.
@@ -246,9 +302,12 @@ func DNAT(to Target) Statement { return dnat(to.data[0], to.String(), to.load(0)
 
 // DNATTo changes the destination to this address and port.
 func DNATTo(to netip.AddrPort) Statement {
-	typ, family, text := IPv4, 4, fmt.Sprintf("%s . %d", to.Addr(), to.Port())
+	typ := IPv4
+	family := 4
+	text := fmt.Sprintf("%s . %d", to.Addr(), to.Port())
 	if to.Addr().Is6() {
-		typ, family = IPv6, 6
+		typ = IPv6
+		family = 6
 	}
 	ex := []expr.Any{
 		&expr.Immediate{Register: reg(0), Data: to.Addr().AsSlice()},
@@ -258,12 +317,18 @@ func DNATTo(to netip.AddrPort) Statement {
 }
 
 func dnat(typ Type, text string, load []expr.Any, family int) Statement {
-	proto, name := uint32(unix.NFPROTO_IPV4), "ip"
+	proto := uint32(unix.NFPROTO_IPV4)
+	name := "ip"
 	if typ == IPv6 {
-		proto, name = unix.NFPROTO_IPV6, "ip6"
+		proto = unix.NFPROTO_IPV6
+		name = "ip6"
 	}
 	ex := append(load, &expr.NAT{
-		Type: expr.NATTypeDestNAT, Family: proto, RegAddrMin: reg(0), RegProtoMin: reg(typ.padded() / 4), Specified: true,
+		Type:        expr.NATTypeDestNAT,
+		Family:      proto,
+		RegAddrMin:  reg(0),
+		RegProtoMin: reg(typ.padded() / 4),
+		Specified:   true,
 	})
 	return Statement{text: "dnat " + name + " to " + text, exprs: ex, family: family}
 }
@@ -271,7 +336,12 @@ func dnat(typ Type, text string, load []expr.Any, family int) Statement {
 // Update adds an element to a set with a Timeout, or renews its timeout. If the set is full, the packet does not match.
 func Update(set string, timeout time.Duration, key ...Operand) Statement {
 	k := concat(key)
-	ex := append(k.load(0), &expr.Dynset{SrcRegKey: reg(0), SetName: set, Operation: unix.NFT_DYNSET_OP_UPDATE, Timeout: timeout})
+	ex := append(k.load(0), &expr.Dynset{
+		SrcRegKey: reg(0),
+		SetName:   set,
+		Operation: unix.NFT_DYNSET_OP_UPDATE,
+		Timeout:   timeout,
+	})
 	return Statement{text: fmt.Sprintf("update @%s { %s timeout %s }", set, k, timeout), exprs: ex, family: k.family()}
 }
 

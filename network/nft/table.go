@@ -17,7 +17,12 @@ type Table struct {
 
 // NewTable returns an empty table.
 func NewTable(name string) *Table {
-	return &Table{Name: name, Chains: map[string]Chain{}, Sets: map[string]Set{}, Elements: map[string]map[string]string{}}
+	return &Table{
+		Name:     name,
+		Chains:   map[string]Chain{},
+		Sets:     map[string]Set{},
+		Elements: map[string]map[string]string{},
+	}
 }
 
 // ChainType is the type of a base chain.

@@ -24,12 +24,15 @@ func (t *Table) String() string {
 }
 
 func (s Set) describe(b *strings.Builder, elements map[string]string) {
-	word, typ := "set", names(s.Key)
+	word := "set"
+	typ := names(s.Key)
 	switch {
 	case s.Verdicts:
-		word, typ = "map", typ+" : verdict"
+		word = "map"
+		typ = typ + " : verdict"
 	case len(s.Data) > 0:
-		word, typ = "map", typ+" : "+names(s.Data)
+		word = "map"
+		typ = typ + " : " + names(s.Data)
 	}
 	fmt.Fprintf(b, "  %s %s {\n    type %s\n", word, s.Name, typ)
 	if s.Interval {
@@ -78,13 +81,15 @@ func (s Set) element(key, value string) string {
 func formatRanges(ts []Type, from, to string) string {
 	var out []string
 	for _, t := range ts {
-		n, p := t.info().bytes, t.padded()
+		n := t.info().bytes
+		p := t.padded()
 		one := t.format(from[:n])
 		if from[:n] != to[:n] {
 			one += "-" + t.format(to[:n])
 		}
 		out = append(out, one)
-		from, to = from[p:], to[p:]
+		from = from[p:]
+		to = to[p:]
 	}
 	return strings.Join(out, " . ")
 }

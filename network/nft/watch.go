@@ -17,8 +17,8 @@ import (
 // nfnlgrpNftables is the multicast group for changes of nftables (NFNLGRP_NFTABLES).
 const nfnlgrpNftables = 7
 
-// Watch calls damaged whenever another program has changed the table, until ctx is done. It does not poll: the kernel sends notifications.
-// damaged should limit the rate of Repair, because the other program may repeat its change.
+// Watch calls damaged whenever another program has changed the table, until ctx is done. It does not poll: the kernel
+// sends notifications. damaged should limit the rate of Repair, because the other program may repeat its change.
 func (w *Writer) Watch(ctx context.Context, damaged func()) error {
 	conn, err := netlink.Dial(unix.NETLINK_NETFILTER, &netlink.Config{NetNS: w.cfg.NetNS})
 	if err != nil {
@@ -57,7 +57,8 @@ func (w *Writer) Watch(ctx context.Context, damaged func()) error {
 	}
 }
 
-// ignoreOwn filters the notifications of the writer's own changes: those of a large transaction would overflow the socket.
+// ignoreOwn filters the notifications of the writer's own changes: those of a large transaction would overflow the
+// socket.
 func ignoreOwn(c *netlink.Conn, pid uint32) error {
 	prog, err := bpf.Assemble([]bpf.Instruction{
 		bpf.LoadAbsolute{Off: 12, Size: 4}, // nlmsg_pid, which the filter reads as big-endian
@@ -108,8 +109,8 @@ func tableOf(m netlink.Message) string {
 	return ""
 }
 
-// Intact compares the kernel's table with the desired one: chains, their number of rules, and elements. Its cost depends on the size of the
-// table.
+// Intact compares the kernel's table with the desired one: chains, their number of rules, and elements. Its cost
+// depends on the size of the table.
 func (w *Writer) Intact() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -64,11 +64,12 @@ func (w *Writer) dialLocked() error {
 	if w.conn != nil {
 		return nil
 	}
-	conn, err := nftables.New(nftables.AsLasting(), nftables.WithNetNSFd(w.cfg.NetNS), nftables.WithSockOptions(func(c *netlink.Conn) error {
-		var err error
-		w.pid, err = address(c)
-		return errors.Join(err, c.SetWriteBuffer(socketBytes), c.SetReadBuffer(socketBytes/4))
-	}))
+	conn, err := nftables.New(nftables.AsLasting(), nftables.WithNetNSFd(w.cfg.NetNS),
+		nftables.WithSockOptions(func(c *netlink.Conn) error {
+			var err error
+			w.pid, err = address(c)
+			return errors.Join(err, c.SetWriteBuffer(socketBytes), c.SetReadBuffer(socketBytes/4))
+		}))
 	if err != nil {
 		return fmt.Errorf("open a socket to nftables: %w", err)
 	}
@@ -106,8 +107,8 @@ func (w *Writer) hangUpLocked() error {
 	return err
 }
 
-// Write writes t: the difference to the last table, or the whole table if the state of the kernel is unknown. The Writer owns t from now
-// on.
+// Write writes t: the difference to the last table, or the whole table if the state of the kernel is unknown. The
+// Writer owns t from now on.
 func (w *Writer) Write(t *Table) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -121,8 +122,8 @@ func (w *Writer) Write(t *Table) error {
 	return w.wholeLocked()
 }
 
-// Change applies d to the last table and writes it, or the whole table if the state of the kernel is unknown. After an error the desired
-// table is changed nevertheless: Repair, or the next Write or Change, writes it.
+// Change applies d to the last table and writes it, or the whole table if the state of the kernel is unknown. After an
+// error the desired table is changed nevertheless: Repair, or the next Write or Change, writes it.
 func (w *Writer) Change(d *Delta) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -160,7 +161,8 @@ func (w *Writer) Look(f func(*Table)) {
 func (w *Writer) Delete() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.sure, w.want = false, nil
+	w.sure = false
+	w.want = nil
 	if err := w.dialLocked(); err != nil {
 		return err
 	}
@@ -206,7 +208,8 @@ func (w *Writer) changeLocked(d *Delta) error {
 		return err
 	}
 	err := w.sendLocked(d, nil)
-	// An object to delete is still in use, or replies were lost (ENOBUFS). Replacing the whole table depends on neither.
+	// An object to delete is still in use, or replies were lost (ENOBUFS). Replacing the whole table depends on
+	// neither.
 	if linux.PassingNetlink(err) || errors.Is(err, unix.ENOBUFS) {
 		w.cfg.Log.Debug("nftables table is replaced", "table", w.cfg.Name, "err", err)
 		return w.wholeLocked()
@@ -214,8 +217,8 @@ func (w *Writer) changeLocked(d *Delta) error {
 	return err
 }
 
-// sendLocked writes d and the dynamic elements in one transaction, together with messages that are staged already. Elements beyond the
-// bound follow in further transactions.
+// sendLocked writes d and the dynamic elements in one transaction, together with messages that are staged already.
+// Elements beyond the bound follow in further transactions.
 func (w *Writer) sendLocked(d *Delta, kept map[string][]nftables.SetElement) error {
 	w.sure = false
 	err := w.stageLocked(d, kept)

@@ -85,34 +85,65 @@ func sample() *Table {
 		t.Put(name("valid"), key+Addr(f.ep)+PortNumber(8080), "")
 		t.Put(name("nets"), RangeKey(Net(netip.PrefixFrom(f.svc, 30))), "")
 		t.Put(name("nets"), RangeKey(Net(netip.PrefixFrom(f.ep, 32))), "")
-		t.Put(name("sources"), RangeKey(Only(Addr(f.svc)), Only(Proto(6)), Only(PortNumber(80)), Net(netip.PrefixFrom(f.ep, 24))), "")
+		t.Put(name("sources"), RangeKey(Only(Addr(f.svc)), Only(Proto(6)), Only(PortNumber(80)),
+			Net(netip.PrefixFrom(f.ep, 24))), "")
 		key0 := []Operand{f.daddr, MetaL4Proto, THDport}
-		t.AddChain(Chain{Name: name("pick"), Rules: []Rule{
-			{In(name("affinity"), f.saddr), Goto(name("one"))},
-			{Vmap(name("picks"), Random(1))},
-			{DNAT(Map(name("endpoints"), to, append(key0, Random(1))...))},
-		}})
-		t.AddChain(Chain{Name: name("one"), Rules: []Rule{
-			{Update(name("affinity"), time.Minute, f.saddr)},
-			{DNATTo(netip.AddrPortFrom(f.ep, 8080))},
-		}})
-		t.AddChain(Chain{Name: name("refuse"), Rules: []Rule{
-			{In(name("sources"), append(key0, f.saddr)...), Return()},
-			{Within(f.saddr, netip.PrefixFrom(f.ep, 24)), Outside(f.daddr, netip.PrefixFrom(f.svc, 12)), Reset()},
-			{OfFamily(f.n), Is(MetaL4Proto, Proto(17)), Unreachable()},
-		}})
+		t.AddChain(Chain{
+			Name: name("pick"),
+			Rules: []Rule{
+				{In(name("affinity"), f.saddr), Goto(name("one"))},
+				{Vmap(name("picks"), Random(1))},
+				{DNAT(Map(name("endpoints"), to, append(key0, Random(1))...))},
+			},
+		})
+		t.AddChain(Chain{
+			Name: name("one"),
+			Rules: []Rule{
+				{Update(name("affinity"), time.Minute, f.saddr)},
+				{DNATTo(netip.AddrPortFrom(f.ep, 8080))},
+			},
+		})
+		t.AddChain(Chain{
+			Name: name("refuse"),
+			Rules: []Rule{
+				{In(name("sources"), append(key0, f.saddr)...), Return()},
+				{Within(f.saddr, netip.PrefixFrom(f.ep, 24)), Outside(f.daddr, netip.PrefixFrom(f.svc, 12)), Reset()},
+				{OfFamily(f.n), Is(MetaL4Proto, Proto(17)), Unreachable()},
+			},
+		})
 	}
-	t.AddChain(Chain{Name: "prerouting", Type: NAT, Hook: Prerouting, Priority: -100, Rules: []Rule{
-		{Vmap("services4", IPDaddr, MetaL4Proto, THDport)},
-		{Vmap("services6", IP6Daddr, MetaL4Proto, THDport)},
-		{ToLocal(), SetMark(0x4000)}, {Is(IIFName, InterfaceName("eth0")), FromLocal(), Return()},
-	}})
-	t.AddChain(Chain{Name: "filter", Type: Filter, Hook: Prerouting, Priority: -110, Rules: []Rule{
-		{State(New), Jump("refuse4")}, {State(New), Jump("refuse6")}, {State(Established | Related), Accept()},
-	}})
-	t.AddChain(Chain{Name: "postrouting", Type: NAT, Hook: Postrouting, Priority: 100, Rules: []Rule{
-		{Marked(0x4000), ClearMark(0x4000), Masquerade()}, {Translated(), Accept()}, {IsNot(MetaL4Proto, Proto(6)), Drop()},
-	}})
+	t.AddChain(Chain{
+		Name:     "prerouting",
+		Type:     NAT,
+		Hook:     Prerouting,
+		Priority: -100,
+		Rules: []Rule{
+			{Vmap("services4", IPDaddr, MetaL4Proto, THDport)},
+			{Vmap("services6", IP6Daddr, MetaL4Proto, THDport)},
+			{ToLocal(), SetMark(0x4000)},
+			{Is(IIFName, InterfaceName("eth0")), FromLocal(), Return()},
+		},
+	})
+	t.AddChain(Chain{
+		Name:     "filter",
+		Type:     Filter,
+		Hook:     Prerouting,
+		Priority: -110,
+		Rules: []Rule{
+			{State(New), Jump("refuse4")}, {State(New), Jump("refuse6")}, {State(Established | Related), Accept()},
+		},
+	})
+	t.AddChain(Chain{
+		Name:     "postrouting",
+		Type:     NAT,
+		Hook:     Postrouting,
+		Priority: 100,
+		Rules: []Rule{
+			{Marked(0x4000), ClearMark(0x4000), Masquerade()},
+			{Translated(), Accept()},
+			{IsNot(MetaL4Proto, Proto(6)), Drop()},
+		},
+	})
 	return t
 }
 
@@ -167,7 +198,8 @@ func list(t testing.TB, ns int) (string, error) {
 	if _, err := exec.LookPath("nft"); err != nil {
 		t.Skip("nft is not installed")
 	}
-	c := exec.CommandContext(t.Context(), "nsenter", fmt.Sprintf("--net=/proc/%d/fd/%d", os.Getpid(), ns), "nft", "list", "ruleset")
+	c := exec.CommandContext(t.Context(), "nsenter", fmt.Sprintf("--net=/proc/%d/fd/%d", os.Getpid(), ns), "nft",
+		"list", "ruleset")
 	out, err := c.CombinedOutput()
 	return string(out), err
 }
@@ -187,7 +219,13 @@ func TestDifferencesEqualTheWhole(t *testing.T) {
 				t.Put("nets", RangeKey(Net(netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(i), 0, 0}), 16))), "")
 			}
 		}
-		base := Chain{Name: "base", Type: NAT, Hook: Prerouting, Priority: -100, Rules: []Rule{{Vmap("m", IPDaddr, THDport)}}}
+		base := Chain{
+			Name:     "base",
+			Type:     NAT,
+			Hook:     Prerouting,
+			Priority: -100,
+			Rules:    []Rule{{Vmap("m", IPDaddr, THDport)}},
+		}
 		for i := range 8 {
 			if r.IntN(2) == 0 {
 				continue
@@ -199,7 +237,8 @@ func TestDifferencesEqualTheWhole(t *testing.T) {
 			}
 			t.AddChain(Chain{Name: name, Rules: rules})
 			for j := range r.IntN(30) {
-				t.Put("m", Addr(netip.AddrFrom4([4]byte{1, 1, 1, byte(j)}))+PortNumber(uint16(r.IntN(4))), ToChain(name))
+				t.Put("m", Addr(netip.AddrFrom4([4]byte{1, 1, 1, byte(j)}))+PortNumber(uint16(r.IntN(4))),
+					ToChain(name))
 			}
 		}
 		for range r.IntN(100) {
@@ -309,8 +348,8 @@ func TestWatchHearsOfOthersOnly(t *testing.T) {
 	}
 }
 
-// TestDamageIsMended: when the kernel refuses a difference, because another program has changed the table, the next transaction writes the
-// whole table.
+// TestDamageIsMended: when the kernel refuses a difference, because another program has changed the table, the next
+// transaction writes the whole table.
 func TestDamageIsMended(t *testing.T) {
 	ns := space(t)
 	w := open(t, ns)

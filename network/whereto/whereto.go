@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package whereto reads from the kernel where packets go: the conntrack entry of a connection, with the destination after DNAT, and the route
-// to an address. The kubelet calls it, through cluster, after a failed probe. It changes nothing.
+// Package whereto reads from the kernel where packets go: the conntrack entry of a connection, with the destination
+// after DNAT, and the route to an address. The kubelet calls it, through cluster, after a failed probe. It changes
+// nothing.
 package whereto
 
 import (
@@ -34,7 +35,8 @@ const (
 // attrType masks the flags for nesting and byte order from an attribute's type.
 const attrType = 0x3fff
 
-// Endpoint returns the destination of the connection from local to remote after DNAT; false: the kernel has no entry for it.
+// Endpoint returns the destination of the connection from local to remote after DNAT; false: the kernel has no entry
+// for it.
 func Endpoint(protocol uint8, local, remote netip.AddrPort) (netip.AddrPort, bool) {
 	family := unix.AF_INET
 	if local.Addr().Is6() {
@@ -51,9 +53,11 @@ func Endpoint(protocol uint8, local, remote netip.AddrPort) (netip.AddrPort, boo
 }
 
 func tuple(protocol uint8, local, remote netip.AddrPort) *nl.RtAttr {
-	src, dst := ip4Src, ip4Dst
+	src := ip4Src
+	dst := ip4Dst
 	if local.Addr().Is6() {
-		src, dst = ip6Src, ip6Dst
+		src = ip6Src
+		dst = ip6Dst
 	}
 	t := nl.NewRtAttr(unix.NLA_F_NESTED|ctTupleOrig, nil)
 	ip := t.AddRtAttr(unix.NLA_F_NESTED|tupleIP, nil)
@@ -69,7 +73,8 @@ func tuple(protocol uint8, local, remote netip.AddrPort) *nl.RtAttr {
 // replySource returns the source of the reply direction, from an entry's attributes.
 func replySource(b []byte) (netip.AddrPort, bool) {
 	reply := find(b, ctTupleReply)
-	ip, proto := find(reply, tupleIP), find(reply, tupleProto)
+	ip := find(reply, tupleIP)
+	proto := find(reply, tupleProto)
 	src := find(ip, ip4Src)
 	if src == nil {
 		src = find(ip, ip6Src)

@@ -19,7 +19,8 @@ func FuzzReplySource(f *testing.F) {
 
 func TestTupleIsReadAsWritten(t *testing.T) {
 	for _, ends := range [][2]string{{"10.42.0.2:4000", "10.96.0.1:443"}, {"[fd00::2]:4000", "[fd00::1]:443"}} {
-		local, remote := netip.MustParseAddrPort(ends[0]), netip.MustParseAddrPort(ends[1])
+		local := netip.MustParseAddrPort(ends[0])
+		remote := netip.MustParseAddrPort(ends[1])
 		a := tuple(unix.IPPROTO_TCP, local, remote)
 		a.Type = unix.NLA_F_NESTED | ctTupleReply
 		if got, ok := replySource(a.Serialize()); !ok || got != local {
@@ -36,7 +37,8 @@ func TestKernel(t *testing.T) {
 	if got := Route(netip.MustParseAddr("127.0.0.1")); got != "this machine itself" {
 		t.Errorf("Route(127.0.0.1) = %q", got)
 	}
-	if got, ok := Endpoint(unix.IPPROTO_TCP, netip.MustParseAddrPort("127.0.0.9:1"), netip.MustParseAddrPort("127.0.0.9:2")); ok {
+	if got, ok := Endpoint(unix.IPPROTO_TCP, netip.MustParseAddrPort("127.0.0.9:1"),
+		netip.MustParseAddrPort("127.0.0.9:2")); ok {
 		t.Errorf("Endpoint of a connection that never was = %v", got)
 	}
 	l, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", "127.0.0.1:0")
@@ -49,8 +51,10 @@ func TestKernel(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = c.Close() }()
-	local, remote := netip.MustParseAddrPort(c.LocalAddr().String()), netip.MustParseAddrPort(l.Addr().String())
-	if got, ok := Endpoint(unix.IPPROTO_TCP, local, remote); ok && got != remote { // not known where nothing tracks connections
+	local := netip.MustParseAddrPort(c.LocalAddr().String())
+	remote := netip.MustParseAddrPort(l.Addr().String())
+	// not known where nothing tracks connections
+	if got, ok := Endpoint(unix.IPPROTO_TCP, local, remote); ok && got != remote {
 		t.Errorf("Endpoint = %v, want %v", got, remote)
 	}
 }

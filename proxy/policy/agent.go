@@ -59,13 +59,21 @@ func New(cfg Config) *Agent {
 	}
 	f := cfg.Client.Informers(0, client.Scope{})
 	return &Agent{
-		cfg: cfg, informers: f, queue: newQueue(), ready: make(chan struct{}), state: NewState(), early: map[string]early{},
-		policies: networkinginformers.New(f.Scoped()).NetworkPolicies().Lister(), namespaces: coreinformers.New(f.Scoped()).Namespaces().Lister(), pods: coreinformers.New(f.Scoped()).Pods().Lister(),
+		cfg:        cfg,
+		informers:  f,
+		queue:      newQueue(),
+		ready:      make(chan struct{}),
+		state:      NewState(),
+		early:      map[string]early{},
+		policies:   networkinginformers.New(f.Scoped()).NetworkPolicies().Lister(),
+		namespaces: coreinformers.New(f.Scoped()).Namespaces().Lister(),
+		pods:       coreinformers.New(f.Scoped()).Pods().Lister(),
 	}
 }
 
-// Run enforces policies until ctx is done; the table stays, so pods are isolated while the Agent is not running. It is ready when its informers are
-// started: the first rules are written when they have synced, and sandboxes wait for that (Connected).
+// Run enforces policies until ctx is done; the table stays, so pods are isolated while the Agent is not running. It is
+// ready when its informers are started: the first rules are written when they have synced, and sandboxes wait for that
+// (Connected).
 func (a *Agent) Run(ctx context.Context, ready func()) error {
 	w, err := nft.Open(nft.Config{Name: a.cfg.Table, NetNS: a.cfg.NetNS, Log: a.cfg.Log})
 	if err != nil {
@@ -118,7 +126,8 @@ const (
 func (a *Agent) loop(ctx context.Context, w *nft.Writer, damage chan struct{}) {
 	a.applyQueue()
 	err := a.start(w)
-	pause, last := minPause, time.Now()
+	pause := minPause
+	last := time.Now()
 	var retry <-chan time.Time
 	for {
 		if err != nil {
@@ -137,7 +146,8 @@ func (a *Agent) loop(ctx context.Context, w *nft.Writer, damage chan struct{}) {
 				pause = minPause
 			}
 			last = time.Now()
-			a.cfg.Log.Info("another program changed the rules of network policies: they are written again", "table", a.cfg.Table)
+			a.cfg.Log.Info("another program changed the rules of network policies: they are written again", "table",
+				a.cfg.Table)
 			if retry == nil {
 				retry = time.After(pause)
 				pause = min(2*pause, maxPause)
@@ -241,12 +251,14 @@ func (a *Agent) applyQueue() {
 
 // listen adds the informers' event handlers, which queue the keys of changed objects.
 func (a *Agent) listen() error {
-	_, err1 := networkinginformers.New(a.informers.Scoped()).NetworkPolicies().Informer().AddEventHandler(handler(func(p *networkingv1.NetworkPolicy) {
-		a.queue.add(key{policyKey, p.Namespace, p.Name})
-	}))
-	_, err2 := coreinformers.New(a.informers.Scoped()).Namespaces().Informer().AddEventHandler(handler(func(n *corev1.Namespace) {
-		a.queue.add(key{namespaceKey, "", n.Name})
-	}))
+	_, err1 := networkinginformers.New(a.informers.Scoped()).NetworkPolicies().Informer().AddEventHandler(
+		handler(func(p *networkingv1.NetworkPolicy) {
+			a.queue.add(key{policyKey, p.Namespace, p.Name})
+		}))
+	_, err2 := coreinformers.New(a.informers.Scoped()).Namespaces().Informer().AddEventHandler(
+		handler(func(n *corev1.Namespace) {
+			a.queue.add(key{namespaceKey, "", n.Name})
+		}))
 	_, err3 := coreinformers.New(a.informers.Scoped()).Pods().Informer().AddEventHandler(handler(func(p *corev1.Pod) {
 		a.queue.add(key{podKey, p.Namespace, p.Name})
 	}))

@@ -13,21 +13,25 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// big is a cluster of 1,000 policies and 10,000 pods, a hundred of them on this node, in 50 namespaces with 20 applications each. Each
-// application accepts one other of its namespace, and one of all namespaces.
+// big is a cluster of 1,000 policies and 10,000 pods, a hundred of them on this node, in 50 namespaces with 20
+// applications each. Each application accepts one other of its namespace, and one of all namespaces.
 func big() ([]*networkingv1.NetworkPolicy, []Pod) {
 	const namespaces, apps, pods = 50, 20, 10000
 	var policies []*networkingv1.NetworkPolicy
 	for n := range namespaces {
 		for a := range apps {
 			p := &networkingv1.NetworkPolicy{}
-			p.Namespace, p.Name = fmt.Sprintf("ns-%d", n), fmt.Sprintf("app-%d", a)
+			p.Namespace = fmt.Sprintf("ns-%d", n)
+			p.Name = fmt.Sprintf("app-%d", a)
 			app := func(i int) *metav1.LabelSelector {
 				return &metav1.LabelSelector{MatchLabels: map[string]string{"app": fmt.Sprint(i % apps)}}
 			}
 			p.Spec.PodSelector = *app(a)
 			p.Spec.Ingress = []networkingv1.NetworkPolicyIngressRule{{
-				From:  []networkingv1.NetworkPolicyPeer{{PodSelector: app(a + 1)}, {NamespaceSelector: &metav1.LabelSelector{}, PodSelector: app(a + 2)}},
+				From: []networkingv1.NetworkPolicyPeer{
+					{PodSelector: app(a + 1)},
+					{NamespaceSelector: &metav1.LabelSelector{}, PodSelector: app(a + 2)},
+				},
 				Ports: []networkingv1.NetworkPolicyPort{{Port: new(intstr.FromInt32(80))}},
 			}}
 			policies = append(policies, p)
@@ -36,9 +40,12 @@ func big() ([]*networkingv1.NetworkPolicy, []Pod) {
 	list := make([]Pod, pods)
 	for i := range list {
 		list[i] = Pod{
-			Namespace: fmt.Sprintf("ns-%d", i%namespaces), Name: fmt.Sprintf("pod-%d", i), UID: fmt.Sprint(i), Local: i%100 == 0,
-			Labels: map[string]string{"app": fmt.Sprint(i / namespaces % apps), "pod-template-hash": "5d4f8c7b9"},
-			Addrs:  []netip.Addr{netip.AddrFrom4([4]byte{10, 42, byte(i >> 8), byte(i)})},
+			Namespace: fmt.Sprintf("ns-%d", i%namespaces),
+			Name:      fmt.Sprintf("pod-%d", i),
+			UID:       fmt.Sprint(i),
+			Local:     i%100 == 0,
+			Labels:    map[string]string{"app": fmt.Sprint(i / namespaces % apps), "pod-template-hash": "5d4f8c7b9"},
+			Addrs:     []netip.Addr{netip.AddrFrom4([4]byte{10, 42, byte(i >> 8), byte(i)})},
 		}
 	}
 	return policies, list
@@ -87,7 +94,8 @@ func BenchmarkPodChange(b *testing.B) {
 	s := fill(policies, pods)
 	s.Drain()
 	p := pods[1]
-	p.Name, p.Addrs = "new", []netip.Addr{netip.MustParseAddr("10.43.0.1")}
+	p.Name = "new"
+	p.Addrs = []netip.Addr{netip.MustParseAddr("10.43.0.1")}
 	for b.Loop() {
 		s.SetPod(p)
 		s.Drain()
@@ -105,7 +113,8 @@ func BenchmarkPodChangeKernel(b *testing.B) {
 	must(b, w.Write(Table("keelson-bench-pol", s.Plan())))
 	s.Drain()
 	p := pods[0]
-	p.Name, p.Addrs = "new", []netip.Addr{netip.MustParseAddr("10.43.0.1")}
+	p.Name = "new"
+	p.Addrs = []netip.Addr{netip.MustParseAddr("10.43.0.1")}
 	for b.Loop() {
 		s.SetPod(p)
 		must(b, w.Change(s.Drain()))

@@ -33,7 +33,8 @@ func spanOf(p netip.Prefix) Span {
 	return Span{p.Addr(), to}
 }
 
-// spans returns the addresses of a block: its range without the exceptions. false: the block or an exception does not parse.
+// spans returns the addresses of a block: its range without the exceptions. false: the block or an exception does not
+// parse.
 func spans(b *networkingv1.IPBlock) ([]Span, bool) {
 	whole, err := parsePrefix(b.CIDR)
 	if err != nil {

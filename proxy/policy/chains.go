@@ -40,7 +40,8 @@ func (s *State) chainFor(p *pod, d Direction) *chain {
 	return c
 }
 
-// chainName is a digest of everything that the rules depend on. If an ingress rule has named ports, that includes the pod's ports.
+// chainName is a digest of everything that the rules depend on. If an ingress rule has named ports, that includes the
+// pod's ports.
 func chainName(p *pod, d Direction, policies []*compiled, named bool) string {
 	var b strings.Builder
 	for _, c := range policies {
@@ -75,7 +76,12 @@ func (s *State) addChain(name string, p *pod, d Direction, policies []*compiled)
 
 // rule resolves a rule of a policy for a pod. false: the rule allows nothing.
 func (s *State) rule(c *chain, pol *compiled, a *allowance, p *pod) (Rule, bool) {
-	r := Rule{Policy: pol.key, AnyPeer: a.anyPeer, AnyPort: a.anyPort, Ports: a.ports}
+	r := Rule{
+		Policy:  pol.key,
+		AnyPeer: a.anyPeer,
+		AnyPort: a.anyPort,
+		Ports:   a.ports,
+	}
 	if c.Direction == Ingress {
 		for _, n := range a.named {
 			for _, port := range p.Ports {
@@ -106,8 +112,8 @@ func (s *State) rule(c *chain, pol *compiled, a *allowance, p *pod) (Rule, bool)
 	return r, len(r.Peers) > 0 || r.Blocks != "" || len(r.Endpoints) > 0
 }
 
-// endpoints returns sets of the addresses and ports at which the peers of an egress rule serve a named port. For blocks, these are the pods in
-// them.
+// endpoints returns sets of the addresses and ports at which the peers of an egress rule serve a named port. For
+// blocks, these are the pods in them.
 func (s *State) endpoints(c *chain, pol *compiled, a *allowance, n portName) []string {
 	if a.anyPeer {
 		return []string{s.use(c, everyPod, parsedSelector{}, memberKey{port: n}, nil)}
@@ -117,7 +123,8 @@ func (s *State) endpoints(c *chain, pol *compiled, a *allowance, n portName) []s
 		out = append(out, s.use(c, k, pol.parsed[k], memberKey{port: n}, nil))
 	}
 	if len(a.blocks) > 0 {
-		out = append(out, s.use(c, everyPod, parsedSelector{}, memberKey{port: n, blocks: digest(spansText(a.blocks))}, a.blocks))
+		out = append(out, s.use(c, everyPod, parsedSelector{}, memberKey{port: n, blocks: digest(spansText(a.blocks))},
+			a.blocks))
 	}
 	return out
 }

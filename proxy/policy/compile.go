@@ -83,7 +83,8 @@ func (r PortRange) String() string {
 	return fmt.Sprintf("%s %d-%d", protoName(r.Proto), r.From, r.To)
 }
 
-// selectorKey identifies a set of pods by the canonical text of its selectors. Namespace is "" if there is a namespace selector.
+// selectorKey identifies a set of pods by the canonical text of its selectors. Namespace is "" if there is a namespace
+// selector.
 type selectorKey struct {
 	namespace, namespaces, pods string
 }
@@ -104,7 +105,12 @@ var everyPod = selectorKey{namespaces: "*"}
 // compile parses a policy. It does not fail: a selector or block that does not parse selects and allows nothing.
 func compile(p *networkingv1.NetworkPolicy) *compiled {
 	parsed := selectors{}
-	c := &compiled{key: p.Namespace + "/" + p.Name, namespace: p.Namespace, pods: labels.Nothing(), parsed: parsed}
+	c := &compiled{
+		key:       p.Namespace + "/" + p.Name,
+		namespace: p.Namespace,
+		pods:      labels.Nothing(),
+		parsed:    parsed,
+	}
 	if s, err := metav1.LabelSelectorAsSelector(&p.Spec.PodSelector); err == nil {
 		c.pods = s
 	}
@@ -138,15 +144,19 @@ func (s *side) text() string {
 	return b.String()
 }
 
-// sidesOf returns the directions that a policy isolates. Without policyTypes: ingress, and egress if it has egress rules.
+// sidesOf returns the directions that a policy isolates. Without policyTypes: ingress, and egress if it has egress
+// rules.
 func sidesOf(s *networkingv1.NetworkPolicySpec) (in, out bool) {
 	if len(s.PolicyTypes) == 0 {
 		return true, len(s.Egress) > 0
 	}
-	return slices.Contains(s.PolicyTypes, networkingv1.PolicyTypeIngress), slices.Contains(s.PolicyTypes, networkingv1.PolicyTypeEgress)
+	return slices.Contains(s.PolicyTypes, networkingv1.PolicyTypeIngress),
+		slices.Contains(s.PolicyTypes, networkingv1.PolicyTypeEgress)
 }
 
-func (s *side) add(peers []networkingv1.NetworkPolicyPeer, ports []networkingv1.NetworkPolicyPort, namespace string, parsed selectors) {
+func (s *side) add(
+	peers []networkingv1.NetworkPolicyPeer, ports []networkingv1.NetworkPolicyPort, namespace string, parsed selectors,
+) {
 	a := allowance{anyPeer: len(peers) == 0, anyPort: len(ports) == 0}
 	for i := range peers {
 		a.addPeer(&peers[i], namespace, parsed)
@@ -154,7 +164,8 @@ func (s *side) add(peers []networkingv1.NetworkPolicyPeer, ports []networkingv1.
 	for i := range ports {
 		a.addPort(&ports[i])
 	}
-	a.blocks, a.ports = union(a.blocks), joined(a.ports)
+	a.blocks = union(a.blocks)
+	a.ports = joined(a.ports)
 	s.named = s.named || len(a.named) > 0
 	s.rules = append(s.rules, a)
 }
@@ -169,7 +180,8 @@ func (a *allowance) addPeer(p *networkingv1.NetworkPolicyPeer, namespace string,
 	if p.PodSelector == nil && p.NamespaceSelector == nil {
 		return // validation forbids it
 	}
-	pods, nss := labels.Everything(), labels.Everything()
+	pods := labels.Everything()
+	nss := labels.Everything()
 	var err error
 	if p.PodSelector != nil {
 		if pods, err = metav1.LabelSelectorAsSelector(p.PodSelector); err != nil {
@@ -206,7 +218,8 @@ func (a *allowance) addPort(p *networkingv1.NetworkPolicyPort) {
 			a.named = append(a.named, n)
 		}
 	default:
-		from, to := p.Port.IntVal, p.Port.IntVal
+		from := p.Port.IntVal
+		to := p.Port.IntVal
 		if p.EndPort != nil {
 			to = *p.EndPort
 		}

@@ -30,14 +30,20 @@ type NamedPort struct {
 	Port  uint16
 }
 
-// FromObject converts a pod. false: policies do not apply to it, because it has no address yet, uses the host network, or has ended.
+// FromObject converts a pod. false: policies do not apply to it, because it has no address yet, uses the host network,
+// or has ended.
 func FromObject(p *corev1.Pod, node string) (Pod, bool) {
 	if p.Spec.HostNetwork || p.Spec.NodeName == "" || podapi.Terminal(p) {
 		return Pod{}, false
 	}
 	out := Pod{
-		Namespace: p.Namespace, Name: p.Name, UID: string(p.UID), Labels: p.Labels, Local: p.Spec.NodeName == node,
-		Addrs: addresses(p), Ports: namedPorts(&p.Spec),
+		Namespace: p.Namespace,
+		Name:      p.Name,
+		UID:       string(p.UID),
+		Labels:    p.Labels,
+		Local:     p.Spec.NodeName == node,
+		Addrs:     addresses(p),
+		Ports:     namedPorts(&p.Spec),
 	}
 	return out, len(out.Addrs) > 0
 }
@@ -56,7 +62,8 @@ func addresses(p *corev1.Pod) []netip.Addr {
 	return out
 }
 
-// namedPorts returns the named ports of containers and sidecar init containers. The first of a name and protocol counts.
+// namedPorts returns the named ports of containers and sidecar init containers. The first of a name and protocol
+// counts.
 func namedPorts(s *corev1.PodSpec) []NamedPort {
 	var out []NamedPort
 	collect := func(c *corev1.Container) {
@@ -64,7 +71,8 @@ func namedPorts(s *corev1.PodSpec) []NamedPort {
 			proto, ok := protoNumber(p.Protocol)
 			n := NamedPort{Name: p.Name, Proto: proto, Port: uint16(p.ContainerPort)}
 			same := func(o NamedPort) bool { return o.Name == n.Name && o.Proto == n.Proto }
-			if p.Name != "" && ok && p.ContainerPort > 0 && p.ContainerPort <= maxPort && !slices.ContainsFunc(out, same) {
+			if p.Name != "" && ok && p.ContainerPort > 0 && p.ContainerPort <= maxPort &&
+				!slices.ContainsFunc(out, same) {
 				out = append(out, n)
 			}
 		}
@@ -73,7 +81,8 @@ func namedPorts(s *corev1.PodSpec) []NamedPort {
 		collect(&s.Containers[i])
 	}
 	for i := range s.InitContainers {
-		if c := &s.InitContainers[i]; c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
+		if c := &s.InitContainers[i]; c.RestartPolicy != nil &&
+			*c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
 			collect(c)
 		}
 	}

@@ -28,14 +28,17 @@ import (
 	"keelson/network/nft"
 )
 
-// TestMain runs this package's tests in a network namespace of their own, which is the node: nothing they do reaches the machine's network.
+// TestMain runs this package's tests in a network namespace of their own, which is the node: nothing they do reaches
+// the machine's network.
 func TestMain(m *testing.M) {
 	if os.Getuid() != 0 || os.Getenv("KEELSON_TEST_NETNS") != "" {
 		os.Exit(m.Run())
 	}
 	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
 	cmd.Env = append(os.Environ(), "KEELSON_TEST_NETNS=1")
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	cmd.Stdin = os.Stdin
+	cmd.Stdout = os.Stdout
+	cmd.Stderr = os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
 	runtime.LockOSThread() // Pdeathsig is about this thread
 	err := cmd.Run()
@@ -82,7 +85,8 @@ func inside(t testing.TB, path string, f func()) {
 	must(t, <-done)
 }
 
-// wire gives each pod of the cluster a namespace with a link that is routed, as the pod network does, and returns them by namespace/name.
+// wire gives each pod of the cluster a namespace with a link that is routed, as the pod network does, and returns them
+// by namespace/name.
 func wire(t testing.TB, c *cluster) map[string]string {
 	t.Helper()
 	for _, f := range []string{"ipv4/ip_forward", "ipv6/conf/all/forwarding"} {
@@ -121,7 +125,8 @@ func wirePod(t testing.TB, i int, p *corev1.Pod) string {
 			must(t, netlink.LinkDel(l))
 		}
 	})
-	gw4, gw6 := netip.MustParseAddr("169.254.1.1"), netip.MustParseAddr("fe80::1")
+	gw4 := netip.MustParseAddr("169.254.1.1")
+	gw6 := netip.MustParseAddr("fe80::1")
 	link, err := netlink.LinkByName(host.Name)
 	must(t, err)
 	must(t, netlink.LinkSetUp(link))
@@ -140,7 +145,8 @@ func wirePod(t testing.TB, i int, p *corev1.Pod) string {
 	for _, ip := range p.Status.PodIPs {
 		a := netip.MustParseAddr(ip.IP)
 		address(t, in, eth, a, a.BitLen())
-		must(t, netlink.RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Dst: ipNet(a), Scope: netlink.SCOPE_LINK}))
+		must(t,
+			netlink.RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Dst: ipNet(a), Scope: netlink.SCOPE_LINK}))
 	}
 	must(t, in.RouteAdd(&netlink.Route{LinkIndex: eth.Attrs().Index, Dst: ipNet(gw4), Scope: netlink.SCOPE_LINK}))
 	must(t, in.RouteAdd(&netlink.Route{LinkIndex: eth.Attrs().Index, Gw: gw4.AsSlice()}))
@@ -158,7 +164,10 @@ func address(t testing.TB, h *netlink.Handle, l netlink.Link, a netip.Addr, bits
 	if h != nil {
 		add = h.AddrAdd
 	}
-	must(t, add(l, &netlink.Addr{IPNet: &net.IPNet{IP: a.AsSlice(), Mask: net.CIDRMask(bits, a.BitLen())}, Flags: unix.IFA_F_NODAD}))
+	must(t, add(l, &netlink.Addr{
+		IPNet: &net.IPNet{IP: a.AsSlice(), Mask: net.CIDRMask(bits, a.BitLen())},
+		Flags: unix.IFA_F_NODAD,
+	}))
 }
 
 // serve answers on TCP 80 and 81 and UDP 81 of a pod: what it gets it sends back, until the test ends.
@@ -322,12 +331,14 @@ func (c *cluster) packets(t *testing.T, pods map[string]string, p *Plan) {
 	for i, client := range c.pods {
 		for j, server := range c.pods {
 			try := func(family int, network string, proto uint8, port uint16) {
-				from, to := netip.MustParseAddr(client.Status.PodIPs[family].IP), netip.MustParseAddr(server.Status.PodIPs[family].IP)
+				from := netip.MustParseAddr(client.Status.PodIPs[family].IP)
+				to := netip.MustParseAddr(server.Status.PodIPs[family].IP)
 				wg.Go(func() {
 					turns <- struct{}{}
 					defer func() { <-turns }()
 					want := p.allows(from, to, proto, port)
-					got := reaches(t, pods[client.Namespace+"/"+client.Name], network, netip.AddrPortFrom(to, port).String(), patience(want))
+					got := reaches(t, pods[client.Namespace+"/"+client.Name], network,
+						netip.AddrPortFrom(to, port).String(), patience(want))
 					if got != want {
 						t.Errorf("%s to %s %s %d: got %v, want %v", from, to, network, port, got, want)
 					}
@@ -387,7 +398,8 @@ func TestEstablished(t *testing.T) {
 		must(t, w.Change(s.Drain()))
 		check("allowed again", true)
 	}
-	// The other way round is another matter: replies pass though the client accepts nothing, and the server calls nobody.
+	// The other way round is another matter: replies pass though the client accepts nothing, and the server calls
+	// nobody.
 	for _, text := range []string{
 		"metadata: {namespace: x, name: in}\nspec: {podSelector: {}}",
 		"metadata: {namespace: \"y\", name: out}\nspec: {podSelector: {}, policyTypes: [Egress]}",
@@ -413,12 +425,24 @@ func TestTranslated(t *testing.T) {
 	vip := netip.MustParseAddr("10.96.0.1")
 	services.AddSet(nft.Set{Name: "to", Key: []nft.Type{nft.IPv4, nft.Port}, Data: []nft.Type{nft.IPv4, nft.Port}})
 	services.Put("to", nft.Addr(vip)+nft.PortNumber(8000), nft.Addr(netip.MustParseAddr("10.0.0.1"))+nft.PortNumber(80))
-	services.AddChain(nft.Chain{Name: "prerouting", Type: nft.NAT, Hook: nft.Prerouting, Priority: -100, Rules: []nft.Rule{
-		{nft.DNAT(nft.Map("to", []nft.Type{nft.IPv4, nft.Port}, nft.IPDaddr, nft.THDport))},
-	}})
-	services.AddChain(nft.Chain{Name: "postrouting", Type: nft.NAT, Hook: nft.Postrouting, Priority: 100, Rules: []nft.Rule{
-		{nft.Within(nft.IPDaddr, netip.MustParsePrefix("10.0.0.1/32")), nft.Masquerade()},
-	}})
+	services.AddChain(nft.Chain{
+		Name:     "prerouting",
+		Type:     nft.NAT,
+		Hook:     nft.Prerouting,
+		Priority: -100,
+		Rules: []nft.Rule{
+			{nft.DNAT(nft.Map("to", []nft.Type{nft.IPv4, nft.Port}, nft.IPDaddr, nft.THDport))},
+		},
+	})
+	services.AddChain(nft.Chain{
+		Name:     "postrouting",
+		Type:     nft.NAT,
+		Hook:     nft.Postrouting,
+		Priority: 100,
+		Rules: []nft.Rule{
+			{nft.Within(nft.IPDaddr, netip.MustParsePrefix("10.0.0.1/32")), nft.Masquerade()},
+		},
+	})
 	must(t, svc.Write(services))
 	c.policies = parsePolicies(t, `
 metadata: {namespace: x, name: a}
@@ -434,7 +458,13 @@ spec:
   egress: [{to: [{ipBlock: {cidr: 10.96.0.0/16}}]}]`)
 	w := openWriter(t, "keelson-test-pol")
 	must(t, w.Write(Table("keelson-test-pol", c.state().Plan())))
-	for from, want := range map[string]bool{"x/a": true, "x/b": true, "x/c": false, "y/a": false, "y/b": false} {
+	for from, want := range map[string]bool{
+		"x/a": true,
+		"x/b": true,
+		"x/c": false,
+		"y/a": false,
+		"y/b": false,
+	} {
 		if got := reaches(t, pods[from], "tcp", "10.96.0.1:8000", patience(want)); got != want {
 			t.Errorf("%s through the service: got %v, want %v", from, got, want)
 		}
@@ -456,7 +486,8 @@ func TestListed(t *testing.T) {
 		c := newCluster()
 		c.policies = parsePolicies(t, string(text))
 		must(t, w.Write(Table("keelson-test-pol", c.state().Plan())))
-		if out, err := exec.CommandContext(t.Context(), tool, "list", "table", "inet", "keelson-test-pol").CombinedOutput(); err != nil {
+		if out, err := exec.CommandContext(t.Context(), tool, "list", "table", "inet", "keelson-test-pol").
+			CombinedOutput(); err != nil {
 			t.Errorf("%s: %v\n%s", f, err, out)
 		} else if strings.Contains(f, "crossed") {
 			t.Logf("%s", out)

@@ -23,16 +23,16 @@ var update = flag.Bool("update", false, "write golden files anew")
 
 const node = "here"
 
-// cluster is what a test speaks of: the namespaces x, y, z (labels ns=x...) with the pods a, b, c (labels pod=a...) each, as upstream's
-// truth tables.
+// cluster is what a test speaks of: the namespaces x, y, z (labels ns=x...) with the pods a, b, c (labels pod=a...)
+// each, as upstream's truth tables.
 type cluster struct {
 	namespaces map[string]map[string]string
 	pods       []*corev1.Pod
 	policies   []*networkingv1.NetworkPolicy
 }
 
-// newCluster puts x and a of each namespace on this node. All serve port 80 (TCP, "serve-80"), 81 (TCP and UDP, "serve-81"); b calls 8080
-// "serve-80".
+// newCluster puts x and a of each namespace on this node. All serve port 80 (TCP, "serve-80"), 81 (TCP and UDP,
+// "serve-81"); b calls 8080 "serve-80".
 func newCluster() *cluster {
 	c := &cluster{namespaces: map[string]map[string]string{}}
 	for i, ns := range []string{"x", "y", "z"} {
@@ -51,7 +51,9 @@ func newCluster() *cluster {
 
 func newPod(ns, name string, ips ...string) *corev1.Pod {
 	p := &corev1.Pod{}
-	p.Namespace, p.Name, p.UID = ns, name, "uid-"
+	p.Namespace = ns
+	p.Name = name
+	p.UID = "uid-"
 	p.Spec.NodeName = node
 	web := int32(80)
 	if name == "b" {
@@ -178,7 +180,8 @@ func truth(c *cluster, p *Plan) string {
 
 // allows interprets a plan as this node's kernel would. A plan judges the ends of this node only.
 func (p *Plan) allows(client, server netip.Addr, proto uint8, port uint16) bool {
-	return client == server || p.passes(Egress, client, server, server, proto, port) && p.passes(Ingress, server, client, server, proto, port)
+	return client == server || p.passes(Egress, client, server, server, proto, port) && p.passes(Ingress, server,
+		client, server, proto, port)
 }
 
 func (p *Plan) passes(d Direction, at, peer, server netip.Addr, proto uint8, port uint16) bool {

@@ -18,8 +18,8 @@ import (
 	"keelson/api/networking/verdict"
 )
 
-// TestRandom changes a cluster at random. After each step the plan must judge as the API's words do, be that of a state made anew, and
-// its rules those that the changes made of the first ones.
+// TestRandom changes a cluster at random. After each step the plan must judge as the API's words do, be that of a state
+// made anew, and its rules those that the changes made of the first ones.
 func TestRandom(t *testing.T) {
 	for seed := range uint64(60) {
 		r := rand.New(rand.NewPCG(seed, 7))
@@ -61,11 +61,15 @@ func (c *cluster) compare(t *testing.T, where string, r *rand.Rand, p *Plan) {
 		}
 	}
 	for range 60 {
-		client, server := ends[r.IntN(len(ends))], ends[r.IntN(len(ends))]
+		client := ends[r.IntN(len(ends))]
+		server := ends[r.IntN(len(ends))]
 		if client.Addr.BitLen() != server.Addr.BitLen() {
 			continue
 		}
-		port := verdict.Port{Protocol: pick(r, corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP), Number: pick[int32](r, 80, 81, 82, 8080)}
+		port := verdict.Port{
+			Protocol: pick(r, corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP),
+			Number:   pick[int32](r, 80, 81, 82, 8080),
+		}
 		want := true
 		if local(client) {
 			want = v.Egress(client, server, port).Allowed()
@@ -145,15 +149,27 @@ func (c *cluster) change(r *rand.Rand, s *State) string {
 
 func randomPolicy(r *rand.Rand) *networkingv1.NetworkPolicy {
 	p := &networkingv1.NetworkPolicy{}
-	p.Namespace, p.Name = pick(r, "x", "y", "z"), pick(r, "p", "q", "r")
+	p.Namespace = pick(r, "x", "y", "z")
+	p.Name = pick(r, "p", "q", "r")
 	p.Spec.PodSelector = *randomSelector(r, "pod")
-	types := [][]networkingv1.PolicyType{nil, {networkingv1.PolicyTypeIngress}, {networkingv1.PolicyTypeEgress}, {networkingv1.PolicyTypeIngress, networkingv1.PolicyTypeEgress}}
+	types := [][]networkingv1.PolicyType{
+		nil,
+		{networkingv1.PolicyTypeIngress},
+		{networkingv1.PolicyTypeEgress},
+		{networkingv1.PolicyTypeIngress, networkingv1.PolicyTypeEgress},
+	}
 	p.Spec.PolicyTypes = pick(r, types...)
 	for range r.IntN(3) {
-		p.Spec.Ingress = append(p.Spec.Ingress, networkingv1.NetworkPolicyIngressRule{From: randomPeers(r), Ports: randomPorts(r)})
+		p.Spec.Ingress = append(p.Spec.Ingress, networkingv1.NetworkPolicyIngressRule{
+			From:  randomPeers(r),
+			Ports: randomPorts(r),
+		})
 	}
 	for range r.IntN(3) {
-		p.Spec.Egress = append(p.Spec.Egress, networkingv1.NetworkPolicyEgressRule{To: randomPeers(r), Ports: randomPorts(r)})
+		p.Spec.Egress = append(p.Spec.Egress, networkingv1.NetworkPolicyEgressRule{
+			To:    randomPeers(r),
+			Ports: randomPorts(r),
+		})
 	}
 	return p
 }
@@ -167,9 +183,13 @@ func randomSelector(r *rand.Rand, key string) *metav1.LabelSelector {
 	case 0:
 		return &metav1.LabelSelector{}
 	case 1:
-		return &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: key, Operator: metav1.LabelSelectorOpNotIn, Values: values[:1+r.IntN(2)]}}}
+		return &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{
+			{Key: key, Operator: metav1.LabelSelectorOpNotIn, Values: values[:1+r.IntN(2)]},
+		}}
 	case 2:
-		return &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "tier", Operator: metav1.LabelSelectorOpDoesNotExist}}}
+		return &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{
+			{Key: "tier", Operator: metav1.LabelSelectorOpDoesNotExist},
+		}}
 	}
 	return &metav1.LabelSelector{MatchLabels: map[string]string{key: pick(r, values...)}}
 }
@@ -184,7 +204,8 @@ func randomPeers(r *rand.Rand) []networkingv1.NetworkPolicyPeer {
 		case 1:
 			p.NamespaceSelector = randomSelector(r, "ns")
 		case 2:
-			p.PodSelector, p.NamespaceSelector = randomSelector(r, "pod"), randomSelector(r, "ns")
+			p.PodSelector = randomSelector(r, "pod")
+			p.NamespaceSelector = randomSelector(r, "ns")
 		case 3:
 			p.IPBlock = pick(r,
 				&networkingv1.IPBlock{CIDR: "0.0.0.0/0"},
@@ -201,14 +222,17 @@ func randomPeers(r *rand.Rand) []networkingv1.NetworkPolicyPeer {
 func randomPorts(r *rand.Rand) []networkingv1.NetworkPolicyPort {
 	var out []networkingv1.NetworkPolicyPort
 	for range r.IntN(4) {
-		p := networkingv1.NetworkPolicyPort{Protocol: new(pick(r, corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP))}
+		p := networkingv1.NetworkPolicyPort{
+			Protocol: new(pick(r, corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP)),
+		}
 		switch r.IntN(5) {
 		case 0:
 			p.Protocol = nil
 		case 1, 2:
 			p.Port = new(intstr.FromString(pick(r, "serve-80", "serve-81", "none")))
 		case 3:
-			p.Port, p.EndPort = new(intstr.FromInt32(80)), new(pick[int32](r, 80, 81, 9000))
+			p.Port = new(intstr.FromInt32(80))
+			p.EndPort = new(pick[int32](r, 80, 81, 9000))
 		case 4:
 			p.Port = new(intstr.FromInt32(pick[int32](r, 80, 81, 82)))
 		}
@@ -237,7 +261,8 @@ func TestNothingStays(t *testing.T) {
 	for name := range c.namespaces {
 		s.DeleteNamespace(name)
 	}
-	if n := len(s.namespaces) + len(s.pods) + len(s.selectors) + len(s.wide) + len(s.chains) + len(s.blocks) + len(s.claims); n > 0 {
+	if n := len(s.namespaces) + len(s.pods) + len(s.selectors) + len(s.wide) + len(s.chains) + len(s.blocks) +
+		len(s.claims); n > 0 {
 		t.Errorf("%d things are left: namespaces %v, selectors %v", n, maps.Keys(s.namespaces), s.selectors)
 	}
 }

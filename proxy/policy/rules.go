@@ -32,10 +32,22 @@ type view struct {
 var (
 	saddr = map[int]nft.Field{4: nft.IPSaddr, 6: nft.IP6Saddr}
 	daddr = map[int]nft.Field{4: nft.IPDaddr, 6: nft.IP6Daddr}
-	// opening is for packets from client to server, after DNAT; replying is for replies, before the reverse translation.
-	opening  = view{client: saddr, server: daddr, port: nft.THDport, next: "server"}
-	replying = view{client: daddr, server: saddr, port: nft.THSport, next: "served", suffix: "-r"}
-	views    = []view{opening, replying}
+	// opening is for packets from client to server, after DNAT; replying is for replies, before the reverse
+	// translation.
+	opening = view{
+		client: saddr,
+		server: daddr,
+		port:   nft.THDport,
+		next:   "server",
+	}
+	replying = view{
+		client: daddr,
+		server: saddr,
+		port:   nft.THSport,
+		next:   "served",
+		suffix: "-r",
+	}
+	views = []view{opening, replying}
 )
 
 var families = []int{4, 6}
@@ -84,7 +96,12 @@ func Table(name string, p *Plan) *nft.Table {
 // baseChains returns the part of the table that does not depend on policies.
 func baseChains() *nft.Delta {
 	d := &nft.Delta{Sets: map[string]nft.Set{}, DropSets: map[string]bool{}}
-	forward := nft.Chain{Name: "forward", Type: nft.Filter, Hook: nft.Forward, Priority: priority}
+	forward := nft.Chain{
+		Name:     "forward",
+		Type:     nft.Filter,
+		Hook:     nft.Forward,
+		Priority: priority,
+	}
 	forward.Rules = append(forward.Rules,
 		nft.Rule{nft.State(nft.Related), nft.Accept()}, // ICMP errors of a connection
 		nft.Rule{nft.Replying(), nft.Goto("replies")})
@@ -116,7 +133,8 @@ func putChain(d *nft.Delta, c *Chain) {
 	}
 }
 
-// putView adds a chain's rules for one view. Packets that egress of the client allows continue with ingress of the server, which accepts them.
+// putView adds a chain's rules for one view. Packets that egress of the client allows continue with ingress of the
+// server, which accepts them.
 func putView(d *nft.Delta, c *Chain, v view) {
 	allow := nft.Accept()
 	if c.Direction == Egress {
@@ -130,10 +148,12 @@ func putView(d *nft.Delta, c *Chain, v view) {
 		r := &c.Rules[i]
 		for _, e := range r.Endpoints {
 			for _, f := range families {
-				main.Rules = append(main.Rules, nft.Rule{nft.In(setName(e, f), v.server[f], nft.MetaL4Proto, v.port), allow})
+				main.Rules = append(main.Rules,
+					nft.Rule{nft.In(setName(e, f), v.server[f], nft.MetaL4Proto, v.port), allow})
 			}
 		}
-		peers, ports := v.peers(c.Direction, r), v.ports(r)
+		peers := v.peers(c.Direction, r)
+		ports := v.ports(r)
 		if !crossed(r) {
 			for _, port := range ports {
 				for _, peer := range peers {
@@ -158,7 +178,8 @@ func putView(d *nft.Delta, c *Chain, v view) {
 	d.PutChain(main)
 }
 
-// crossed reports whether a rule has several peers and several ports. It takes two chains, one for peers and one for ports.
+// crossed reports whether a rule has several peers and several ports. It takes two chains, one for peers and one for
+// ports.
 func crossed(r *Rule) bool {
 	n := len(r.Peers)
 	if r.Blocks != "" {
@@ -238,7 +259,8 @@ func putSet(d *nft.Delta, s *Set) {
 		d.Sets[set.Name] = set
 	}
 	for _, span := range s.Spans {
-		d.PutElement(setName(s.Name, familyOf(span.From)), nft.RangeKey(nft.Range(nft.Addr(span.From), nft.Addr(span.To))), "")
+		d.PutElement(setName(s.Name, familyOf(span.From)),
+			nft.RangeKey(nft.Range(nft.Addr(span.From), nft.Addr(span.To))), "")
 	}
 }
 

@@ -23,7 +23,8 @@ type early struct {
 	known bool
 }
 
-// podLocked updates a pod from the API; nil: it does not exist there. Addresses from the runtime are used until the API has them.
+// podLocked updates a pod from the API; nil: it does not exist there. Addresses from the runtime are used until the API
+// has them.
 func (a *Agent) podLocked(namespace, name string, obj *corev1.Pod) {
 	key := namespace + "/" + name
 	e, isEarly := a.early[key]
@@ -37,14 +38,20 @@ func (a *Agent) podLocked(namespace, name string, obj *corev1.Pod) {
 	}
 	p, visible := FromObject(obj, a.cfg.Node)
 	if isEarly {
-		if slices.ContainsFunc(p.Addrs, func(ip netip.Addr) bool { return slices.Contains(e.addrs, ip) }) || podapi.Terminal(obj) {
+		if slices.ContainsFunc(p.Addrs, func(ip netip.Addr) bool { return slices.Contains(e.addrs, ip) }) ||
+			podapi.Terminal(obj) {
 			delete(a.early, key)
 		} else {
 			e.known = true
 			a.early[key] = e
 			p = Pod{
-				Namespace: namespace, Name: name, UID: string(obj.UID), Labels: obj.Labels, Local: true,
-				Addrs: e.addrs, Ports: namedPorts(&obj.Spec),
+				Namespace: namespace,
+				Name:      name,
+				UID:       string(obj.UID),
+				Labels:    obj.Labels,
+				Local:     true,
+				Addrs:     e.addrs,
+				Ports:     namedPorts(&obj.Spec),
 			}
 			visible = true
 		}
@@ -62,9 +69,11 @@ const (
 	forgetEarly = 10 * time.Minute
 )
 
-// Connected is called with a pod's addresses before its containers start. It returns when the pod's policies are in the kernel. Before the first
-// plan it waits for waitForPlan at most: static pods must start without an API server.
-func (a *Agent) Connected(ctx context.Context, namespace, name string, labels map[string]string, addrs []netip.Addr) error {
+// Connected is called with a pod's addresses before its containers start. It returns when the pod's policies are in the
+// kernel. Before the first plan it waits for waitForPlan at most: static pods must start without an API server.
+func (a *Agent) Connected(
+	ctx context.Context, namespace, name string, labels map[string]string, addrs []netip.Addr,
+) error {
 	wait := time.NewTimer(waitForPlan)
 	defer wait.Stop()
 	select {
@@ -72,7 +81,8 @@ func (a *Agent) Connected(ctx context.Context, namespace, name string, labels ma
 	case <-ctx.Done():
 		return fmt.Errorf("wait for network policies: %w", context.Cause(ctx))
 	case <-wait.C:
-		a.cfg.Log.Warn("a pod starts before its network policies are known: they have not been listed from the API server yet", "namespace", namespace, "pod", name)
+		a.cfg.Log.Warn("a pod starts before its network policies are known: they have not been listed from the API "+
+			"server yet", "namespace", namespace, "pod", name)
 	}
 	begin := time.Now()
 	a.mu.Lock()
@@ -86,7 +96,13 @@ func (a *Agent) Connected(ctx context.Context, namespace, name string, labels ma
 	if obj, err := a.pods.Pods(namespace).Get(name); err == nil {
 		a.podLocked(namespace, name, obj)
 	} else {
-		a.state.SetPod(Pod{Namespace: namespace, Name: name, Labels: labels, Local: true, Addrs: addrs})
+		a.state.SetPod(Pod{
+			Namespace: namespace,
+			Name:      name,
+			Labels:    labels,
+			Local:     true,
+			Addrs:     addrs,
+		})
 	}
 	if a.writer == nil {
 		return nil // the first plan will include it
@@ -112,8 +128,17 @@ func (a *Agent) emitMarksLocked(begin time.Time, addrs []netip.Addr) {
 			continue
 		}
 		a.cfg.Marks.Emit(mark.Mark{
-			Step: mark.StepPolicy, Component: "networkpolicy", At: begin, Took: time.Since(begin),
-			Subject: mark.Subject{Resource: "pods", Namespace: p.Namespace, Name: p.Name, UID: p.UID}, Detail: d,
+			Step:      mark.StepPolicy,
+			Component: "networkpolicy",
+			At:        begin,
+			Took:      time.Since(begin),
+			Subject: mark.Subject{
+				Resource:  "pods",
+				Namespace: p.Namespace,
+				Name:      p.Name,
+				UID:       p.UID,
+			},
+			Detail: d,
 		})
 	}
 }

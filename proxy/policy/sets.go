@@ -20,7 +20,8 @@ type selector struct {
 	members map[memberKey]*members
 }
 
-// memberKey is the kind of elements that a set has for a pod: its addresses, or addresses with a named port, or those of them that are in blocks.
+// memberKey is the kind of elements that a set has for a pod: its addresses, or addresses with a named port, or those
+// of them that are in blocks.
 type memberKey struct {
 	port   portName // name "" is none
 	blocks string   // digest of spans, or ""
@@ -38,7 +39,9 @@ type members struct {
 func (m *members) elements(p *pod, each func(Element)) {
 	var port NamedPort
 	if m.key.port.name != "" {
-		i := slices.IndexFunc(p.Ports, func(n NamedPort) bool { return n.Name == m.key.port.name && n.Proto == m.key.port.proto })
+		i := slices.IndexFunc(p.Ports, func(n NamedPort) bool {
+			return n.Name == m.key.port.name && n.Proto == m.key.port.proto
+		})
 		if i < 0 {
 			return
 		}
@@ -65,7 +68,8 @@ func (sel *selector) matches(g *group) bool {
 	if sel.key.namespace != "" {
 		return g.namespace.name == sel.key.namespace && sel.parsed.pods.Matches(labelSet(g.labels))
 	}
-	return g.namespace.known && sel.parsed.namespaces.Matches(labelSet(g.namespace.labels)) && sel.parsed.pods.Matches(labelSet(g.labels))
+	return g.namespace.known && sel.parsed.namespaces.Matches(labelSet(g.namespace.labels)) &&
+		sel.parsed.pods.Matches(labelSet(g.labels))
 }
 
 // match adds a group to a selector, or removes it, with the elements of its pods.
@@ -76,7 +80,8 @@ func (s *State) match(sel *selector, g *group) {
 	}
 	by := 1
 	if has {
-		g.selectors[sel], sel.groups[g] = true, true
+		g.selectors[sel] = true
+		sel.groups[g] = true
 	} else {
 		by = -1
 		delete(g.selectors, sel)
@@ -115,10 +120,15 @@ func (s *State) acquire(key selectorKey, parsed parsedSelector, mk memberKey, sp
 	}
 	m := sel.members[mk]
 	if m == nil {
-		m = &members{key: mk, spans: spans, Set: &Set{Kind: Addresses, Meaning: key.String(), Elements: map[Element]int{}}}
+		m = &members{
+			key:   mk,
+			spans: spans,
+			Set:   &Set{Kind: Addresses, Meaning: key.String(), Elements: map[Element]int{}},
+		}
 		prefix := "pods-"
 		if mk.port.name != "" {
-			prefix, m.Kind = "ends-", Endpoints
+			prefix = "ends-"
+			m.Kind = Endpoints
 			m.Meaning += ", " + protoName(mk.port.proto) + " " + mk.port.name
 		}
 		if mk.blocks != "" {
@@ -138,7 +148,12 @@ func (s *State) acquire(key selectorKey, parsed parsedSelector, mk memberKey, sp
 }
 
 func (s *State) addSelector(key selectorKey, parsed parsedSelector) *selector {
-	sel := &selector{key: key, parsed: parsed, groups: map[*group]bool{}, members: map[memberKey]*members{}}
+	sel := &selector{
+		key:     key,
+		parsed:  parsed,
+		groups:  map[*group]bool{},
+		members: map[memberKey]*members{},
+	}
 	s.selectors[key] = sel
 	if key.namespace != "" {
 		n := s.namespaceOf(key.namespace)
@@ -185,7 +200,12 @@ func (s *State) acquireBlocks(spans []Span) string {
 	name := "nets-" + digest(spansText(spans))
 	b := s.blocks[name]
 	if b == nil {
-		b = &blocks{Set: &Set{Name: name, Kind: Blocks, Meaning: "blocks", Spans: spans}}
+		b = &blocks{Set: &Set{
+			Name:    name,
+			Kind:    Blocks,
+			Meaning: "blocks",
+			Spans:   spans,
+		}}
 		s.blocks[name] = b
 		s.addSet(b.Set)
 	}

@@ -10,8 +10,9 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 )
 
-// State holds the cluster's policies, namespaces and pods, and the plan for them. The cost of a change depends on what it affects: for a pod, the
-// sets that it is in; for a policy, the pods of this node that it selects. It is not safe for concurrent use.
+// State holds the cluster's policies, namespaces and pods, and the plan for them. The cost of a change depends on what
+// it affects: for a pod, the sets that it is in; for a policy, the pods of this node that it selects. It is not safe
+// for concurrent use.
 type State struct {
 	namespaces map[string]*namespace
 	pods       map[string]*pod // by namespace/name
@@ -61,9 +62,15 @@ type pod struct {
 // NewState returns an empty State.
 func NewState() *State {
 	s := &State{
-		namespaces: map[string]*namespace{}, pods: map[string]*pod{}, selectors: map[selectorKey]*selector{}, wide: map[*selector]bool{},
-		chains: map[string]*chain{}, blocks: map[string]*blocks{}, sets: map[string]*Set{}, claims: map[netip.Addr][]*pod{},
-		log: newJournal(),
+		namespaces: map[string]*namespace{},
+		pods:       map[string]*pod{},
+		selectors:  map[selectorKey]*selector{},
+		wide:       map[*selector]bool{},
+		chains:     map[string]*chain{},
+		blocks:     map[string]*blocks{},
+		sets:       map[string]*Set{},
+		claims:     map[netip.Addr][]*pod{},
+		log:        newJournal(),
 	}
 	for d := range s.isolated {
 		s.isolated[d] = map[netip.Addr]string{}
@@ -92,7 +99,12 @@ func (s *State) Plan() *Plan {
 func (s *State) namespaceOf(name string) *namespace {
 	n := s.namespaces[name]
 	if n == nil {
-		n = &namespace{name: name, groups: map[string]*group{}, policies: map[string]*compiled{}, selectors: map[*selector]bool{}}
+		n = &namespace{
+			name:      name,
+			groups:    map[string]*group{},
+			policies:  map[string]*compiled{},
+			selectors: map[*selector]bool{},
+		}
 		s.namespaces[name] = n
 	}
 	return n
@@ -111,14 +123,16 @@ func (s *State) SetNamespace(name string, labels map[string]string) {
 	if n.known && maps.Equal(n.labels, labels) {
 		return
 	}
-	n.known, n.labels = true, labels
+	n.known = true
+	n.labels = labels
 	s.matchAgain(n)
 }
 
 // DeleteNamespace deletes a namespace. Its pods and policies stay until they are deleted.
 func (s *State) DeleteNamespace(name string) {
 	n := s.namespaceOf(name)
-	n.known, n.labels = false, nil
+	n.known = false
+	n.labels = nil
 	s.matchAgain(n)
 	s.forget(n)
 }
@@ -171,7 +185,8 @@ func (s *State) SetPod(p Pod) {
 }
 
 func (p *pod) same(o *Pod) bool {
-	return p.UID == o.UID && p.Local == o.Local && slices.Equal(p.Addrs, o.Addrs) && slices.Equal(p.Ports, o.Ports) && maps.Equal(p.Labels, o.Labels)
+	return p.UID == o.UID && p.Local == o.Local && slices.Equal(p.Addrs, o.Addrs) && slices.Equal(p.Ports, o.Ports) &&
+		maps.Equal(p.Labels, o.Labels)
 }
 
 // DeletePod deletes a pod.
@@ -213,7 +228,13 @@ func (s *State) remove(p *pod) {
 }
 
 func (s *State) addGroup(n *namespace, key string, labels map[string]string) *group {
-	g := &group{namespace: n, labels: labels, key: key, pods: map[*pod]bool{}, selectors: map[*selector]bool{}}
+	g := &group{
+		namespace: n,
+		labels:    labels,
+		key:       key,
+		pods:      map[*pod]bool{},
+		selectors: map[*selector]bool{},
+	}
 	n.groups[key] = g
 	for sel := range n.selectors {
 		s.match(sel, g)
@@ -254,7 +275,8 @@ func (s *State) reassign(n *namespace, old, now *compiled) {
 		if g.local == 0 {
 			continue
 		}
-		had, has := old != nil && g.policies[old], now != nil && now.selects(g)
+		had := old != nil && g.policies[old]
+		has := now != nil && now.selects(g)
 		if had {
 			delete(g.policies, old)
 		}

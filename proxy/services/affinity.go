@@ -27,8 +27,8 @@ func affinityTimeout(svc *corev1.Service) time.Duration {
 	return time.Duration(corev1.DefaultClientIPServiceAffinitySeconds) * time.Second
 }
 
-// addAffinity adds the chains and sets of session affinity for a list of endpoints, and returns the chain that serves them. All frontends of a
-// port share it.
+// addAffinity adds the chains and sets of session affinity for a list of endpoints, and returns the chain that serves
+// them. All frontends of a port share it.
 func (p *Part) addAffinity(f ipFamily, id string, eps []Endpoint, timeout time.Duration) string {
 	if len(eps) == 0 {
 		return ""
@@ -41,8 +41,16 @@ func (p *Part) addAffinity(f ipFamily, id string, eps []Endpoint, timeout time.D
 	p.Sets[name] = nft.Set{Name: name, Key: []nft.Type{nft.Num}, Verdicts: true}
 	for i, e := range eps {
 		one := name + "-" + digest(e.Addr.String())
-		p.Sets[one] = nft.Set{Name: one, Key: []nft.Type{f.addr}, Timeout: timeout, Size: affinityClients}
-		p.Chains[one] = nft.Chain{Name: one, Rules: []nft.Rule{{nft.Update(one, timeout, f.saddr)}, {nft.DNATTo(e.Addr)}}}
+		p.Sets[one] = nft.Set{
+			Name:    one,
+			Key:     []nft.Type{f.addr},
+			Timeout: timeout,
+			Size:    affinityClients,
+		}
+		p.Chains[one] = nft.Chain{
+			Name:  one,
+			Rules: []nft.Rule{{nft.Update(one, timeout, f.saddr)}, {nft.DNATTo(e.Addr)}},
+		}
 		rules = append(rules, nft.Rule{nft.In(one, f.saddr), nft.Goto(one)})
 		p.put(name, nft.Number(uint32(i)), nft.ToChain(one))
 	}

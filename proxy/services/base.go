@@ -55,7 +55,13 @@ func Base(name string, node Node) *nft.Table {
 		f.addSets(t)
 		f.addChains(t)
 	}
-	t.AddChain(nft.Chain{Name: "refuse", Rules: []nft.Rule{{nft.Is(nft.MetaL4Proto, nft.Proto(protoTCP)), nft.Reset()}, {nft.Unreachable()}}})
+	t.AddChain(nft.Chain{
+		Name: "refuse",
+		Rules: []nft.Rule{
+			{nft.Is(nft.MetaL4Proto, nft.Proto(protoTCP)), nft.Reset()},
+			{nft.Unreachable()},
+		},
+	})
 	t.AddChain(nft.Chain{Name: "services", Rules: serviceRules(node)})
 	t.AddChain(nft.Chain{Name: "closed", Rules: closedRules(node)})
 	if node.PodGroup != 0 {
@@ -63,25 +69,50 @@ func Base(name string, node Node) *nft.Table {
 		t.AddChain(nft.Chain{Name: "closed-of-others", Rules: nodePortRules(node, "closedports")})
 	}
 	for _, hook := range []nft.Hook{nft.Prerouting, nft.Output} {
-		t.AddChain(nft.Chain{Name: "guard-" + string(hook), Type: nft.Filter, Hook: hook, Priority: beforeNAT, Rules: []nft.Rule{
-			{nft.State(nft.New), nft.Vmap("guarded4", families[0].front()...)},
-			{nft.State(nft.New), nft.Vmap("guarded6", families[1].front()...)},
-		}})
-		t.AddChain(nft.Chain{Name: string(hook), Type: nft.NAT, Hook: hook, Priority: nat, Rules: []nft.Rule{{nft.Jump("services")}}})
-		t.AddChain(nft.Chain{Name: "closed-" + string(hook), Type: nft.Filter, Hook: hook, Priority: afterNAT, Rules: []nft.Rule{
-			{nft.State(nft.New), nft.Jump("closed")},
-		}})
+		t.AddChain(nft.Chain{
+			Name:     "guard-" + string(hook),
+			Type:     nft.Filter,
+			Hook:     hook,
+			Priority: beforeNAT,
+			Rules: []nft.Rule{
+				{nft.State(nft.New), nft.Vmap("guarded4", families[0].front()...)},
+				{nft.State(nft.New), nft.Vmap("guarded6", families[1].front()...)},
+			},
+		})
+		t.AddChain(nft.Chain{
+			Name:     string(hook),
+			Type:     nft.NAT,
+			Hook:     hook,
+			Priority: nat,
+			Rules:    []nft.Rule{{nft.Jump("services")}},
+		})
+		t.AddChain(nft.Chain{
+			Name:     "closed-" + string(hook),
+			Type:     nft.Filter,
+			Hook:     hook,
+			Priority: afterNAT,
+			Rules: []nft.Rule{
+				{nft.State(nft.New), nft.Jump("closed")},
+			},
+		})
 	}
-	t.AddChain(nft.Chain{Name: "postrouting", Type: nft.NAT, Hook: nft.Postrouting, Priority: sourceNAT, Rules: []nft.Rule{
-		{nft.Marked(masqueradeBit), nft.ClearMark(masqueradeBit), nft.Masquerade()},
-		{nft.Translated(), nft.In("hairpin4", nft.IPSaddr, nft.IPDaddr), nft.Masquerade()},
-		{nft.Translated(), nft.In("hairpin6", nft.IP6Saddr, nft.IP6Daddr), nft.Masquerade()},
-	}})
+	t.AddChain(nft.Chain{
+		Name:     "postrouting",
+		Type:     nft.NAT,
+		Hook:     nft.Postrouting,
+		Priority: sourceNAT,
+		Rules: []nft.Rule{
+			{nft.Marked(masqueradeBit), nft.ClearMark(masqueradeBit), nft.Masquerade()},
+			{nft.Translated(), nft.In("hairpin4", nft.IPSaddr, nft.IPDaddr), nft.Masquerade()},
+			{nft.Translated(), nft.In("hairpin6", nft.IP6Saddr, nft.IP6Daddr), nft.Masquerade()},
+		},
+	})
 	return t
 }
 
 func (f ipFamily) addSets(t *nft.Table) {
-	front, target := f.frontTypes(), []nft.Type{f.addr, nft.Port}
+	front := f.frontTypes()
+	target := []nft.Type{f.addr, nft.Port}
 	with := func(ts []nft.Type, more nft.Type) []nft.Type { return append(append([]nft.Type{}, ts...), more) }
 	for _, m := range []string{"cluster", "external", "closed", "guarded"} {
 		t.AddSet(nft.Set{Name: f.name(m), Key: front, Verdicts: true})
@@ -101,10 +132,13 @@ func (f ipFamily) addSets(t *nft.Table) {
 }
 
 func (f ipFamily) addChains(t *nft.Table) {
-	t.AddChain(nft.Chain{Name: f.name("sources"), Rules: []nft.Rule{
-		{nft.In(f.name("sources"), append(f.front(), f.saddr)...), nft.Return()},
-		{nft.Drop()},
-	}})
+	t.AddChain(nft.Chain{
+		Name: f.name("sources"),
+		Rules: []nft.Rule{
+			{nft.In(f.name("sources"), append(f.front(), f.saddr)...), nft.Return()},
+			{nft.Drop()},
+		},
+	})
 }
 
 // serviceRules returns the rules that look up the frontend of a connection.
@@ -118,7 +152,8 @@ func serviceRules(node Node) []nft.Rule {
 	return append(out, nodePortRules(node, "nodeports")...)
 }
 
-// otherClusters sends packets of other clusters' pods on this machine to another chain: they may have the same cluster IPs.
+// otherClusters sends packets of other clusters' pods on this machine to another chain: they may have the same cluster
+// IPs.
 func otherClusters(node Node, chain string) []nft.Rule {
 	if node.PodGroup == 0 {
 		return nil
@@ -146,8 +181,8 @@ func closedRules(node Node) []nft.Rule {
 	return append(out, nodePortRules(node, "closedports")...)
 }
 
-// nodePortRules returns the rules that look up a map of node ports, for the addresses that serve them. ::1 does not: packets from it cannot
-// leave the loopback interface.
+// nodePortRules returns the rules that look up a map of node ports, for the addresses that serve them. ::1 does not:
+// packets from it cannot leave the loopback interface.
 func nodePortRules(node Node, set string) []nft.Rule {
 	var out []nft.Rule
 	for _, f := range families {

@@ -29,14 +29,21 @@ type kind struct {
 var (
 	clusterKind  = kind{name: "cluster", all: clusterAll}
 	externalKind = kind{name: "external", all: externalAll, local: externalLocal}
-	nodePortKind = kind{name: "nodeports", all: nodePortAll, local: nodePortLocal, ports: true}
+	nodePortKind = kind{
+		name:  "nodeports",
+		all:   nodePortAll,
+		local: nodePortLocal,
+		ports: true,
+	}
 )
 
 // pick returns the rule that sends a connection to one of n endpoints of a list.
 func pick(f ipFamily, k kind, l list, n int) nft.Rule {
 	to := []nft.Type{f.addr, nft.Port}
 	if k.ports {
-		return nft.Rule{nft.OfFamily(f.n), nft.DNAT(nft.Map(f.name(string(l)), to, nft.MetaL4Proto, nft.THDport, nft.Random(n)))}
+		return nft.Rule{
+			nft.OfFamily(f.n), nft.DNAT(nft.Map(f.name(string(l)), to, nft.MetaL4Proto, nft.THDport, nft.Random(n))),
+		}
 	}
 	return nft.Rule{nft.DNAT(nft.Map(f.name(string(l)), to, append(f.front(), nft.Random(n))...))}
 }
@@ -54,8 +61,8 @@ func foreign(f ipFamily, node Node) []nft.Rule {
 	return []nft.Rule{append(r, nft.SetMark(masqueradeBit))}
 }
 
-// shortcut sends connections of this cluster's pods and of the node to a chain with all endpoints: the external traffic policy Local applies to
-// external clients only.
+// shortcut sends connections of this cluster's pods and of the node to a chain with all endpoints: the external traffic
+// policy Local applies to external clients only.
 func shortcut(f ipFamily, node Node, to string) []nft.Rule {
 	var out []nft.Rule
 	for _, p := range node.pods(f.n) {
@@ -68,7 +75,11 @@ func shortcut(f ipFamily, node Node, to string) []nft.Rule {
 
 // clusterChain serves a cluster IP with n endpoints.
 func clusterChain(f ipFamily, node Node, n int) nft.Chain {
-	return nft.Chain{Name: fmt.Sprintf("%s-%d", f.name("cluster"), n), Rules: append(foreign(f, node), pick(f, clusterKind, clusterAll, n))}
+	return nft.Chain{
+		Name: fmt.Sprintf("%s-%d", f.name("cluster"), n),
+		Rules: append(foreign(f, node),
+			pick(f, clusterKind, clusterAll, n)),
+	}
 }
 
 // plainChain sends connections of any source to one of n endpoints.
@@ -78,10 +89,16 @@ func plainChain(f ipFamily, k kind, n int) nft.Chain {
 
 // outerChain serves external clients with the external traffic policy Cluster.
 func outerChain(f ipFamily, k kind, n int) nft.Chain {
-	return nft.Chain{Name: fmt.Sprintf("%s-%d", f.name(k.name), n), Rules: []nft.Rule{{nft.SetMark(masqueradeBit)}, pick(f, k, k.all, n)}}
+	return nft.Chain{
+		Name: fmt.Sprintf("%s-%d", f.name(k.name), n),
+		Rules: []nft.Rule{
+			{nft.SetMark(masqueradeBit)}, pick(f, k, k.all, n),
+		},
+	}
 }
 
-// outerLocalChain serves external clients with the external traffic policy Local. local is the number of local endpoints, all of all.
+// outerLocalChain serves external clients with the external traffic policy Local. local is the number of local
+// endpoints, all of all.
 func outerLocalChain(f ipFamily, node Node, k kind, local, all int) nft.Chain {
 	rules := shortcut(f, node, plainChain(f, k, all).Name)
 	if local == 0 {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package services computes the nftables table that serves Services, from Services, EndpointSlices and properties of the node. Package proxy
-// calls it and writes the result; timeline/packet calls WayOf to predict a connection. It never does I/O. The cost of a packet does not depend
-// on the number of Services.
+// Package services computes the nftables table that serves Services, from Services, EndpointSlices and properties of
+// the node. Package proxy calls it and writes the result; timeline/packet calls WayOf to predict a connection. It never
+// does I/O. The cost of a packet does not depend on the number of Services.
 //
 // How a connection finds its endpoint (4 and 6 are families; each of the names exists for both):
 //
@@ -22,9 +22,9 @@
 // So the first packet of a connection costs a few hash lookups, and every other packet none.
 //
 // Invariants:
-//  1. The table is a function of the objects, except for the numbers of endpoints in a map, which depend on the previous table: an endpoint
-//     keeps its number, unless it is moved to fill a gap.
+//  1. The table is a function of the objects, except for the numbers of endpoints in a map, which depend on the
+//     previous table: an endpoint keeps its number, unless it is moved to fill a gap.
 //  2. A change of an endpoint changes its elements, at most one that fills its gap, and the chain of the frontend.
-//  3. If two Services have the same external address and port, the first one gets it, and the other one when that is removed.
-//     Cluster IPs have precedence over external IPs.
+//  3. If two Services have the same external address and port, the first one gets it, and the other one when that is
+//     removed. Cluster IPs have precedence over external IPs.
 package services

@@ -33,8 +33,8 @@ type choice struct {
 	any   bool       // the port has endpoints, on any node
 }
 
-// choose selects endpoints as kube-proxy does: ready ones or, if there are none, serving terminating ones. Topology hints apply if every ready
-// endpoint has one, and one of them is for this node or zone.
+// choose selects endpoints as kube-proxy does: ready ones or, if there are none, serving terminating ones. Topology
+// hints apply if every ready endpoint has one, and one of them is for this node or zone.
 func choose(cands []candidate, node Node) choice {
 	all := better(cands, topology(cands, node))
 	local := better(cands, func(c candidate) bool { return c.Local })
@@ -62,7 +62,11 @@ func better(cands []candidate, fits func(candidate) bool) []Endpoint {
 func topology(cands []candidate, node Node) func(candidate) bool {
 	forNode := func(c candidate) bool { return slices.Contains(c.nodes, node.Name) }
 	forZone := func(c candidate) bool { return slices.Contains(c.zones, node.Zone) }
-	ready, nodeHints, zoneHints, nodeFits, zoneFits := 0, 0, 0, false, false
+	ready := 0
+	nodeHints := 0
+	zoneHints := 0
+	nodeFits := false
+	zoneFits := false
 	for _, c := range cands {
 		if !c.ready {
 			continue
@@ -74,7 +78,8 @@ func topology(cands []candidate, node Node) func(candidate) bool {
 		if len(c.zones) > 0 {
 			zoneHints++
 		}
-		nodeFits, zoneFits = nodeFits || forNode(c), zoneFits || forZone(c)
+		nodeFits = nodeFits || forNode(c)
+		zoneFits = zoneFits || forZone(c)
 	}
 	switch {
 	case ready > 0 && nodeHints == ready && nodeFits:
@@ -100,7 +105,8 @@ func serving(cands []candidate) map[netip.AddrPort]bool {
 func candidates(port corev1.ServicePort, family int, in []*discoveryv1.EndpointSlice, node Node) []candidate {
 	var out []candidate
 	for _, s := range in {
-		if (s.AddressType == discoveryv1.AddressTypeIPv4) != (family == 4) || s.AddressType == discoveryv1.AddressTypeFQDN {
+		if (s.AddressType == discoveryv1.AddressTypeIPv4) != (family == 4) ||
+			s.AddressType == discoveryv1.AddressTypeFQDN {
 			continue
 		}
 		for _, p := range s.Ports {
@@ -139,7 +145,10 @@ func candidateOf(e discoveryv1.Endpoint, port uint16, node Node) (candidate, boo
 	if err != nil {
 		return candidate{}, false
 	}
-	c := candidate{Endpoint: Endpoint{Addr: netip.AddrPortFrom(addr.Unmap(), port), Local: e.NodeName != nil && *e.NodeName == node.Name}}
+	c := candidate{Endpoint: Endpoint{
+		Addr:  netip.AddrPortFrom(addr.Unmap(), port),
+		Local: e.NodeName != nil && *e.NodeName == node.Name,
+	}}
 	c.ready = e.Conditions.Ready == nil || *e.Conditions.Ready
 	c.serving = c.ready
 	if e.Conditions.Serving != nil {
@@ -195,7 +204,8 @@ func arrange(before, want []Endpoint) []Endpoint {
 	}
 	for _, e := range want {
 		if _, ok := left[e.Addr]; ok && len(gaps) > 0 {
-			out[gaps[0]], gaps = e, gaps[1:]
+			out[gaps[0]] = e
+			gaps = gaps[1:]
 		}
 	}
 	return out

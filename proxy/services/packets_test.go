@@ -11,15 +11,18 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 )
 
-// TestOtherClusters: pods of another cluster on the machine, whose cluster IPs may be the same, pass by ours, and reach node ports.
+// TestOtherClusters: pods of another cluster on the machine, whose cluster IPs may be the same, pass by ours, and reach
+// node ports.
 func TestOtherClusters(t *testing.T) {
 	w := newWorld(t)
 	w.serve("b", "tcp", 8080)
 	w.sysctl("client", "ipv4/ip_forward=0") // what has no way is not sent back
 	w.node.PodGroup = 0x12345678
-	w.ip("node", "link set dev a group 305419896", "link set dev b group 305419896", "link set dev r group 570425345") // 0x12345678, 0x22000001
+	// 0x12345678, 0x22000001
+	w.ip("node", "link set dev a group 305419896", "link set dev b group 305419896", "link set dev r group 570425345")
 	w.write(service("s", "10.96.0.1", "TCP", func(s *corev1.Service, _ *discoveryv1.EndpointSlice) {
-		s.Spec.Type, s.Spec.Ports[0].NodePort = corev1.ServiceTypeNodePort, 30080
+		s.Spec.Type = corev1.ServiceTypeNodePort
+		s.Spec.Ports[0].NodePort = 30080
 	}, "10.244.1.3"))
 	for _, c := range []struct{ from, to, want string }{
 		{"a", "10.96.0.1:80", "b 10.244.1.2"},
@@ -45,7 +48,10 @@ func TestPackets(t *testing.T) {
 	type try struct{ from, network, to, want string }
 	const a4, b4, r4 = "10.244.1.2", "10.244.1.3", "10.244.2.2"
 	local := func(s *corev1.Service) { s.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal }
-	nodePort := func(s *corev1.Service) { s.Spec.Type, s.Spec.Ports[0].NodePort = corev1.ServiceTypeNodePort, 30080 }
+	nodePort := func(s *corev1.Service) {
+		s.Spec.Type = corev1.ServiceTypeNodePort
+		s.Spec.Ports[0].NodePort = 30080
+	}
 	balancer := func(s *corev1.Service, ip string) {
 		s.Spec.Type = corev1.ServiceTypeLoadBalancer
 		s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: ip}}
@@ -63,11 +69,21 @@ func TestPackets(t *testing.T) {
 			{"a", "tcp", "10.96.0.1:81", "refused"},
 			{"node", "tcp", "10.96.0.1:81", "refused"},
 		}},
-		{"hairpin", []Input{service("s", "10.96.0.1", "TCP", nil, a4)}, []try{{"a", "tcp", "10.96.0.1:80", "a 10.244.1.1"}}},
-		{"UDP", []Input{service("s", "10.96.0.2", "UDP", nil, b4)}, []try{{"a", "udp4", "10.96.0.2:80", "b 10.244.1.2"}, {"node", "udp4", "10.96.0.2:80", "b 10.244.1.1"}}},
+		{
+			"hairpin",
+			[]Input{service("s", "10.96.0.1", "TCP", nil, a4)},
+			[]try{{"a", "tcp", "10.96.0.1:80", "a 10.244.1.1"}},
+		},
+		{
+			"UDP",
+			[]Input{service("s", "10.96.0.2", "UDP", nil, b4)},
+			[]try{{"a", "udp4", "10.96.0.2:80", "b 10.244.1.2"}, {"node", "udp4", "10.96.0.2:80", "b 10.244.1.1"}},
+		},
 		{"no endpoints", []Input{
 			service("s", "10.96.0.3", "TCP", func(s *corev1.Service, _ *discoveryv1.EndpointSlice) { nodePort(s) }),
-			service("u", "10.96.0.4", "UDP", func(s *corev1.Service, _ *discoveryv1.EndpointSlice) { s.Spec.ExternalIPs = []string{"203.0.113.7"} }),
+			service("u", "10.96.0.4", "UDP", func(s *corev1.Service, _ *discoveryv1.EndpointSlice) {
+				s.Spec.ExternalIPs = []string{"203.0.113.7"}
+			}),
 		}, []try{
 			{"a", "tcp", "10.96.0.3:80", "refused"},
 			{"node", "tcp", "10.96.0.3:80", "refused"},
@@ -75,49 +91,98 @@ func TestPackets(t *testing.T) {
 			{"a", "udp4", "10.96.0.4:80", "refused"},
 			{"client", "udp4", "203.0.113.7:80", "refused"},
 		}},
-		{"IPv6", []Input{service("s", "fd96::1", "TCP", func(s *corev1.Service, _ *discoveryv1.EndpointSlice) { nodePort(s) }, "fd44:1::3")}, []try{
-			{"a", "tcp", "[fd96::1]:80", "b fd44:1::2"},
-			{"b", "tcp", "[fd96::1]:80", "b fd44:1::1"},
-			{"client", "tcp", "[2001:db8::1]:30080", "b fd44:1::1"},
-			{"a", "tcp", "[fd96::1]:81", "refused"},
-		}},
-		{"node port", []Input{service("s", "10.96.0.5", "TCP", func(s *corev1.Service, _ *discoveryv1.EndpointSlice) { nodePort(s) }, b4)}, []try{
-			{"client", "tcp", "192.0.2.1:30080", "b 10.244.1.1"},
-			{"a", "tcp", "192.0.2.1:30080", "b 10.244.1.1"},
-			{"node", "tcp", "192.0.2.1:30080", "b 10.244.1.1"},
-			{"node", "tcp", "127.0.0.1:30080", "b 10.244.1.1"},
-			{"client", "tcp", "192.0.2.1:30081", "refused"},
-		}},
-		{"node port, policy Local", []Input{service("s", "10.96.0.5", "TCP", func(s *corev1.Service, _ *discoveryv1.EndpointSlice) { nodePort(s); local(s) }, b4, r4)}, []try{
-			{"client", "tcp", "192.0.2.1:30080", "b 192.0.2.9"},
-		}},
-		{"node port, policy Local, none here", []Input{service("s", "10.96.0.5", "TCP", func(s *corev1.Service, _ *discoveryv1.EndpointSlice) { nodePort(s); local(s) }, r4)}, []try{
-			{"client", "tcp", "192.0.2.1:30080", "timeout"},
-			{"a", "tcp", "192.0.2.1:30080", "r 10.244.1.2"},
-			{"node", "tcp", "192.0.2.1:30080", "r 10.244.1.1"},
-		}},
-		{"external IP", []Input{service("s", "10.96.0.6", "TCP", func(s *corev1.Service, _ *discoveryv1.EndpointSlice) { s.Spec.ExternalIPs = []string{"203.0.113.5"} }, b4)}, []try{
-			{"client", "tcp", "203.0.113.5:80", "b 10.244.1.1"},
-			{"a", "tcp", "203.0.113.5:80", "b 10.244.1.1"},
-			{"node", "tcp", "203.0.113.5:80", "b 10.244.1.1"},
-		}},
-		{"load balancer with source ranges", []Input{service("s", "10.96.0.7", "TCP", func(s *corev1.Service, _ *discoveryv1.EndpointSlice) {
-			balancer(s, "192.0.2.1")
-			s.Spec.LoadBalancerSourceRanges = []string{"10.244.1.2/32", "10.244.1.0/31"}
-		}, b4)}, []try{
-			{"a", "tcp", "192.0.2.1:80", "b 10.244.1.1"},
-			{"client", "tcp", "192.0.2.1:80", "timeout"},
-			{"client", "tcp", "10.96.0.7:80", "b 10.244.1.1"},
-		}},
-		{"load balancer that is itself a proxy", []Input{service("s", "10.96.0.7", "TCP", func(s *corev1.Service, _ *discoveryv1.EndpointSlice) {
-			balancer(s, "192.0.2.1")
-			s.Status.LoadBalancer.Ingress[0].IPMode = new(corev1.LoadBalancerIPModeProxy)
-		}, b4)}, []try{{"a", "tcp", "192.0.2.1:80", "refused"}}},
-		{"load balancer, policy Local", []Input{service("s", "10.96.0.7", "TCP", func(s *corev1.Service, _ *discoveryv1.EndpointSlice) { balancer(s, "192.0.2.1"); local(s) }, b4)}, []try{
-			{"client", "tcp", "192.0.2.1:80", "b 192.0.2.9"},
-			{"a", "tcp", "192.0.2.1:80", "b 10.244.1.2"},
-			{"node", "tcp", "192.0.2.1:80", "b 10.244.1.1"},
-		}},
+		{
+			"IPv6", []Input{service("s", "fd96::1", "TCP", func(s *corev1.Service, _ *discoveryv1.EndpointSlice) {
+				nodePort(s)
+			}, "fd44:1::3")}, []try{
+				{"a", "tcp", "[fd96::1]:80", "b fd44:1::2"},
+				{"b", "tcp", "[fd96::1]:80", "b fd44:1::1"},
+				{"client", "tcp", "[2001:db8::1]:30080", "b fd44:1::1"},
+				{"a", "tcp", "[fd96::1]:81", "refused"},
+			},
+		},
+		{
+			"node port",
+			[]Input{
+				service("s", "10.96.0.5", "TCP", func(s *corev1.Service, _ *discoveryv1.EndpointSlice) {
+					nodePort(s)
+				}, b4),
+			},
+			[]try{
+				{"client", "tcp", "192.0.2.1:30080", "b 10.244.1.1"},
+				{"a", "tcp", "192.0.2.1:30080", "b 10.244.1.1"},
+				{"node", "tcp", "192.0.2.1:30080", "b 10.244.1.1"},
+				{"node", "tcp", "127.0.0.1:30080", "b 10.244.1.1"},
+				{"client", "tcp", "192.0.2.1:30081", "refused"},
+			},
+		},
+		{
+			"node port, policy Local",
+			[]Input{service("s", "10.96.0.5", "TCP", func(s *corev1.Service, _ *discoveryv1.EndpointSlice) {
+				nodePort(s)
+				local(s)
+			}, b4, r4)},
+			[]try{
+				{"client", "tcp", "192.0.2.1:30080", "b 192.0.2.9"},
+			},
+		},
+		{
+			"node port, policy Local, none here",
+			[]Input{service("s", "10.96.0.5", "TCP", func(s *corev1.Service, _ *discoveryv1.EndpointSlice) {
+				nodePort(s)
+				local(s)
+			}, r4)},
+			[]try{
+				{"client", "tcp", "192.0.2.1:30080", "timeout"},
+				{"a", "tcp", "192.0.2.1:30080", "r 10.244.1.2"},
+				{"node", "tcp", "192.0.2.1:30080", "r 10.244.1.1"},
+			},
+		},
+		{
+			"external IP",
+			[]Input{
+				service("s", "10.96.0.6", "TCP", func(s *corev1.Service, _ *discoveryv1.EndpointSlice) {
+					s.Spec.ExternalIPs = []string{"203.0.113.5"}
+				}, b4),
+			},
+			[]try{
+				{"client", "tcp", "203.0.113.5:80", "b 10.244.1.1"},
+				{"a", "tcp", "203.0.113.5:80", "b 10.244.1.1"},
+				{"node", "tcp", "203.0.113.5:80", "b 10.244.1.1"},
+			},
+		},
+		{
+			"load balancer with source ranges",
+			[]Input{service("s", "10.96.0.7", "TCP", func(s *corev1.Service, _ *discoveryv1.EndpointSlice) {
+				balancer(s, "192.0.2.1")
+				s.Spec.LoadBalancerSourceRanges = []string{"10.244.1.2/32", "10.244.1.0/31"}
+			}, b4)},
+			[]try{
+				{"a", "tcp", "192.0.2.1:80", "b 10.244.1.1"},
+				{"client", "tcp", "192.0.2.1:80", "timeout"},
+				{"client", "tcp", "10.96.0.7:80", "b 10.244.1.1"},
+			},
+		},
+		{
+			"load balancer that is itself a proxy",
+			[]Input{service("s", "10.96.0.7", "TCP", func(s *corev1.Service, _ *discoveryv1.EndpointSlice) {
+				balancer(s, "192.0.2.1")
+				s.Status.LoadBalancer.Ingress[0].IPMode = new(corev1.LoadBalancerIPModeProxy)
+			}, b4)},
+			[]try{{"a", "tcp", "192.0.2.1:80", "refused"}},
+		},
+		{
+			"load balancer, policy Local",
+			[]Input{service("s", "10.96.0.7", "TCP", func(s *corev1.Service, _ *discoveryv1.EndpointSlice) {
+				balancer(s, "192.0.2.1")
+				local(s)
+			}, b4)},
+			[]try{
+				{"client", "tcp", "192.0.2.1:80", "b 192.0.2.9"},
+				{"a", "tcp", "192.0.2.1:80", "b 10.244.1.2"},
+				{"node", "tcp", "192.0.2.1:80", "b 10.244.1.1"},
+			},
+		},
 		{"internal policy Local", []Input{
 			service("s", "10.96.0.8", "TCP", func(s *corev1.Service, _ *discoveryv1.EndpointSlice) {
 				s.Spec.InternalTrafficPolicy = new(corev1.ServiceInternalTrafficPolicyLocal)
@@ -126,17 +191,35 @@ func TestPackets(t *testing.T) {
 				s.Spec.InternalTrafficPolicy = new(corev1.ServiceInternalTrafficPolicyLocal)
 			}, r4, b4),
 		}, []try{{"a", "tcp", "10.96.0.8:80", "timeout"}, {"a", "tcp", "10.96.0.9:80", "b 10.244.1.2"}}},
-		{"host network", []Input{service("s", "10.96.0.10", "TCP", func(_ *corev1.Service, e *discoveryv1.EndpointSlice) { e.Ports[0].Port = new(int32(8081)) }, "192.0.2.1")}, []try{
-			{"a", "tcp", "10.96.0.10:80", "node 10.244.1.2"},
-			{"node", "tcp", "10.96.0.10:80", "node 10.244.1.1"}, // masqueraded as in Kubernetes, which shows on lo too
-		}},
+		{
+			"host network",
+			[]Input{
+				service("s", "10.96.0.10", "TCP", func(_ *corev1.Service, e *discoveryv1.EndpointSlice) {
+					e.Ports[0].Port = new(int32(8081))
+				}, "192.0.2.1"),
+			},
+			[]try{
+				{"a", "tcp", "10.96.0.10:80", "node 10.244.1.2"},
+				{
+					"node", "tcp", "10.96.0.10:80", "node 10.244.1.1",
+				}, // masqueraded as in Kubernetes, which shows on lo too
+			},
+		},
 		{"not ours", []Input{service("s", "10.96.0.11", "TCP", func(s *corev1.Service, _ *discoveryv1.EndpointSlice) {
 			s.Labels = map[string]string{LabelProxyName: "cilium"}
 		}, b4)}, []try{{"client", "tcp", "10.96.0.11:80", "timeout"}}},
-		{"terminating where no other is left", []Input{service("s", "10.96.0.12", "TCP", func(_ *corev1.Service, e *discoveryv1.EndpointSlice) {
-			e.Endpoints[0].Conditions = discoveryv1.EndpointConditions{Ready: new(false), Serving: new(true), Terminating: new(true)}
-			e.Endpoints[1].Conditions = discoveryv1.EndpointConditions{Ready: new(false), Serving: new(false)}
-		}, b4, r4)}, []try{{"a", "tcp", "10.96.0.12:80", "b 10.244.1.2"}}},
+		{
+			"terminating where no other is left",
+			[]Input{service("s", "10.96.0.12", "TCP", func(_ *corev1.Service, e *discoveryv1.EndpointSlice) {
+				e.Endpoints[0].Conditions = discoveryv1.EndpointConditions{
+					Ready:       new(false),
+					Serving:     new(true),
+					Terminating: new(true),
+				}
+				e.Endpoints[1].Conditions = discoveryv1.EndpointConditions{Ready: new(false), Serving: new(false)}
+			}, b4, r4)},
+			[]try{{"a", "tcp", "10.96.0.12:80", "b 10.244.1.2"}},
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w.write(c.in...)
@@ -163,8 +246,11 @@ func TestSpreadAndAffinity(t *testing.T) {
 	}
 	stick := func(s *corev1.Service, _ *discoveryv1.EndpointSlice) {
 		s.Spec.SessionAffinity = corev1.ServiceAffinityClientIP
-		s.Spec.SessionAffinityConfig = &corev1.SessionAffinityConfig{ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: new(int32(600))}}
-		s.Spec.Type, s.Spec.Ports[0].NodePort = corev1.ServiceTypeNodePort, 30080
+		s.Spec.SessionAffinityConfig = &corev1.SessionAffinityConfig{
+			ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: new(int32(600))},
+		}
+		s.Spec.Type = corev1.ServiceTypeNodePort
+		s.Spec.Ports[0].NodePort = 30080
 	}
 	w.write(service("s", "10.96.0.1", "TCP", stick, eps...))
 	got = w.askAll("client", "tcp", "10.96.0.1:80", 20)
@@ -202,22 +288,57 @@ func TestSpreadAndAffinity(t *testing.T) {
 func TestChoice(t *testing.T) {
 	node := Node{Name: "node", Zone: "z1"}
 	ep := func(addr string, ready bool, node string, zones, nodes []string) candidate {
-		return candidate{Endpoint: Endpoint{Addr: netip.MustParseAddrPort(addr), Local: node == "node"}, ready: ready, serving: ready, zones: zones, nodes: nodes}
+		return candidate{
+			Endpoint: Endpoint{Addr: netip.MustParseAddrPort(addr), Local: node == "node"},
+			ready:    ready,
+			serving:  ready,
+			zones:    zones,
+			nodes:    nodes,
+		}
 	}
-	z1, z2, n1, n2 := []string{"z1"}, []string{"z2"}, []string{"node"}, []string{"other"}
+	z1 := []string{"z1"}
+	z2 := []string{"z2"}
+	n1 := []string{"node"}
+	n2 := []string{"other"}
 	for _, c := range []struct {
 		name       string
 		in         []candidate
 		all, local string
 	}{
 		{"none", nil, "", ""},
-		{"plain", []candidate{ep("1.1.1.1:1", true, "node", nil, nil), ep("1.1.1.2:1", true, "other", nil, nil)}, "1.1.1.1 1.1.1.2", "1.1.1.1"},
-		{"zones", []candidate{ep("1.1.1.1:1", true, "node", z2, nil), ep("1.1.1.2:1", true, "other", z1, nil)}, "1.1.1.2", "1.1.1.1"},
-		{"a zone without an endpoint", []candidate{ep("1.1.1.1:1", true, "node", z2, nil), ep("1.1.1.2:1", true, "other", z2, nil)}, "1.1.1.1 1.1.1.2", "1.1.1.1"},
-		{"one without a hint", []candidate{ep("1.1.1.1:1", true, "node", z1, nil), ep("1.1.1.2:1", true, "other", nil, nil)}, "1.1.1.1 1.1.1.2", "1.1.1.1"},
-		{"nodes before zones", []candidate{ep("1.1.1.1:1", true, "node", z1, n1), ep("1.1.1.2:1", true, "other", z1, n2)}, "1.1.1.1", "1.1.1.1"},
-		{"no endpoint on the node", []candidate{ep("1.1.1.1:1", true, "other", z2, n2), ep("1.1.1.2:1", true, "other", z1, n2)}, "1.1.1.2", ""},
-		{"not ready does not count", []candidate{ep("1.1.1.1:1", false, "node", nil, nil), ep("1.1.1.2:1", true, "other", z1, nil)}, "1.1.1.2", ""},
+		{
+			"plain",
+			[]candidate{ep("1.1.1.1:1", true, "node", nil, nil), ep("1.1.1.2:1", true, "other", nil, nil)},
+			"1.1.1.1 1.1.1.2", "1.1.1.1",
+		},
+		{
+			"zones",
+			[]candidate{ep("1.1.1.1:1", true, "node", z2, nil), ep("1.1.1.2:1", true, "other", z1, nil)},
+			"1.1.1.2", "1.1.1.1",
+		},
+		{
+			"a zone without an endpoint", []candidate{ep("1.1.1.1:1", true, "node", z2, nil), ep("1.1.1.2:1", true,
+				"other", z2, nil)}, "1.1.1.1 1.1.1.2", "1.1.1.1",
+		},
+		{
+			"one without a hint", []candidate{ep("1.1.1.1:1", true, "node", z1, nil), ep("1.1.1.2:1", true, "other",
+				nil, nil)}, "1.1.1.1 1.1.1.2", "1.1.1.1",
+		},
+		{
+			"nodes before zones", []candidate{
+				ep("1.1.1.1:1", true, "node", z1, n1), ep("1.1.1.2:1", true, "other", z1, n2),
+			}, "1.1.1.1", "1.1.1.1",
+		},
+		{
+			"no endpoint on the node", []candidate{
+				ep("1.1.1.1:1", true, "other", z2, n2), ep("1.1.1.2:1", true, "other", z1, n2),
+			}, "1.1.1.2", "",
+		},
+		{
+			"not ready does not count", []candidate{
+				ep("1.1.1.1:1", false, "node", nil, nil), ep("1.1.1.2:1", true, "other", z1, nil),
+			}, "1.1.1.2", "",
+		},
 	} {
 		got := choose(c.in, node)
 		text := func(eps []Endpoint) string {
@@ -250,7 +371,14 @@ func TestArrangeKeepsNumbers(t *testing.T) {
 		return b.String()
 	}
 	for _, c := range [][3]string{
-		{"", "abc", "abc"}, {"abc", "abc", "abc"}, {"abc", "ac", "ac"}, {"abcd", "bcd", "dbc"}, {"abc", "abxc", "abcx"}, {"abc", "xbc", "xbc"}, {"abc", "", ""}, {"cab", "abcd", "cabd"},
+		{"", "abc", "abc"},
+		{"abc", "abc", "abc"},
+		{"abc", "ac", "ac"},
+		{"abcd", "bcd", "dbc"},
+		{"abc", "abxc", "abcx"},
+		{"abc", "xbc", "xbc"},
+		{"abc", "", ""},
+		{"cab", "abcd", "cabd"},
 	} {
 		if got := show(arrange(list(c[0]), list(c[1]))); got != c[2] {
 			t.Errorf("%s -> %s: %s, want %s", c[0], c[1], got, c[2])

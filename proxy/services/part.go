@@ -51,7 +51,8 @@ type Port struct {
 	Fronts    []netip.AddrPort // cluster and external
 	NodePort  uint16
 	Endpoints []Endpoint
-	// Serving, for UDP only, are all serving endpoints on any node and for any traffic policy: existing flows to them stay.
+	// Serving, for UDP only, are all serving endpoints on any node and for any traffic policy: existing flows to them
+	// stay.
 	Serving map[netip.AddrPort]bool
 }
 
@@ -86,7 +87,8 @@ type builder struct {
 
 // served reports whether this proxy serves the Service.
 func served(svc *corev1.Service) bool {
-	if svc == nil || svc.Spec.Type == corev1.ServiceTypeExternalName || svc.Spec.ClusterIP == "" || svc.Spec.ClusterIP == corev1.ClusterIPNone {
+	if svc == nil || svc.Spec.Type == corev1.ServiceTypeExternalName || svc.Spec.ClusterIP == "" ||
+		svc.Spec.ClusterIP == corev1.ClusterIPNone {
 		return false
 	}
 	_, other := svc.Labels[LabelProxyName]
@@ -94,13 +96,19 @@ func served(svc *corev1.Service) bool {
 	return !other && !headless
 }
 
-// partOf computes the part of svc in the table of the node. before is its last part; taken returns the owners of external frontends.
+// partOf computes the part of svc in the table of the node. before is its last part; taken returns the owners of
+// external frontends.
 func partOf(svc *corev1.Service, slices []*discoveryv1.EndpointSlice, node Node, before *Part, taken ownerFunc) *Part {
 	p := &Part{Chains: map[string]nft.Chain{}, Sets: map[string]nft.Set{}, lists: map[listKey][]Endpoint{}}
 	if !served(svc) {
 		return p
 	}
-	b := &builder{node: node, svc: svc, taken: taken, part: p}
+	b := &builder{
+		node:  node,
+		svc:   svc,
+		taken: taken,
+		part:  p,
+	}
 	if before != nil {
 		b.before = before.lists
 	}
@@ -146,11 +154,22 @@ func (b *builder) port(ip netip.Addr, sp corev1.ServicePort, slices []*discovery
 	f := familyByNumber(familyOf(ip))
 	cands := candidates(sp, f.n, slices, b.node)
 	s := &servedPort{
-		builder: b, f: f, id: digest(b.svc.Namespace + "/" + b.svc.Name + ":" + sp.Name + "/" + string(sp.Protocol)), name: sp.Name + "/" + string(sp.Protocol),
-		proto: protoNumber(protocolOf(&sp.Protocol)), number: uint16(sp.Port), timeout: affinityTimeout(b.svc),
-		choice: choose(cands, b.node),
+		builder: b,
+		f:       f,
+		id:      digest(b.svc.Namespace + "/" + b.svc.Name + ":" + sp.Name + "/" + string(sp.Protocol)),
+		name:    sp.Name + "/" + string(sp.Protocol),
+		proto:   protoNumber(protocolOf(&sp.Protocol)),
+		number:  uint16(sp.Port),
+		timeout: affinityTimeout(b.svc),
+		choice:  choose(cands, b.node),
 	}
-	told := Port{Name: sp.Name, Proto: s.proto, Fronts: []netip.AddrPort{netip.AddrPortFrom(ip, s.number)}, NodePort: uint16(sp.NodePort), Endpoints: s.all}
+	told := Port{
+		Name:      sp.Name,
+		Proto:     s.proto,
+		Fronts:    []netip.AddrPort{netip.AddrPortFrom(ip, s.number)},
+		NodePort:  uint16(sp.NodePort),
+		Endpoints: s.all,
+	}
 	if s.proto == protoUDP {
 		told.Serving = serving(cands)
 	}
@@ -225,7 +244,8 @@ func (b *builder) externals(family int) []outer {
 	return out
 }
 
-// sourceRanges returns the ranges of a family, without those that another one contains; none if one of them is everything.
+// sourceRanges returns the ranges of a family, without those that another one contains; none if one of them is
+// everything.
 func sourceRanges(in []string, family int) []netip.Prefix {
 	var out []netip.Prefix
 	for _, s := range in {
@@ -286,7 +306,9 @@ func (s *servedPort) share(c nft.Chain) string {
 
 // cluster serves the cluster IP.
 func (s *servedPort) cluster(ip netip.Addr) {
-	key, eps, id := s.key(ip), s.all, s.id
+	key := s.key(ip)
+	eps := s.all
+	id := s.id
 	if p := s.svc.Spec.InternalTrafficPolicy; p != nil && *p == corev1.ServiceInternalTrafficPolicyLocal {
 		if eps, id = s.local, s.id+"-local"; len(eps) == 0 && s.any {
 			s.part.put(s.f.name("closed"), key, nft.ToDrop)
@@ -307,7 +329,8 @@ func (s *servedPort) cluster(ip netip.Addr) {
 
 // external serves an external IP or an address of a load balancer; false: it is in use by something else.
 func (s *servedPort) external(ext outer) bool {
-	key, set := s.key(ext.addr), s.f.name("external")
+	key := s.key(ext.addr)
+	set := s.f.name("external")
 	at := netip.AddrPortFrom(ext.addr, s.number)
 	if s.node.Taken != nil && s.node.Taken(ext.addr, s.proto, s.number) {
 		s.part.Refused = append(s.part.Refused, Refusal{at, "a process of this node"})
@@ -321,7 +344,8 @@ func (s *servedPort) external(ext outer) bool {
 	if len(ext.ranges) > 0 {
 		s.part.put(s.f.name("guarded"), key, nft.ToChain(s.f.name("sources")))
 		for _, r := range ext.ranges {
-			k := nft.RangeKey(nft.Only(nft.Addr(ext.addr)), nft.Only(nft.Proto(s.proto)), nft.Only(nft.PortNumber(s.number)), nft.Net(r))
+			k := nft.RangeKey(nft.Only(nft.Addr(ext.addr)), nft.Only(nft.Proto(s.proto)),
+				nft.Only(nft.PortNumber(s.number)), nft.Net(r))
 			s.part.put(s.f.name("sources"), k, "")
 		}
 	}

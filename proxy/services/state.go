@@ -14,8 +14,8 @@ import (
 	"keelson/network/nft"
 )
 
-// State holds the Part of each Service in the table, so that Update can compute the difference of a change. It is not safe for concurrent
-// use.
+// State holds the Part of each Service in the table, so that Update can compute the difference of a change. It is not
+// safe for concurrent use.
 type State struct {
 	node  Node
 	name  string
@@ -38,8 +38,14 @@ type Input struct {
 // NewState returns the state of a table without Services.
 func NewState(name string, node Node) *State {
 	return &State{
-		node: node, name: name, parts: map[types.NamespacedName]*Part{}, chains: map[string]int{}, sets: map[string]int{}, shared: map[Element]int{},
-		claims: map[string]types.NamespacedName{}, waiting: map[string][]types.NamespacedName{},
+		node:    node,
+		name:    name,
+		parts:   map[types.NamespacedName]*Part{},
+		chains:  map[string]int{},
+		sets:    map[string]int{},
+		shared:  map[Element]int{},
+		claims:  map[string]types.NamespacedName{},
+		waiting: map[string][]types.NamespacedName{},
 	}
 }
 
@@ -52,7 +58,8 @@ type Change struct {
 	Freed []types.NamespacedName
 }
 
-// Table returns the whole table of the Services, and its state. A frontend that two Services want goes to the older one.
+// Table returns the whole table of the Services, and its state. A frontend that two Services want goes to the older
+// one.
 func Table(name string, node Node, in map[types.NamespacedName]Input) (*nft.Table, *State, Change) {
 	s := NewState(name, node)
 	c := s.Update(in)
@@ -72,9 +79,12 @@ func (s *State) Update(in map[types.NamespacedName]Input) Change {
 	}
 	for _, n := range names {
 		before := s.parts[n]
-		after := partOf(in[n].Service, in[n].Slices, s.node, before, func(frontend string) string { return s.claim(frontend, n) })
+		after := partOf(in[n].Service, in[n].Slices, s.node, before, func(frontend string) string {
+			return s.claim(frontend, n)
+		})
 		c.Freed = append(c.Freed, s.release(n, after.claims)...)
-		c.Before[n], c.After[n] = before, after
+		c.Before[n] = before
+		c.After[n] = after
 	}
 	for _, n := range names {
 		s.remove(&c.Delta, c.Before[n])
@@ -87,7 +97,9 @@ func (s *State) Update(in map[types.NamespacedName]Input) Change {
 		}
 		s.parts[n] = c.After[n]
 	}
-	c.Freed = slices.DeleteFunc(c.Freed, func(n types.NamespacedName) bool { return c.After[n] != nil && len(c.After[n].Refused) == 0 })
+	c.Freed = slices.DeleteFunc(c.Freed, func(n types.NamespacedName) bool {
+		return c.After[n] != nil && len(c.After[n].Refused) == 0
+	})
 	return c
 }
 
@@ -103,7 +115,8 @@ func (c *Change) Join(more Change) {
 }
 
 func order(a, b types.NamespacedName, in map[types.NamespacedName]Input) int {
-	x, y := in[a].Service, in[b].Service
+	x := in[a].Service
+	y := in[b].Service
 	if x != nil && y != nil {
 		if c := x.CreationTimestamp.Compare(y.CreationTimestamp.Time); c != 0 {
 			return c

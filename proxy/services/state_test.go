@@ -38,11 +38,15 @@ func named(in ...Input) map[types.NamespacedName]Input {
 func TestGolden(t *testing.T) {
 	local := corev1.ServiceExternalTrafficPolicyLocal
 	for name, in := range map[string]Input{
-		"cluster-ip":   service("s", "10.96.0.1", "TCP", nil, "10.244.1.2", "10.244.2.2"),
-		"no-endpoints": service("s", "10.96.0.1", "UDP", func(s *corev1.Service, _ *discoveryv1.EndpointSlice) { s.Spec.ExternalIPs = []string{"203.0.113.1"} }),
-		"headless":     service("s", "None", "TCP", nil, "10.244.1.2"),
+		"cluster-ip": service("s", "10.96.0.1", "TCP", nil, "10.244.1.2", "10.244.2.2"),
+		"no-endpoints": service("s", "10.96.0.1", "UDP", func(s *corev1.Service, _ *discoveryv1.EndpointSlice) {
+			s.Spec.ExternalIPs = []string{"203.0.113.1"}
+		}),
+		"headless": service("s", "None", "TCP", nil, "10.244.1.2"),
 		"node-port-local": service("s", "10.96.0.1", "TCP", func(s *corev1.Service, _ *discoveryv1.EndpointSlice) {
-			s.Spec.Type, s.Spec.Ports[0].NodePort, s.Spec.ExternalTrafficPolicy = corev1.ServiceTypeNodePort, 30080, local
+			s.Spec.Type = corev1.ServiceTypeNodePort
+			s.Spec.Ports[0].NodePort = 30080
+			s.Spec.ExternalTrafficPolicy = local
 		}, "10.244.1.2", "10.244.2.2"),
 		"load-balancer": service("s", "10.96.0.1", "SCTP", func(s *corev1.Service, _ *discoveryv1.EndpointSlice) {
 			s.Spec.Type = corev1.ServiceTypeLoadBalancer
@@ -51,7 +55,8 @@ func TestGolden(t *testing.T) {
 		}, "10.244.1.2"),
 		"affinity": service("s", "10.96.0.1", "TCP", func(s *corev1.Service, _ *discoveryv1.EndpointSlice) {
 			s.Spec.SessionAffinity = corev1.ServiceAffinityClientIP
-			s.Spec.Type, s.Spec.Ports[0].NodePort = corev1.ServiceTypeNodePort, 30080
+			s.Spec.Type = corev1.ServiceTypeNodePort
+			s.Spec.Ports[0].NodePort = 30080
 		}, "10.244.1.2", "10.244.2.2"),
 	} {
 		table, state, _ := Table("test", testNode, named(in))
@@ -101,7 +106,9 @@ func anyService(r *rand.Rand, i int) Input {
 			eps = append(eps, fmt.Sprintf("10.244.%d.%d", 1+e%2, 2+e))
 		}
 	}
-	return service(fmt.Sprint("s", i), fmt.Sprint("10.96.0.", 1+i), proto, func(s *corev1.Service, sl *discoveryv1.EndpointSlice) {
+	return service(fmt.Sprint("s", i), fmt.Sprint("10.96.0.", 1+i), proto, func(
+		s *corev1.Service, sl *discoveryv1.EndpointSlice,
+	) {
 		s.CreationTimestamp.Time = time.Unix(int64(i), 0)
 		s.Spec.Type = []corev1.ServiceType{"ClusterIP", "NodePort", "LoadBalancer"}[r.IntN(3)]
 		if s.Spec.Type != "ClusterIP" {
@@ -128,8 +135,8 @@ func anyService(r *rand.Rand, i int) Input {
 
 var number = regexp.MustCompile(`(numgen|random)[^\n]*|( \. \d+)( : 10\.244)`)
 
-// TestDifferencesEqualTheWhole: whatever happens to Services, the table that grew is the one built at once, but for the numbers of
-// endpoints; and running twice changes nothing.
+// TestDifferencesEqualTheWhole: whatever happens to Services, the table that grew is the one built at once, but for the
+// numbers of endpoints; and running twice changes nothing.
 func TestDifferencesEqualTheWhole(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	r := rand.New(rand.NewPCG(seed, 7))
@@ -159,13 +166,15 @@ func TestDifferencesEqualTheWhole(t *testing.T) {
 				in[n] = Input{}
 				continue
 			}
-			all[n], in[n] = one, one
+			all[n] = one
+			in[n] = one
 		}
 		update(in)
 		whole, fresh, _ := Table("test", testNode, all)
 		for frontend := range fresh.claims { // who came first is history
 			if _, ok := state.claims[frontend]; !ok {
-				t.Fatalf("seed %d, step %d: nobody has %q, which %s would", seed, step, frontend, fresh.claims[frontend])
+				t.Fatalf("seed %d, step %d: nobody has %q, which %s would", seed, step, frontend,
+					fresh.claims[frontend])
 			}
 		}
 		if !samePeople(fresh.claims, state.claims) {
@@ -230,7 +239,9 @@ func TestOneEndpointIsAFewElements(t *testing.T) {
 	table, state, _ := Table("test", testNode, all)
 	n := types.NamespacedName{Namespace: "default", Name: "s7"}
 	in := all[n]
-	in.Slices = []*discoveryv1.EndpointSlice{sliceOf("s7", "TCP", 8080, "10.100.0.7", "10.102.0.7", "10.103.0.7", "10.104.0.7", "10.105.0.7")}
+	in.Slices = []*discoveryv1.EndpointSlice{
+		sliceOf("s7", "TCP", 8080, "10.100.0.7", "10.102.0.7", "10.103.0.7", "10.104.0.7", "10.105.0.7"),
+	}
 	c := state.Update(map[types.NamespacedName]Input{n: in})
 	before := map[string]string{}
 	maps.Copy(before, table.Elements["cluster-endpoints4"])
@@ -242,11 +253,13 @@ func TestOneEndpointIsAFewElements(t *testing.T) {
 		}
 	}
 	if changed != 1 || len(table.Elements["cluster-endpoints4"]) != 500 {
-		t.Errorf("%d elements of %d changed for one endpoint, want 1", changed, len(table.Elements["cluster-endpoints4"]))
+		t.Errorf("%d elements of %d changed for one endpoint, want 1", changed,
+			len(table.Elements["cluster-endpoints4"]))
 	}
 }
 
-// BenchmarkTenThousand measures the budgets: all rules of 10,000 Services of 5 endpoints, and a change of one endpoint among them.
+// BenchmarkTenThousand measures the budgets: all rules of 10,000 Services of 5 endpoints, and a change of one endpoint
+// among them.
 func BenchmarkTenThousand(b *testing.B) {
 	all := many(10000)
 	w := newWorld(b)
@@ -277,7 +290,9 @@ func BenchmarkTenThousand(b *testing.B) {
 			i++
 			n := types.NamespacedName{Namespace: "default", Name: fmt.Sprint("s", i%10000)}
 			in := all[n]
-			in.Slices = []*discoveryv1.EndpointSlice{sliceOf(n.Name, "TCP", 8080, "10.200.0.1", fmt.Sprint("10.200.1.", byte(i)))}
+			in.Slices = []*discoveryv1.EndpointSlice{
+				sliceOf(n.Name, "TCP", 8080, "10.200.0.1", fmt.Sprint("10.200.1.", byte(i))),
+			}
 			c := w.state.Update(map[types.NamespacedName]Input{n: in})
 			if err := w.writer.Change(&c.Delta); err != nil {
 				b.Fatal(err)
@@ -293,7 +308,9 @@ func BenchmarkConnect(b *testing.B) {
 	w.serve("b", "tcp", 8081) // of its own: the flows of one must not be in the way of the other's
 	for _, n := range []int{1, 10000} {
 		all := many(n)
-		in := service("real", "10.97.0.1", "TCP", func(_ *corev1.Service, s *discoveryv1.EndpointSlice) { s.Ports[0].Port = new(int32(8081)) }, "10.244.1.3")
+		in := service("real", "10.97.0.1", "TCP", func(_ *corev1.Service, s *discoveryv1.EndpointSlice) {
+			s.Ports[0].Port = new(int32(8081))
+		}, "10.244.1.3")
 		all[types.NamespacedName{Namespace: "default", Name: "real"}] = in
 		table, _, _ := Table("test", testNode, all)
 		if err := w.writer.Write(table); err != nil {

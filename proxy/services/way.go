@@ -37,9 +37,11 @@ type Way struct {
 	Unserved bool
 }
 
-// WayOf returns what the rules of a node do with a connection of one of its pods to an address of svc. It computes the elements that Table
-// would write. false: svc is not served at that address.
-func WayOf(svc *corev1.Service, in []*discoveryv1.EndpointSlice, node Node, to netip.AddrPort, proto uint8) (Way, bool) {
+// WayOf returns what the rules of a node do with a connection of one of its pods to an address of svc. It computes the
+// elements that Table would write. false: svc is not served at that address.
+func WayOf(
+	svc *corev1.Service, in []*discoveryv1.EndpointSlice, node Node, to netip.AddrPort, proto uint8,
+) (Way, bool) {
 	p := partOf(svc, in, node, nil, func(string) string { return "" })
 	f := familyByNumber(familyOf(to.Addr()))
 	key := nft.Addr(to.Addr()) + nft.Proto(proto) + nft.PortNumber(to.Port())
@@ -61,13 +63,16 @@ func WayOf(svc *corev1.Service, in []*discoveryv1.EndpointSlice, node Node, to n
 	case isClosed && closed.Value == nft.ToDrop:
 		w.Fate = Dropped
 	case isClosed:
-		w.Fate, w.Front = Refused, "external address"
+		w.Fate = Refused
+		w.Front = "external address"
 	case ours && (port == nil || !exists(has("cluster", key))):
-		w.Fate, w.Unserved = Refused, port == nil
+		w.Fate = Refused
+		w.Unserved = port == nil
 	case ours:
 		w.Endpoints = endpointsOf(p, svc, in, node, listKey{f.name(string(clusterAll)), key}, port.Name, f)
 	case exists(has("external", key)):
-		w.Front, w.Endpoints = "external address", port.Endpoints // pods may use all endpoints
+		w.Front = "external address"
+		w.Endpoints = port.Endpoints // pods may use all endpoints
 	default:
 		return p.nodePortWay(w, to, proto, f)
 	}
@@ -101,7 +106,9 @@ func (p *Part) portAt(to netip.AddrPort, proto uint8) *Port {
 }
 
 // endpointsOf returns the endpoints of a cluster IP: all, or with the internal traffic policy Local those of the node.
-func endpointsOf(p *Part, svc *corev1.Service, in []*discoveryv1.EndpointSlice, node Node, key listKey, name string, f ipFamily) []Endpoint {
+func endpointsOf(
+	p *Part, svc *corev1.Service, in []*discoveryv1.EndpointSlice, node Node, key listKey, name string, f ipFamily,
+) []Endpoint {
 	if eps := p.lists[key]; len(eps) > 0 {
 		return eps
 	}
@@ -109,7 +116,8 @@ func endpointsOf(p *Part, svc *corev1.Service, in []*discoveryv1.EndpointSlice, 
 	if i < 0 {
 		return nil
 	}
-	c := choose(candidates(svc.Spec.Ports[i], f.n, in, node), node) // with session affinity there are chains instead of a map
+	// with session affinity there are chains instead of a map
+	c := choose(candidates(svc.Spec.Ports[i], f.n, in, node), node)
 	if policy := svc.Spec.InternalTrafficPolicy; policy != nil && *policy == corev1.ServiceInternalTrafficPolicyLocal {
 		return c.local
 	}

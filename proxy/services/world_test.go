@@ -17,12 +17,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/vishvananda/netns"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-
-	"github.com/vishvananda/netns"
 
 	"keelson/network/nft"
 )
@@ -48,24 +47,36 @@ func newWorld(t testing.TB) *world {
 	if _, err := exec.LookPath("ip"); err != nil {
 		t.Skip("needs the program ip to make links")
 	}
-	w := &world{t: t, spaces: map[string]netns.NsHandle{}, node: Node{
-		Name: "node", PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.1.0/24"), netip.MustParsePrefix("fd44:1::/64")},
-	}}
+	w := &world{
+		t:      t,
+		spaces: map[string]netns.NsHandle{},
+		node: Node{
+			Name:     "node",
+			PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.1.0/24"), netip.MustParsePrefix("fd44:1::/64")},
+		},
+	}
 	for _, name := range []string{"node", "a", "b", "r", "client"} {
 		w.space(name)
 	}
 	for name := range w.spaces { // addresses are good at once, and refusals are not held back after a redirect
-		w.sysctl(name, "ipv6/conf/default/accept_dad=0", "ipv6/conf/all/accept_dad=0", "ipv4/conf/default/send_redirects=0", "ipv4/conf/all/send_redirects=0")
+		w.sysctl(name, "ipv6/conf/default/accept_dad=0", "ipv6/conf/all/accept_dad=0",
+			"ipv4/conf/default/send_redirects=0", "ipv4/conf/all/send_redirects=0")
 	}
 	w.ip("node", "link set lo up")
-	for name, addr := range map[string]string{"a": "10.244.1.2 fd44:1::2", "b": "10.244.1.3 fd44:1::3", "r": "10.244.2.2 fd44:2::2"} {
+	for name, addr := range map[string]string{
+		"a": "10.244.1.2 fd44:1::2",
+		"b": "10.244.1.3 fd44:1::3",
+		"r": "10.244.2.2 fd44:2::2",
+	} {
 		v4, v6, _ := strings.Cut(addr, " ")
 		w.link(name, "10.244.1.1", v4, "fd44:1::1", v6)
 	}
 	w.link("client", "192.0.2.1", "192.0.2.9", "2001:db8::1", "2001:db8::9")
 	// What goes to a cluster IP from the node must have a way: the rules act behind the route.
-	w.ip("node", "route add default via 192.0.2.9 src 192.0.2.1", "-6 route add default via 2001:db8::9 src 2001:db8::1")
-	w.sysctl("node", "ipv4/ip_forward=1", "ipv6/conf/all/forwarding=1", "ipv4/conf/a/route_localnet=1", "ipv4/conf/b/route_localnet=1", "ipv4/conf/r/route_localnet=1")
+	w.ip("node", "route add default via 192.0.2.9 src 192.0.2.1",
+		"-6 route add default via 2001:db8::9 src 2001:db8::1")
+	w.sysctl("node", "ipv4/ip_forward=1", "ipv6/conf/all/forwarding=1", "ipv4/conf/a/route_localnet=1",
+		"ipv4/conf/b/route_localnet=1", "ipv4/conf/r/route_localnet=1")
 	var err error
 	if w.writer, err = nft.Open(nft.Config{Name: "test", NetNS: int(w.spaces["node"])}); err != nil {
 		t.Fatal(err)
@@ -124,8 +135,10 @@ func (w *world) link(name, gw4, ip4, gw6, ip6 string) {
 	w.t.Helper()
 	w.ip("node", fmt.Sprintf("link add name %s type veth peer name eth0 netns %s", name, w.path(name)))
 	w.ip("node", "link set dev "+name+" up", "addr add "+gw4+"/32 dev "+name, "addr add "+gw6+"/128 dev "+name+" nodad")
-	w.ip(name, "link set lo up", "link set dev eth0 up", "addr add "+ip4+"/32 dev eth0", "addr add "+ip6+"/128 dev eth0 nodad",
-		"route add "+gw4+" dev eth0", "route add default via "+gw4, "-6 route add "+gw6+" dev eth0", "-6 route add default via "+gw6)
+	w.ip(name, "link set lo up", "link set dev eth0 up", "addr add "+ip4+"/32 dev eth0",
+		"addr add "+ip6+"/128 dev eth0 nodad",
+		"route add "+gw4+" dev eth0", "route add default via "+gw4, "-6 route add "+gw6+" dev eth0",
+		"-6 route add default via "+gw6)
 	w.ip("node", "route add "+ip4+" dev "+name, "-6 route add "+ip6+" dev "+name)
 }
 
@@ -210,7 +223,8 @@ func (w *world) want(t testing.TB, space, network, addr, want string) {
 	}
 }
 
-// ask connects and returns "server client-address", or the kind of error; connecting and the answer may take so long each.
+// ask connects and returns "server client-address", or the kind of error; connecting and the answer may take so long
+// each.
 func (w *world) ask(space, network, addr string, wait time.Duration) string {
 	w.t.Helper()
 	out := ""
@@ -281,11 +295,19 @@ func (w *world) write(in ...Input) {
 }
 
 // service makes a Service with one port, 80, and its slice; change may alter both.
-func service(name, ip string, proto corev1.Protocol, change func(*corev1.Service, *discoveryv1.EndpointSlice), addrs ...string) Input {
-	svc := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}, Spec: corev1.ServiceSpec{
-		Type: corev1.ServiceTypeClusterIP, ClusterIP: ip, ClusterIPs: []string{ip},
-		Ports: []corev1.ServicePort{{Port: 80, Protocol: proto}},
-	}}
+func service(name, ip string, proto corev1.Protocol, change func(
+	*corev1.Service, *discoveryv1.EndpointSlice,
+), addrs ...string,
+) Input {
+	svc := &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
+		Spec: corev1.ServiceSpec{
+			Type:       corev1.ServiceTypeClusterIP,
+			ClusterIP:  ip,
+			ClusterIPs: []string{ip},
+			Ports:      []corev1.ServicePort{{Port: 80, Protocol: proto}},
+		},
+	}
 	slice := sliceOf(name, proto, 8080, addrs...)
 	if change != nil {
 		change(svc, slice)
@@ -295,8 +317,13 @@ func service(name, ip string, proto corev1.Protocol, change func(*corev1.Service
 
 func sliceOf(name string, proto corev1.Protocol, port int32, addrs ...string) *discoveryv1.EndpointSlice {
 	s := &discoveryv1.EndpointSlice{
-		ObjectMeta:  metav1.ObjectMeta{Namespace: "default", Name: name + "-1", Labels: map[string]string{discoveryv1.LabelServiceName: name}},
-		AddressType: discoveryv1.AddressTypeIPv4, Ports: []discoveryv1.EndpointPort{{Name: new(""), Port: &port, Protocol: &proto}},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "default",
+			Name:      name + "-1",
+			Labels:    map[string]string{discoveryv1.LabelServiceName: name},
+		},
+		AddressType: discoveryv1.AddressTypeIPv4,
+		Ports:       []discoveryv1.EndpointPort{{Name: new(""), Port: &port, Protocol: &proto}},
 	}
 	for _, a := range addrs {
 		ip := netip.MustParseAddr(a)
@@ -307,14 +334,19 @@ func sliceOf(name string, proto corev1.Protocol, port int32, addrs ...string) *d
 		if strings.HasPrefix(a, "10.244.1.") || strings.HasPrefix(a, "fd44:1:") || strings.HasPrefix(a, "192.0.2.") {
 			node = "node"
 		}
-		s.Endpoints = append(s.Endpoints, discoveryv1.Endpoint{Addresses: []string{a}, NodeName: &node, Conditions: discoveryv1.EndpointConditions{Ready: new(true)}})
+		s.Endpoints = append(s.Endpoints, discoveryv1.Endpoint{
+			Addresses:  []string{a},
+			NodeName:   &node,
+			Conditions: discoveryv1.EndpointConditions{Ready: new(true)},
+		})
 	}
 	return s
 }
 
 // rules is what nft says of the node.
 func (w *world) rules() string {
-	out, err := exec.CommandContext(w.t.Context(), "nsenter", "--net="+w.path("node"), "nft", "list", "ruleset").CombinedOutput()
+	out, err := exec.CommandContext(w.t.Context(), "nsenter", "--net="+w.path("node"), "nft", "list", "ruleset").
+		CombinedOutput()
 	if err != nil {
 		return err.Error()
 	}

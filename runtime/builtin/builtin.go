@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package builtin makes the image keelson.local/hello from the program runtime/hello, which the caller passes in. Package runtime
-// gives the result to the image store, which serves the image under that name. It never uses the disk or a network.
+// Package builtin makes the image keelson.local/hello from the program runtime/hello, which the caller passes in.
+// Package runtime gives the result to the image store, which serves the image under that name. It never uses the disk
+// or a network.
 package builtin
 
 import (
@@ -27,23 +28,28 @@ const Name = "keelson.local/hello"
 
 // links are the command names of the program (see runtime/hello), which become symbolic links in /bin.
 var links = []string{
-	"[", "cat", "chmod", "chown", "cp", "curl", "cut", "date", "dd", "df", "du", "echo", "env", "false", "find", "free", "get", "grep", "head",
-	"hostname", "id", "kill", "ln", "ls", "md5sum", "mkdir", "mv", "nc", "nslookup", "printf", "ps", "pwd", "rm", "seq", "sh", "sha256sum", "sleep",
-	"sort", "stat", "stty", "tail", "tar", "tee", "test", "touch", "tr", "true", "uname", "wc", "wget", "which", "whoami", "xargs",
+	"[", "cat", "chmod", "chown", "cp", "curl", "cut", "date", "dd", "df", "du", "echo", "env", "false", "find",
+	"free", "get", "grep", "head",
+	"hostname", "id", "kill", "ln", "ls", "md5sum", "mkdir", "mv", "nc", "nslookup", "printf", "ps", "pwd", "rm",
+	"seq", "sh", "sha256sum", "sleep",
+	"sort", "stat", "stty", "tail", "tar", "tee", "test", "touch", "tr", "true", "uname", "wc", "wget", "which",
+	"whoami", "xargs",
 }
 
 // epoch is the modification time of every file, so that the same program gives the same digest.
 var epoch = time.Unix(0, 0).UTC()
 
-// New describes the image of the program that load returns, a static executable for this machine. stamp identifies the program
-// without loading it; empty means unknown. The tags are latest and version; the digests depend on the program alone.
+// New describes the image of the program that load returns, a static executable for this machine. stamp identifies the
+// program without loading it; empty means unknown. The tags are latest and version; the digests depend on the program
+// alone.
 func New(load func() ([]byte, error), stamp, version string) *image.Builtin {
 	tags := []string{Name + ":latest"}
 	if t := tagOf(version); t != "" && t != "latest" {
 		tags = append(tags, Name+":"+t)
 	}
 	return &image.Builtin{
-		Tags: tags, Stamp: stamp,
+		Tags:  tags,
+		Stamp: stamp,
 		Load: func() (*image.BuiltinImage, error) {
 			program, err := load()
 			if err != nil {
@@ -83,9 +89,12 @@ func describe(program []byte) (*image.BuiltinImage, error) {
 		return nil, fmt.Errorf("encode config: %w", err)
 	}
 	return &image.BuiltinImage{
-		ID: digest.FromBytes(raw).String(), Config: config.Config, Created: &epoch,
-		DiffID: diff.String(), Size: int64(layer.Len()),
-		Layer: func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(layer.Bytes())), nil },
+		ID:      digest.FromBytes(raw).String(),
+		Config:  config.Config,
+		Created: &epoch,
+		DiffID:  diff.String(),
+		Size:    int64(layer.Len()),
+		Layer:   func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(layer.Bytes())), nil },
 	}, nil
 }
 
@@ -110,7 +119,9 @@ func writeLayer(to io.Writer, program []byte) error {
 		if err != nil {
 			return
 		}
-		h.ModTime, h.Size, h.Format = epoch, int64(len(content)), tar.FormatUSTAR
+		h.ModTime = epoch
+		h.Size = int64(len(content))
+		h.Format = tar.FormatUSTAR
 		if err = w.WriteHeader(&h); err == nil && len(content) > 0 {
 			_, err = w.Write(content)
 		}
@@ -118,14 +129,24 @@ func writeLayer(to io.Writer, program []byte) error {
 	for _, d := range []string{"bin/", "dev/", "etc/", "proc/", "root/", "sys/", "usr/", "var/"} {
 		put(tar.Header{Typeflag: tar.TypeDir, Name: d, Mode: 0o755}, nil)
 	}
-	put(tar.Header{Typeflag: tar.TypeSymlink, Name: "usr/bin", Linkname: "../bin", Mode: 0o777}, nil)
+	put(tar.Header{
+		Typeflag: tar.TypeSymlink,
+		Name:     "usr/bin",
+		Linkname: "../bin",
+		Mode:     0o777,
+	}, nil)
 	put(tar.Header{Typeflag: tar.TypeDir, Name: "tmp/", Mode: 0o1777}, nil)
 	put(tar.Header{Typeflag: tar.TypeReg, Name: "etc/passwd", Mode: 0o644},
 		[]byte("root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/sh\n"))
 	put(tar.Header{Typeflag: tar.TypeReg, Name: "etc/group", Mode: 0o644}, []byte("root:x:0:\nnogroup:x:65534:\n"))
 	put(tar.Header{Typeflag: tar.TypeReg, Name: "hello", Mode: 0o755}, program)
 	for _, l := range links {
-		put(tar.Header{Typeflag: tar.TypeSymlink, Name: path.Join("bin", l), Linkname: "../hello", Mode: 0o777}, nil)
+		put(tar.Header{
+			Typeflag: tar.TypeSymlink,
+			Name:     path.Join("bin", l),
+			Linkname: "../hello",
+			Mode:     0o777,
+		}, nil)
 	}
 	if err != nil {
 		return err

@@ -17,9 +17,13 @@ import (
 func TestImage(t *testing.T) {
 	program := bytes.Repeat([]byte("program "), 1000)
 	loads := 0
-	load := func() ([]byte, error) { loads++; return program, nil }
+	load := func() ([]byte, error) {
+		loads++
+		return program, nil
+	}
 	b := builtin.New(load, "stamp", "v1.37.2+keelson")
-	if want := []string{"keelson.local/hello:latest", "keelson.local/hello:v1.37.2-keelson"}; !slices.Equal(b.Tags, want) {
+	if want := []string{"keelson.local/hello:latest", "keelson.local/hello:v1.37.2-keelson"}; !slices.Equal(b.Tags,
+		want) {
 		t.Errorf("tags: got %q, want %q", b.Tags, want)
 	}
 	first, err := b.Load()
@@ -27,7 +31,8 @@ func TestImage(t *testing.T) {
 		t.Fatal(err)
 	}
 	id := first.ID
-	if again, err := builtin.New(load, "", "other").Load(); err != nil || again.ID != id || again.DiffID != first.DiffID {
+	if again, err := builtin.New(load, "", "other").Load(); err != nil || again.ID != id ||
+		again.DiffID != first.DiffID {
 		t.Errorf("the same program gave %+v and %+v, %v", first, again, err)
 	}
 	dir := t.TempDir()
@@ -35,7 +40,9 @@ func TestImage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, ref := range []string{"keelson.local/hello", "keelson.local/hello:latest", "keelson.local/hello:v1.37.2-keelson", id, id[7:17]} {
+	for _, ref := range []string{
+		"keelson.local/hello", "keelson.local/hello:latest", "keelson.local/hello:v1.37.2-keelson", id, id[7:17],
+	} {
 		if img, ok := s.Get(ref); !ok || img.ID != id || !img.Pinned {
 			t.Errorf("Get(%q): got %+v, %v", ref, img, ok)
 		}
@@ -77,10 +84,15 @@ func TestImage(t *testing.T) {
 }
 
 func TestDigestsAreRemembered(t *testing.T) {
-	program, loads := []byte("one"), 0
-	dir, stamp := t.TempDir(), "1"
+	program := []byte("one")
+	loads := 0
+	dir := t.TempDir()
+	stamp := "1"
 	open := func() *image.Store {
-		b := builtin.New(func() ([]byte, error) { loads++; return program, nil }, stamp, "v1")
+		b := builtin.New(func() ([]byte, error) {
+			loads++
+			return program, nil
+		}, stamp, "v1")
 		s, err := image.Open(image.Config{Dir: dir, Builtin: b})
 		if err != nil {
 			t.Fatal(err)
@@ -92,10 +104,12 @@ func TestDigestsAreRemembered(t *testing.T) {
 		t.Fatal(err)
 	}
 	loads = 0
-	if img, err := open().Pull(t.Context(), "keelson.local/hello", nil, nil); err != nil || img.ID != first.ID || loads != 0 {
+	if img, err := open().Pull(t.Context(), "keelson.local/hello", nil, nil); err != nil || img.ID != first.ID ||
+		loads != 0 {
 		t.Errorf("second start: got %s, %v after %d loads, want %s without any", img.ID, err, loads, first.ID)
 	}
-	program, stamp = []byte("two"), "2"
+	program = []byte("two")
+	stamp = "2"
 	s := open()
 	img, ok := s.Get("keelson.local/hello")
 	if !ok || img.ID == first.ID {
@@ -127,8 +141,10 @@ func TestNoProgram(t *testing.T) {
 	}
 }
 
-// BenchmarkFirstUse is what the first pod on hello waits for on an empty data directory, BenchmarkLaterStart on a used one.
+// BenchmarkFirstUse is what the first pod on hello waits for on an empty data directory, BenchmarkLaterStart on a used
+// one.
 func BenchmarkFirstUse(b *testing.B) { benchmark(b, func() string { return b.TempDir() }) }
+
 func BenchmarkLaterStart(b *testing.B) {
 	dir := b.TempDir()
 	benchmark(b, func() string { return dir })

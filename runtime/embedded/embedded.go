@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package embedded contains, compressed, the two programs that are linked into the keelson binary: the shim and the program of the
-// built-in image. Package runtime installs the shim and serves the image. `make` builds both into this directory; a binary built without
-// them works except for containers, and returns ErrMissing.
+// Package embedded contains, compressed, the two programs that are linked into the keelson binary: the shim and the
+// program of the built-in image. Package runtime installs the shim and serves the image. `make` builds both into this
+// directory; a binary built without them works except for containers, and returns ErrMissing.
 package embedded
 
 import (
@@ -28,8 +28,8 @@ var files embed.FS
 // ErrMissing means that this binary was built without a program.
 var ErrMissing = errors.New("this binary was built without the container shim: run make")
 
-// InstallShim writes the shim to path, mode 0755, unless the file there has that content already. repaired: the file had been installed
-// from this same binary, and was damaged or changed since.
+// InstallShim writes the shim to path, mode 0755, unless the file there has that content already. repaired: the file
+// had been installed from this same binary, and was damaged or changed since.
 func InstallShim(path string) (repaired bool, err error) { return install("keelson-shim", path) }
 
 // Hello returns the built-in image's program.
@@ -55,8 +55,9 @@ func read(name string) ([]byte, error) {
 	return body, nil
 }
 
-// install replaces path by rename, so that a process that runs from it is not disturbed. A file beside it, the stamp, holds the hash of
-// the packed program and the fingerprint of the unpacked one. A program that matches its stamp is not unpacked again.
+// install replaces path by rename, so that a process that runs from it is not disturbed. A file beside it, the stamp,
+// holds the hash of the packed program and the fingerprint of the unpacked one. A program that matches its stamp is not
+// unpacked again.
 func install(name, path string) (repaired bool, err error) {
 	packed, err := files.ReadFile(name + ".zst")
 	if errors.Is(err, fs.ErrNotExist) {

@@ -16,12 +16,23 @@ func TestInstallRepairs(t *testing.T) {
 		unpacks        int
 		repaired, link bool
 	}{
-		"as it was":    {hurt: func(string) error { return nil }, unpacks: 0},
-		"other bytes":  {hurt: func(p string) error { return os.WriteFile(p, []byte("A program"), 0o600) }, unpacks: 1, repaired: true},
-		"cut short":    {hurt: func(p string) error { return os.Truncate(p, 3) }, unpacks: 1, repaired: true},
-		"gone":         {hurt: os.Remove, unpacks: 1, repaired: true},
-		"writable":     {hurt: func(p string) error { return os.Chmod(p, 0o777) }, unpacks: 1, repaired: true},
-		"a link":       {hurt: func(p string) error { return os.Rename(p, p+".elsewhere") }, unpacks: 1, repaired: true, link: true},
+		"as it was": {hurt: func(string) error { return nil }, unpacks: 0},
+		"other bytes": {
+			hurt: func(p string) error {
+				return os.WriteFile(p, []byte("A program"), 0o600)
+			},
+			unpacks:  1,
+			repaired: true,
+		},
+		"cut short": {hurt: func(p string) error { return os.Truncate(p, 3) }, unpacks: 1, repaired: true},
+		"gone":      {hurt: os.Remove, unpacks: 1, repaired: true},
+		"writable":  {hurt: func(p string) error { return os.Chmod(p, 0o777) }, unpacks: 1, repaired: true},
+		"a link": {
+			hurt:     func(p string) error { return os.Rename(p, p+".elsewhere") },
+			unpacks:  1,
+			repaired: true,
+			link:     true,
+		},
 		"note gone":    {hurt: func(p string) error { return os.Remove(p + ".from") }, unpacks: 1},
 		"note damaged": {hurt: func(p string) error { return os.WriteFile(p+".from", []byte("?"), 0o600) }, unpacks: 1},
 	} {
@@ -30,7 +41,10 @@ func TestInstallRepairs(t *testing.T) {
 			unpacks := 0
 			install := func() bool {
 				t.Helper()
-				repaired, err := installPacked("program", path, []byte("packed"), func(string) ([]byte, error) { unpacks++; return body, nil })
+				repaired, err := installPacked("program", path, []byte("packed"), func(string) ([]byte, error) {
+					unpacks++
+					return body, nil
+				})
 				if err != nil {
 					t.Fatal(err)
 				}

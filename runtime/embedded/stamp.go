@@ -8,7 +8,8 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// HelloStamp identifies the program that Hello returns, without unpacking it (a fraction of a millisecond). Empty: there is none.
+// HelloStamp identifies the program that Hello returns, without unpacking it (a fraction of a millisecond). Empty:
+// there is none.
 func HelloStamp() string {
 	packed, err := files.ReadFile("hello.zst")
 	if err != nil {

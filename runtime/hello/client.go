@@ -43,13 +43,16 @@ func parseURL(url string) (target, error) {
 		return target{}, fmt.Errorf("%q: %w", url, errBadURL)
 	}
 	rest, _, _ = strings.Cut(rest, "#")
-	host, path := rest, "/"
+	host := rest
+	path := "/"
 	if i := strings.IndexAny(rest, "/?"); i >= 0 {
-		host, path = rest[:i], "/"+strings.TrimPrefix(rest[i:], "/")
+		host = rest[:i]
+		path = "/" + strings.TrimPrefix(rest[i:], "/")
 	}
 	name, port, err := net.SplitHostPort(host)
 	if err != nil {
-		name, port = strings.Trim(host, "[]"), "80"
+		name = strings.Trim(host, "[]")
+		port = "80"
 	}
 	if name == "" {
 		return target{}, fmt.Errorf("%q: %w", url, errBadURL)
@@ -106,11 +109,13 @@ func hasField(lines []string, name string) bool {
 
 // send sends the request and reads the response up to its body. The caller closes the connection.
 func (c call) send() (*reply, error) {
-	start, dial := time.Now(), c.connect
+	start := time.Now()
+	dial := c.connect
 	if dial == 0 || c.total > 0 && c.total < dial {
 		dial = c.total
 	}
-	conn, err := net.DialTimeout("tcp", net.JoinHostPort(c.target.host, c.target.port), dial) //nolint:noctx // a program of its own: there is no context
+	conn, err := net.DialTimeout("tcp", net.JoinHostPort(c.target.host, c.target.port),
+		dial) //nolint:noctx // a program of its own: there is no context
 	if err != nil {
 		return nil, err
 	}
@@ -147,7 +152,8 @@ func (p *reply) readHeader() error {
 		if p.status, err = strconv.Atoi(f[1]); err != nil {
 			return errBadHTTP
 		}
-		p.proto, p.header = f[0], map[string]string{}
+		p.proto = f[0]
+		p.header = map[string]string{}
 		fields, err := readFieldLines(p.body, p.header)
 		if err != nil {
 			return err
@@ -172,7 +178,7 @@ func (p *reply) copyBody(to io.Writer) error {
 		if err != nil {
 			return errBadHTTP
 		}
-		_, err = io.CopyN(to, p.body, int64(n)) //nolint:gosec // 63 bits
+		_, err = io.CopyN(to, p.body, int64(n)) // 63 bits
 		if errors.Is(err, io.EOF) {
 			err = io.ErrUnexpectedEOF
 		}

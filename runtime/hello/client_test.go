@@ -21,7 +21,8 @@ func testSite(t *testing.T) (addr string) {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/echo", func(w http.ResponseWriter, r *http.Request) {
 		b, _ := io.ReadAll(r.Body)
-		_, _ = fmt.Fprintf(w, "%s %s %s %s %s", r.Method, r.URL.RawQuery, r.Header.Get("X-My"), r.Header.Get("Content-Type"), b)
+		_, _ = fmt.Fprintf(w, "%s %s %s %s %s", r.Method, r.URL.RawQuery, r.Header.Get("X-My"),
+			r.Header.Get("Content-Type"), b)
 	})
 	mux.HandleFunc("/chunks", func(w http.ResponseWriter, _ *http.Request) {
 		for i := range 3 {
@@ -29,8 +30,12 @@ func testSite(t *testing.T) (addr string) {
 			w.(http.Flusher).Flush()
 		}
 	})
-	mux.HandleFunc("/gone", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/chunks", http.StatusFound) })
-	mux.HandleFunc("/loop", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/loop", http.StatusFound) })
+	mux.HandleFunc("/gone", func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, "/chunks", http.StatusFound)
+	})
+	mux.HandleFunc("/loop", func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, "/loop", http.StatusFound)
+	})
 	mux.HandleFunc("/slow", func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
 	mux.HandleFunc("/none", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
 	s := httptest.NewServer(mux)
@@ -82,7 +87,10 @@ func TestCurl(t *testing.T) {
 		{[]string{"http://" + site + "/chunks"}, "012", 0},
 		{[]string{"-sS", "-H", "X-My: field", site + "/echo"}, "GET  field  ", 0},
 		{[]string{"-d", "a=1", "-d", "b=2", site + "/echo"}, "POST   application/x-www-form-urlencoded a=1&b=2", 0},
-		{[]string{"-X", "PUT", "-H", "content-type: application/json", "--data", "{}", site + "/echo"}, "PUT   application/json {}", 0},
+		{
+			[]string{"-X", "PUT", "-H", "content-type: application/json", "--data", "{}", site + "/echo"},
+			"PUT   application/json {}", 0,
+		},
 		{[]string{"-XDELETE", site + "/echo"}, "DELETE    ", 0},
 		{[]string{"-d", "@-", site + "/echo"}, "POST   application/x-www-form-urlencoded from stdin", 0},
 		{[]string{"-s", "-o", "/dev/null", "-w", `%{http_code} %{size_download}\n`, site + "/chunks"}, "200 3\n", 0},
@@ -103,8 +111,14 @@ func TestCurl(t *testing.T) {
 		{[]string{raw(t, "nonsense\r\n\r\n")}, "", 56},
 		{[]string{raw(t, "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nshort")}, "short", 56},
 		{[]string{raw(t, "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.0 200 OK\r\n\r\nto the end")}, "to the end", 0},
-		{[]string{"-i", raw(t, "HTTP/1.1 200 OK\r\nSet-Cookie: a\r\nSet-Cookie: b\r\n\r\nx")}, "HTTP/1.1 200 OK\r\nSet-Cookie: a\r\nSet-Cookie: b\r\n\r\nx", 0},
-		{[]string{"-I", raw(t, "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n")}, "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n", 0},
+		{
+			[]string{"-i", raw(t, "HTTP/1.1 200 OK\r\nSet-Cookie: a\r\nSet-Cookie: b\r\n\r\nx")},
+			"HTTP/1.1 200 OK\r\nSet-Cookie: a\r\nSet-Cookie: b\r\n\r\nx", 0,
+		},
+		{
+			[]string{"-I", raw(t, "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n")},
+			"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n", 0,
+		},
 	} {
 		out, errOut, code := run(t, "from stdin", append([]string{"curl"}, c.args...)...)
 		if out != c.out || code != c.code || (code != 0) != (errOut != "") {
@@ -114,7 +128,8 @@ func TestCurl(t *testing.T) {
 	if _, errOut, _ := run(t, "", "curl", "-s", "http://"+closedPort(t)); errOut != "" {
 		t.Errorf("curl -s: got %q, want silence", errOut)
 	}
-	if _, errOut, code := run(t, "", "curl", "-v", site+"/none"); code != 0 || !strings.Contains(errOut, "> GET /none HTTP/1.1\r\n> Host: "+site+"\r\n") || !strings.Contains(errOut, "< HTTP/1.1 204 No Content\r\n") {
+	if _, errOut, code := run(t, "", "curl", "-v", site+"/none"); code != 0 || !strings.Contains(errOut,
+		"> GET /none HTTP/1.1\r\n> Host: "+site+"\r\n") || !strings.Contains(errOut, "< HTTP/1.1 204 No Content\r\n") {
 		t.Errorf("curl -v: got %q and %d", errOut, code)
 	}
 }
@@ -133,7 +148,11 @@ func TestWget(t *testing.T) {
 		{[]string{"--spider", "--timeout=1", site + "/chunks"}, "", "remote file exists\n", 0},
 		{[]string{"--spider", site + "/nothing"}, "", "wget: server answered HTTP/1.1 404 Not Found\n", 1},
 		{[]string{"-O" + file, site + "/chunks"}, "", "", 0},
-		{[]string{"https://x/"}, "", "wget: https://x/: https is not supported: the program has no TLS; use http://\n", 1},
+		{
+			[]string{
+				"https://x/",
+			}, "", "wget: https://x/: https is not supported: the program has no TLS; use http://\n", 1,
+		},
 		{[]string{"--nothing", site}, "", "wget: option --nothing is not known; usage: " + wgetSyntax.usage + "\n", 1},
 		{nil, "", "wget: usage: " + wgetSyntax.usage + "\n", 1},
 	} {

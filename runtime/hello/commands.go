@@ -23,8 +23,13 @@ var own = map[string]string{"wait": "hello-wait", "kill": "hello-kill", "umask":
 // commands are the commands that run in the shell's own process.
 func commands() map[string]func(s *sh, h interp.HandlerContext, args []string, std stdio) int {
 	return map[string]func(*sh, interp.HandlerContext, []string, stdio) int{
-		nameBackground: startJob, nameLastBg: printLastJob, nameExec: replace, nameEnd: end, own["wait"]: waitForJobs, own["umask"]: umask,
-		own["kill"]: killJobs,
+		nameBackground: startJob,
+		nameLastBg:     printLastJob,
+		nameExec:       replace,
+		nameEnd:        end,
+		own["wait"]:    waitForJobs,
+		own["umask"]:   umask,
+		own["kill"]:    killJobs,
 	}
 }
 
@@ -39,7 +44,8 @@ func (s *sh) call(ctx context.Context, args []string) ([]string, error) {
 		for i, a := range args {
 			words[i] = quoted(a)
 		}
-		return []string{"eval", action + "\n" + strings.Join(words, " ")}, nil // it calls this function again, without a pending signal
+		// it calls this function again, without a pending signal
+		return []string{"eval", action + "\n" + strings.Join(words, " ")}, nil
 	}
 	switch name := args[0]; {
 	case own[name] != "":
@@ -60,9 +66,11 @@ func (s *sh) call(ctx context.Context, args []string) ([]string, error) {
 	return args, nil
 }
 
-// echoAtOnce makes an echo one printf, which writes once: the library's echo writes word by word, so that lines of jobs beside each other mixed.
+// echoAtOnce makes an echo one printf, which writes once: the library's echo writes word by word, so that lines of jobs
+// beside each other mixed.
 func echoAtOnce(args []string) []string {
-	end, words := "\n", args[1:]
+	end := "\n"
+	words := args[1:]
 	for len(words) > 0 && (words[0] == "-n" || words[0] == "-E") {
 		if words[0] == "-n" {
 			end = ""
@@ -162,7 +170,8 @@ func waitForJobs(s *sh, _ interp.HandlerContext, args []string, std stdio) int {
 func (s *sh) forget(j *job) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.jobs = slices.DeleteFunc(slices.Clone(s.jobs), func(o *job) bool { return o == j }) // another goroutine may iterate over the list
+	// another goroutine may iterate over the list
+	s.jobs = slices.DeleteFunc(slices.Clone(s.jobs), func(o *job) bool { return o == j })
 }
 
 // replace implements exec: the command replaces this process.

@@ -18,12 +18,17 @@ var (
 	lnSyntax = optionSyntax{letters: "sfnv", usage: "ln -s [-f] [-n] SOURCE... TARGET"}
 )
 
-// toTarget calls do for each source with its target: a file's name, or one below a directory. noFollow: a link to a directory is a file.
-func toTarget(who string, s optionSyntax, words []string, noFollow bool, std stdio, do func(from, to string) error) int {
+// toTarget calls do for each source with its target: a file's name, or one below a directory. noFollow: a link to a
+// directory is a file.
+func toTarget(who string, s optionSyntax, words []string, noFollow bool, std stdio, do func(
+	from, to string,
+) error,
+) int {
 	if len(words) < 2 {
 		return complain(std, who, s.wantUsage())
 	}
-	sources, target := words[:len(words)-1], words[len(words)-1]
+	sources := words[:len(words)-1]
+	target := words[len(words)-1]
 	look := os.Stat
 	if noFollow {
 		look = os.Lstat
@@ -191,7 +196,8 @@ func mv(args []string, std stdio) int {
 	})
 }
 
-// ln makes links: symbolic ones with -s. -f replaces what is there, -n replaces a link to a directory in place of a link in that directory.
+// ln makes links: symbolic ones with -s. -f replaces what is there, -n replaces a link to a directory in place of a
+// link in that directory.
 func ln(args []string, std stdio) int {
 	o, words, err := lnSyntax.parse(args)
 	if err != nil {

@@ -17,11 +17,26 @@ import (
 var curlSyntax = optionSyntax{
 	letters: "sSfkiIvLo:X:H:d:w:m:C:",
 	long: map[string]byte{
-		"silent": 's', "show-error": 'S', "fail": 'f', "insecure": 'k', "include": 'i', "head": 'I', "verbose": 'v', "location": 'L',
-		"output": 'o', "request": 'X', "header": 'H', "data": 'd', "data-binary": 'd', "data-raw": 'd', "write-out": 'w', "max-time": 'm',
+		"silent":          's',
+		"show-error":      'S',
+		"fail":            'f',
+		"insecure":        'k',
+		"include":         'i',
+		"head":            'I',
+		"verbose":         'v',
+		"location":        'L',
+		"output":          'o',
+		"request":         'X',
+		"header":          'H',
+		"data":            'd',
+		"data-binary":     'd',
+		"data-raw":        'd',
+		"write-out":       'w',
+		"max-time":        'm',
 		"connect-timeout": 'C',
 	},
-	usage: "curl [-s] [-S] [-f] [-i] [-I] [-v] [-L] [-o FILE] [-X METHOD] [-H 'NAME: VALUE'] [-d DATA] [-w FORMAT] [-m SECONDS] URL",
+	usage: "curl [-s] [-S] [-f] [-i] [-I] [-v] [-L] [-o FILE] [-X METHOD] [-H 'NAME: VALUE'] [-d DATA] [-w FORMAT] " +
+		"[-m SECONDS] URL",
 }
 
 // Exit codes of curl that scripts know.
@@ -51,12 +66,15 @@ func curl(args []string, std stdio) int {
 		return curlUsage
 	}
 	c, err := newCall(o, urls[0], std.in)
-	start, got, size := time.Now(), 0, counter{}
+	start := time.Now()
+	got := 0
+	size := counter{}
 	if err == nil {
 		got, err = c.run(o, std, &size)
 	}
 	if format := o.get('w', ""); format != "" {
-		fmt.Fprint(std.out, strings.NewReplacer(`\n`, "\n", `\t`, "\t", "%%", "%", "%{http_code}", fmt.Sprintf("%03d", got),
+		fmt.Fprint(std.out, strings.NewReplacer(`\n`, "\n", `\t`, "\t", "%%", "%", "%{http_code}",
+			fmt.Sprintf("%03d", got),
 			"%{response_code}", fmt.Sprintf("%03d", got), "%{size_download}", strconv.Itoa(size.n),
 			"%{time_total}", fmt.Sprintf("%.6f", time.Since(start).Seconds())).Replace(format))
 	}
@@ -154,7 +172,8 @@ func (c *counter) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// run sends the request, with -L also those to where the server points, and writes the response. status is 0 without one.
+// run sends the request, with -L also those to where the server points, and writes the response. status is 0 without
+// one.
 func (c call) run(o options, std stdio, out *counter) (status int, err error) {
 	for hop := 0; ; hop++ {
 		p, err := c.send()
@@ -173,7 +192,8 @@ func (c call) run(o options, std stdio, out *counter) (status int, err error) {
 				return p.status, err
 			}
 			if c.method == "POST" && p.status < 307 {
-				c.method, c.body = "GET", ""
+				c.method = "GET"
+				c.body = ""
 			}
 			continue
 		}

@@ -11,7 +11,10 @@ import (
 	"strings"
 )
 
-var cutSyntax = optionSyntax{letters: "d:f:c:b:s", usage: "cut -f LIST [-d CHARACTER] [-s] [FILE]... or cut -c LIST [FILE]..."}
+var cutSyntax = optionSyntax{
+	letters: "d:f:c:b:s",
+	usage:   "cut -f LIST [-d CHARACTER] [-s] [FILE]... or cut -c LIST [FILE]...",
+}
 
 // span is a part of a list of fields: from and to, counted from 1.
 type span struct{ from, to int }
@@ -56,9 +59,11 @@ func cut(args []string, std stdio) int {
 	if err != nil {
 		return complain(std, "cut", err)
 	}
-	list, sep := o.get('f', ""), o.get('d', "\t")
+	list := o.get('f', "")
+	sep := o.get('d', "\t")
 	if list == "" {
-		list, sep = o.get('c', o.get('b', "")), ""
+		list = o.get('c', o.get('b', ""))
+		sep = ""
 	}
 	if list == "" || sep == "" && o.has('f') {
 		return complain(std, "cut", cutSyntax.wantUsage())
@@ -75,7 +80,8 @@ func cut(args []string, std stdio) int {
 		br := bufio.NewReader(r)
 		for {
 			line, err := br.ReadString('\n')
-			if line = strings.TrimSuffix(line, "\n"); (line != "" || err == nil) && (sep == "" || !o.has('s') || strings.Contains(line, sep)) {
+			if line = strings.TrimSuffix(line, "\n"); (line != "" || err == nil) &&
+				(sep == "" || !o.has('s') || strings.Contains(line, sep)) {
 				if _, err := out.WriteString(which.of(line, sep) + "\n"); err != nil {
 					return err
 				}

@@ -14,9 +14,11 @@ import (
 	"unsafe"
 )
 
-var errDDUsage = errors.New("usage: dd [if=FILE] [of=FILE] [bs=N] [count=N] [skip=N] [seek=N] [conv=fsync,notrunc] [oflag=direct,sync] [status=none]")
+var errDDUsage = errors.New("usage: dd [if=FILE] [of=FILE] [bs=N] [count=N] [skip=N] [seek=N] [conv=fsync,notrunc] " +
+	"[oflag=direct,sync] [status=none]")
 
-// copying is one call of dd. A record is always read whole, also from a pipe; in pieces, so that a large bs needs little memory.
+// copying is one call of dd. A record is always read whole, also from a pipe; in pieces, so that a large bs needs
+// little memory.
 type copying struct {
 	in, out          string
 	bs               int64
@@ -93,8 +95,20 @@ func (c *copying) flag(key, value string) error {
 func ddNumber(text string) (int64, error) {
 	digits := strings.TrimRight(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
 	unit, ok := map[string]int64{
-		"": 1, "c": 1, "b": 512, "k": 1 << 10, "K": 1 << 10, "KiB": 1 << 10, "kB": 1e3, "KB": 1e3, "M": 1 << 20, "MiB": 1 << 20, "MB": 1e6,
-		"G": 1 << 30, "GiB": 1 << 30, "GB": 1e9,
+		"":    1,
+		"c":   1,
+		"b":   512,
+		"k":   1 << 10,
+		"K":   1 << 10,
+		"KiB": 1 << 10,
+		"kB":  1e3,
+		"KB":  1e3,
+		"M":   1 << 20,
+		"MiB": 1 << 20,
+		"MB":  1e6,
+		"G":   1 << 30,
+		"GiB": 1 << 30,
+		"GB":  1e9,
 	}[text[len(digits):]]
 	n, err := strconv.ParseInt(digits, 10, 64)
 	const most = 1 << 50
@@ -115,7 +129,9 @@ func dd(args []string, std stdio) int {
 	if took := time.Since(start).Seconds(); !c.quiet {
 		n := fmt.Sprintf("%d+%d records", c.records, c.partial)
 		fmt.Fprintf(std.err, "%s in\n%s out\n%d bytes (%sB) copied, %.6f seconds, %sB/s\n", n, n, c.bytes,
-			scaled(options{'h': {""}}, uint64(c.bytes)), took, scaled(options{'h': {""}}, uint64(float64(c.bytes)/max(took, 1e-9)))) //nolint:gosec // not negative
+			// not negative
+			scaled(options{'h': {""}}, uint64(c.bytes)), took, scaled(options{'h': {""}},
+				uint64(float64(c.bytes)/max(took, 1e-9))))
 	}
 	if err != nil {
 		return complain(std, "dd", err)
@@ -125,7 +141,8 @@ func dd(args []string, std stdio) int {
 
 // open opens the files and copies.
 func (c *copying) open(std stdio) error {
-	in, out := std.in, std.out
+	in := std.in
+	out := std.out
 	if c.in != "" {
 		f, err := os.Open(c.in)
 		if err != nil {
@@ -153,7 +170,8 @@ func (c *copying) open(std stdio) error {
 	}
 	if c.seek > 0 {
 		if _, err = f.Seek(c.seek*c.bs, io.SeekStart); err == nil && !c.keep {
-			if terr := f.Truncate(c.seek * c.bs); terr != nil && !errors.Is(terr, syscall.EINVAL) { // a device has a fixed size
+			// a device has a fixed size
+			if terr := f.Truncate(c.seek * c.bs); terr != nil && !errors.Is(terr, syscall.EINVAL) {
 				err = terr
 			}
 		}

@@ -4,7 +4,7 @@ package main
 
 import (
 	"bufio"
-	"crypto/md5" //nolint:gosec // md5sum prints what it is named after
+	"crypto/md5" // md5sum prints what it is named after
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"

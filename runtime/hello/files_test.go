@@ -34,12 +34,14 @@ func TestLinks(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if name := path.Base(h.Name); path.Dir(h.Name) == "bin" && h.Typeflag == tar.TypeSymlink && h.Linkname == "../hello" {
+		if name := path.Base(h.Name); path.Dir(h.Name) == "bin" && h.Typeflag == tar.TypeSymlink &&
+			h.Linkname == "../hello" {
 			got = append(got, name)
 		}
 	}
 	want := append(slices.Collect(maps.Keys(tools())), "sh")
-	want = slices.DeleteFunc(want, func(n string) bool { return n == "exit" }) // for containers that end at once: `hello exit 3`
+	// for containers that end at once: `hello exit 3`
+	want = slices.DeleteFunc(want, func(n string) bool { return n == "exit" })
 	slices.Sort(got)
 	slices.Sort(want)
 	if !slices.Equal(got, want) {
@@ -52,18 +54,32 @@ func TestCopy(t *testing.T) {
 		{`echo a > f; cp f g; cat g`, "a\n"},
 		{`echo a > f; mkdir d; cp f d; cp f d/h; cat d/f d/h`, "a\na\n"},
 		{`echo a > f; echo b > g; mkdir d; cp f g d/; cat d/*`, "a\nb\n"},
-		{`mkdir -p d/e; echo x > d/e/f; ln -s e d/l; cp -r d new; cat new/l/f; cp -r d new; cat new/d/e/f; ls -l new | grep -q 'l -> e' && echo link`, "x\nx\nlink\n"},
+		{
+			`mkdir -p d/e; echo x > d/e/f; ln -s e d/l; cp -r d new; cat new/l/f; cp -r d new; cat new/d/e/f; ls -l new | grep -q 'l -> e' && echo link`,
+			"x\nx\nlink\n",
+		},
 		{`echo a > f; chmod 750 f; cp f g; cp -p f h; stat g h | cut -d' ' -f3`, "mode=0750\nmode=0750\n"},
 		{`echo a > f; ln -s f l; cp l g; cp -r l m; [ -f g ]; ls -l | cut -d' ' -f1 | cut -c1 | tr -d '\n'`, "--LL"},
 		{`echo a > f; mv f g; cat g; [ ! -e f ]; mkdir d; mv g d; cat d/g; mv d e; cat e/g`, "a\na\na\n"},
 		{`echo a > f; echo b > g; mv -n f g; cat f g`, "a\nb\n"},
-		{`echo a > f; ln -s f l; cat l; ln f h; echo b > h; cat f; ln -sf h l; ls -l l | grep -q 'l -> h' && echo replaced`, "a\nb\nreplaced\n"},
+		{
+			`echo a > f; ln -s f l; cat l; ln f h; echo b > h; cat f; ln -sf h l; ls -l l | grep -q 'l -> h' && echo replaced`,
+			"a\nb\nreplaced\n",
+		},
 		{`mkdir d e; echo x > e/f; ln -s d cur; ln -sfn e cur; cat cur/f; ls d`, "x\n"},
 	})
 	wantComplaints(t, [][2]string{
-		{`cp`, "usage: cp"}, {`cp nothing f`, "nothing"}, {`mkdir d; cp d e`, "needs -r"}, {`mkdir d; cp -r d d/e`, "into itself"},
-		{`mkdir d; cp -r d d`, "into itself"}, {`echo a > f; cp f f`, "same file"}, {`echo a > f; cp f f g`, "g is not a directory"},
-		{`touch f; cp -x f g`, "option -x is not known"}, {`mv nothing f`, "nothing"}, {`touch f g; ln -s f g`, "file exists"}, {`ln -s`, "usage: ln"},
+		{`cp`, "usage: cp"},
+		{`cp nothing f`, "nothing"},
+		{`mkdir d; cp d e`, "needs -r"},
+		{`mkdir d; cp -r d d/e`, "into itself"},
+		{`mkdir d; cp -r d d`, "into itself"},
+		{`echo a > f; cp f f`, "same file"},
+		{`echo a > f; cp f f g`, "g is not a directory"},
+		{`touch f; cp -x f g`, "option -x is not known"},
+		{`mv nothing f`, "nothing"},
+		{`touch f g; ln -s f g`, "file exists"},
+		{`ln -s`, "usage: ln"},
 	})
 }
 
@@ -76,12 +92,22 @@ func TestMode(t *testing.T) {
 		{`touch f; chmod 777 f; chmod -w f; chmod o-rx f; ` + modes, "mode=0550\n"},
 		{`touch f; chmod 600 f; chmod a+rX f; ` + modes, "mode=0644\n"},
 		{`mkdir f; chmod 1777 f; ` + modes + `; chmod -t,g+s f; ` + modes, "mode=1777\nmode=2777\n"},
-		{`mkdir f; touch f/g; chmod 700 f; chmod 600 f/g; chmod -R go+rX f; stat f f/g | cut -d' ' -f3`, "mode=0755\nmode=0644\n"},
-		{`touch f; chown $(id | cut -d' ' -f1 | cut -d= -f2) f; chown :$(id | cut -d' ' -f2 | cut -d= -f2) f; echo $?`, "0\n"},
+		{
+			`mkdir f; touch f/g; chmod 700 f; chmod 600 f/g; chmod -R go+rX f; stat f f/g | cut -d' ' -f3`,
+			"mode=0755\nmode=0644\n",
+		},
+		{
+			`touch f; chown $(id | cut -d' ' -f1 | cut -d= -f2) f; chown :$(id | cut -d' ' -f2 | cut -d= -f2) f; echo $?`,
+			"0\n",
+		},
 	})
 	wantComplaints(t, [][2]string{
-		{`chmod`, "usage: chmod"}, {`touch f; chmod 888 f`, `"888" is not a mode`}, {`touch f; chmod q+x f`, `"q+x" is not a mode`}, {`chmod 600 nothing`, "nothing"},
-		{`chown`, "usage: chown"}, {`touch f; chown someone f`, `"someone" is not UID`},
+		{`chmod`, "usage: chmod"},
+		{`touch f; chmod 888 f`, `"888" is not a mode`},
+		{`touch f; chmod q+x f`, `"q+x" is not a mode`},
+		{`chmod 600 nothing`, "nothing"},
+		{`chown`, "usage: chown"},
+		{`touch f; chown someone f`, `"someone" is not UID`},
 	})
 }
 
@@ -96,13 +122,20 @@ func TestFind(t *testing.T) {
 		{tree + `find a/b a/x.txt -type f -name '[xy]*' | xargs rm; find a -type f`, "a/b/z\n"},
 	})
 	wantComplaints(t, [][2]string{
-		{`find nothing`, "nothing"}, {`find . -size 3`, "-size is not known"}, {`find . -type q`, `"q" is not known`}, {`find . -name '['`, "pattern"}, {`find . -name`, "needs a value"},
+		{`find nothing`, "nothing"},
+		{`find . -size 3`, "-size is not known"},
+		{`find . -type q`, `"q" is not known`},
+		{`find . -name '['`, "pattern"},
+		{`find . -name`, "needs a value"},
 	})
 }
 
 func TestSpace(t *testing.T) {
 	wantScripts(t, [][2]string{
-		{`mkdir d; dd if=/dev/zero of=d/f bs=64K count=1 2>/dev/null; ln d/f d/g; a=$(du -s d | cut -f1); [ $a -ge 64 ] && [ $a -lt 100 ] && du -s d | cut -f2`, "d\n"},
+		{
+			`mkdir d; dd if=/dev/zero of=d/f bs=64K count=1 2>/dev/null; ln d/f d/g; a=$(du -s d | cut -f1); [ $a -ge 64 ] && [ $a -lt 100 ] && du -s d | cut -f2`,
+			"d\n",
+		},
 		{`mkdir -p d/e; du d | cut -f2; touch f; du -h f`, "d/e\nd\n0\tf\n"},
 		{`df / | wc -l; df -h | head -n 1 | tr -s ' ' | cut -d' ' -f1-2`, "2\nFilesystem Size\n"},
 		{`df -h . | tail -n 1 | grep -q %  && echo row`, "row\n"},
@@ -112,8 +145,16 @@ func TestSpace(t *testing.T) {
 }
 
 func TestMountOf(t *testing.T) {
-	all := parseMounts("overlay / overlay rw 0 0\n/dev/sda1 /data\\040one ext4 rw 0 0\ntmpfs /data\\040one/tmp tmpfs rw 0 0\n/dev/sdb /data\\040one ext4 rw 0 0\n")
-	for path, want := range map[string]string{"/": "overlay", "/data": "overlay", "/data one": "/dev/sdb", "/data one/x": "/dev/sdb", "/data one/tmp": "tmpfs", "/data onex": "overlay"} {
+	all := parseMounts("overlay / overlay rw 0 0\n/dev/sda1 /data\\040one ext4 rw 0 0\ntmpfs /data\\040one/tmp tmpfs " +
+		"rw 0 0\n/dev/sdb /data\\040one ext4 rw 0 0\n")
+	for path, want := range map[string]string{
+		"/":             "overlay",
+		"/data":         "overlay",
+		"/data one":     "/dev/sdb",
+		"/data one/x":   "/dev/sdb",
+		"/data one/tmp": "tmpfs",
+		"/data onex":    "overlay",
+	} {
 		if got := mountOf(all, path); got.device != want {
 			t.Errorf("%s: got %+v, want %s", path, got, want)
 		}
@@ -122,7 +163,14 @@ func TestMountOf(t *testing.T) {
 
 func TestScaled(t *testing.T) {
 	h := options{'h': {""}}
-	for bytes, want := range map[uint64]string{0: "0", 1023: "1023", 1024: "1.0K", 1536: "1.5K", 200 << 20: "200M", 1 << 63: "8192P"} {
+	for bytes, want := range map[uint64]string{
+		0:         "0",
+		1023:      "1023",
+		1024:      "1.0K",
+		1536:      "1.5K",
+		200 << 20: "200M",
+		1 << 63:   "8192P",
+	} {
 		if got := scaled(h, bytes); got != want {
 			t.Errorf("%d: got %s, want %s", bytes, got, want)
 		}
@@ -130,7 +178,9 @@ func TestScaled(t *testing.T) {
 	if got := scaled(options{}, 1025); got != "2" {
 		t.Errorf("1025 in KiB: got %s, want 2", got)
 	}
-	if got := freeText(options{}, parseMeminfo("MemTotal: 1000 kB\nMemFree: 300 kB\nBuffers: 50 kB\nCached: 150 kB\nMemAvailable: 450 kB\nbroken\n")); !strings.Contains(
+	if got := freeText(options{},
+		parseMeminfo("MemTotal: 1000 kB\nMemFree: 300 kB\nBuffers: 50 kB\nCached: 150 kB\nMemAvailable: 450 "+
+			"kB\nbroken\n")); !strings.Contains(
 		got, "Mem:           1000          500          300            0          200          450") {
 		t.Errorf("free: got\n%s", got)
 	}
@@ -148,17 +198,27 @@ func TestDD(t *testing.T) {
 		{`dd if=/dev/zero of=f bs=512 count=1 2>&1 | tail -n 1 | cut -d' ' -f1-4`, "512 bytes (512B) copied,\n"},
 	})
 	wantComplaints(t, [][2]string{
-		{`dd bs=0`, "must not be 0"}, {`dd bs=1Q`, `"1Q" is not a number`}, {`dd count=-1`, `"-1"`}, {`dd if=nothing`, "nothing"}, {`dd x`, `"x" is not known`},
-		{`dd conv=lcase`, "conv=lcase is not known"}, {`dd bs=9999999999999M`, "not a number"}, {`dd if=/dev/zero of=f skip=99G bs=1G count=0 seek=1M`, "too large"},
+		{`dd bs=0`, "must not be 0"},
+		{`dd bs=1Q`, `"1Q" is not a number`},
+		{`dd count=-1`, `"-1"`},
+		{`dd if=nothing`, "nothing"},
+		{`dd x`, `"x" is not known`},
+		{`dd conv=lcase`, "conv=lcase is not known"},
+		{`dd bs=9999999999999M`, "not a number"},
+		{`dd if=/dev/zero of=f skip=99G bs=1G count=0 seek=1M`, "too large"},
 	})
 }
 
 func TestDigests(t *testing.T) {
-	const md5, sha = "acbd18db4cc2f85cedef654fccc4a4d8", "2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae"
+	const md5, sha = "acbd18db4cc2f85cedef654fccc4a4d8",
+		"2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae"
 	wantScripts(t, [][2]string{
 		{`printf foo | md5sum; printf foo > f; sha256sum f`, md5 + "  -\n" + sha + "  f\n"},
 		{`printf foo > f; sha256sum f > list; sha256sum -c list`, "f: OK\n"},
-		{`printf foo > f; md5sum f > list; printf bar > f; md5sum -c list 2>/dev/null || echo wrong`, "f: FAILED\nwrong\n"},
+		{
+			`printf foo > f; md5sum f > list; printf bar > f; md5sum -c list 2>/dev/null || echo wrong`,
+			"f: FAILED\nwrong\n",
+		},
 	})
 	wantComplaints(t, [][2]string{{`md5sum nothing`, "nothing"}, {`echo nonsense | md5sum -c`, "not a digest"}})
 }

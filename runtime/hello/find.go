@@ -26,13 +26,15 @@ type finding struct {
 func parseFinding(args []string) (finding, error) {
 	f := finding{depth: math.MaxInt}
 	for len(args) > 0 && !strings.HasPrefix(args[0], "-") {
-		f.paths, args = append(f.paths, args[0]), args[1:]
+		f.paths = append(f.paths, args[0])
+		args = args[1:]
 	}
 	if f.paths == nil {
 		f.paths = []string{"."}
 	}
 	for len(args) > 0 {
-		word, value := args[0], ""
+		word := args[0]
+		value := ""
 		args = args[1:]
 		if word == "-print" {
 			continue
@@ -40,7 +42,8 @@ func parseFinding(args []string) (finding, error) {
 		if len(args) == 0 {
 			return f, fmt.Errorf("%s is not known or needs a value; %w", word, errFindUsage)
 		}
-		value, args = args[0], args[1:]
+		value = args[0]
+		args = args[1:]
 		switch word {
 		case "-name":
 			if _, err := filepath.Match(value, ""); err != nil {
@@ -57,7 +60,7 @@ func parseFinding(args []string) (finding, error) {
 			if err != nil {
 				return f, fmt.Errorf("depth %q is not a number", value)
 			}
-			f.depth = int(n) //nolint:gosec // 31 bits
+			f.depth = int(n) // 31 bits
 		default:
 			return f, fmt.Errorf("%s is not known; %w", word, errFindUsage)
 		}

@@ -11,7 +11,10 @@ import (
 	"strings"
 )
 
-var grepSyntax = optionSyntax{letters: "ivqcnolhsEFwxe:", usage: "grep [-E|-F] [-i] [-v] [-w] [-x] [-c|-l|-o|-q] [-n] [-h] PATTERN [FILE]..."}
+var grepSyntax = optionSyntax{
+	letters: "ivqcnolhsEFwxe:",
+	usage:   "grep [-E|-F] [-i] [-v] [-w] [-x] [-c|-l|-o|-q] [-n] [-h] PATTERN [FILE]...",
+}
 
 // grepping is one call of grep.
 type grepping struct {
@@ -22,8 +25,8 @@ type grepping struct {
 	out     *bufio.Writer
 }
 
-// grep prints the lines that match a basic regular expression (-E: an extended one, -F: a text). The exit code is 1 if none does, 2 after an
-// error.
+// grep prints the lines that match a basic regular expression (-E: an extended one, -F: a text). The exit code is 1 if
+// none does, 2 after an error.
 func grep(args []string, std stdio) int {
 	o, files, err := grepSyntax.parse(args)
 	patterns := o['e']
@@ -31,7 +34,8 @@ func grep(args []string, std stdio) int {
 		if len(files) == 0 {
 			err = grepSyntax.wantUsage()
 		} else {
-			patterns, files = files[:1], files[1:]
+			patterns = files[:1]
+			files = files[1:]
 		}
 	}
 	g := &grepping{o: o, out: bufio.NewWriter(std.out)}
@@ -90,7 +94,8 @@ func grepPattern(o options, patterns []string) (*regexp.Regexp, error) {
 	return re, nil
 }
 
-// extended makes an extended regular expression of a basic one, in which a backslash makes the characters ?+|(){} special.
+// extended makes an extended regular expression of a basic one, in which a backslash makes the characters ?+|(){}
+// special.
 func extended(basic string) string {
 	const swapped = "?+|(){}"
 	var b strings.Builder
@@ -119,7 +124,9 @@ func extended(basic string) string {
 
 // file searches one file. Lines are written as they come, for pipes.
 func (g *grepping) file(name string, r io.Reader) error {
-	br, number, count := bufio.NewReader(r), 0, 0
+	br := bufio.NewReader(r)
+	number := 0
+	count := 0
 	for {
 		line, err := br.ReadString('\n')
 		if err != nil && line == "" {

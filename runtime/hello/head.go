@@ -9,7 +9,8 @@ import (
 	"io"
 )
 
-// head prints the first lines ("-n N", "-N") or bytes ("-c N"). It does not buffer whole lines: they can be of any length.
+// head prints the first lines ("-n N", "-N") or bytes ("-c N"). It does not buffer whole lines: they can be of any
+// length.
 func head(args []string, std stdio) int {
 	n, unit, files, err := countOption(args[1:])
 	if err != nil {

@@ -41,7 +41,9 @@ func run(t *testing.T, stdin string, args ...string) (out, errOut string, code i
 	cmd.Args = args
 	cmd.Env = []string{"HELLO_TEST=1", "PATH=/nowhere", "HOME=/"}
 	cmd.Dir = t.TempDir()
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(stdin), &o, &e
+	cmd.Stdin = strings.NewReader(stdin)
+	cmd.Stdout = &o
+	cmd.Stderr = &e
 	err = cmd.Run()
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) {
@@ -127,7 +129,8 @@ b"`, "a\nb\n", 0},
 // TestLinesOfJobs: jobs that run beside each other write whole lines.
 func TestLinesOfJobs(t *testing.T) {
 	const jobs, lines = 8, 200
-	script := fmt.Sprintf("for i in 1 2 3 4 5 6 7 8; do (j=0; while [ $j -lt %d ]; do echo job $i says line; j=$((j+1)); done) & done; wait", lines)
+	script := fmt.Sprintf("for i in 1 2 3 4 5 6 7 8; do (j=0; while [ $j -lt %d ]; do echo job $i says line; "+
+		"j=$((j+1)); done) & done; wait", lines)
 	out, errOut, code := run(t, "", "sh", "-c", script)
 	whole := regexp.MustCompile(`^job [1-8] says line$`)
 	got := strings.Split(strings.TrimSuffix(out, "\n"), "\n")
@@ -143,7 +146,8 @@ func TestLinesOfJobs(t *testing.T) {
 
 // TestHeadStreams: what has no lines is passed on as it comes, not gathered first.
 func TestHeadStreams(t *testing.T) {
-	in, out := &counted{left: 64 << 20}, &counted{}
+	in := &counted{left: 64 << 20}
+	out := &counted{}
 	var most runtime.MemStats
 	runtime.ReadMemStats(&most)
 	before := most.TotalAlloc
@@ -175,7 +179,8 @@ func (c *counted) Write(b []byte) (int, error) {
 }
 
 func TestShellReadsItsInput(t *testing.T) {
-	out, _, code := run(t, "echo one\nread x\nfoo bar\necho got $x\nif true\nthen echo t\nfi\nexit 4\necho never\n", "sh")
+	out, _, code := run(t, "echo one\nread x\nfoo bar\necho got $x\nif true\nthen echo t\nfi\nexit 4\necho never\n",
+		"sh")
 	if want := "one\ngot foo bar\nt\n"; out != want || code != 4 {
 		t.Errorf("got %q and %d, want %q and 4", out, code, want)
 	}
@@ -232,7 +237,9 @@ func TestServe(t *testing.T) {
 		t.Errorf("GET /a: got %q", body)
 	}
 	body = get("/")
-	for _, want := range []string{"Hello from my-pod\n", "namespace  my-ns\n", "request    GET / HTTP/1.1\n", "  POD_NAME=my-pod\n"} {
+	for _, want := range []string{
+		"Hello from my-pod\n", "namespace  my-ns\n", "request    GET / HTTP/1.1\n", "  POD_NAME=my-pod\n",
+	} {
 		if !strings.Contains(body, want) {
 			t.Errorf("GET /: got %q, want %q in it", body, want)
 		}
@@ -256,7 +263,9 @@ func TestConnectionIsKept(t *testing.T) {
 	}
 	defer func() { _ = c.Close() }()
 	r := bufio.NewReader(c)
-	for _, body := range []string{"", "Content-Length: 3\r\n\r\nabc", "Transfer-Encoding: chunked\r\n\r\n2\r\nab\r\n0\r\n\r\n"} {
+	for _, body := range []string{
+		"", "Content-Length: 3\r\n\r\nabc", "Transfer-Encoding: chunked\r\n\r\n2\r\nab\r\n0\r\n\r\n",
+	} {
 		if body == "" {
 			body = "\r\n"
 		}

@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// The part of HTTP/1.1 (RFC 9112) that a server of short texts needs: request lines, headers, bodies (by length or chunked), which are
-// discarded, and persistent connections.
+// The part of HTTP/1.1 (RFC 9112) that a server of short texts needs: request lines, headers, bodies (by length or
+// chunked), which are discarded, and persistent connections.
 
 const (
 	maxLine   = 8 << 10
@@ -34,7 +34,8 @@ type badRequest struct {
 
 func (b badRequest) Error() string { return b.why }
 
-// readRequest reads one request and its body. After any error the connection is closed; a badRequest is answered before.
+// readRequest reads one request and its body. After any error the connection is closed; a badRequest is answered
+// before.
 func readRequest(r *bufio.Reader) (request, error) {
 	line, err := readLine(r)
 	if err != nil {
@@ -44,7 +45,12 @@ func readRequest(r *bufio.Reader) (request, error) {
 	if len(f) != 3 || f[0] == "" || !strings.HasPrefix(f[1], "/") && f[1] != "*" {
 		return request{}, badRequest{400, "malformed request line"}
 	}
-	req := request{method: f[0], target: f[1], proto: f[2], header: map[string]string{}}
+	req := request{
+		method: f[0],
+		target: f[1],
+		proto:  f[2],
+		header: map[string]string{},
+	}
 	if req.proto != "HTTP/1.1" && req.proto != "HTTP/1.0" {
 		return request{}, badRequest{505, "only HTTP/1.1 and HTTP/1.0"}
 	}

@@ -30,9 +30,11 @@ type tool func(args []string, io stdio) int
 
 func main() {
 	std := stdio{os.Stdin, os.Stdout, os.Stderr}
-	name, args := filepath.Base(os.Args[0]), os.Args
+	name := filepath.Base(os.Args[0])
+	args := os.Args
 	if name == "hello" && len(os.Args) > 1 {
-		name, args = filepath.Base(os.Args[1]), os.Args[1:]
+		name = filepath.Base(os.Args[1])
+		args = os.Args[1:]
 	}
 	switch name {
 	case "hello", "serve":
@@ -49,8 +51,8 @@ func main() {
 	os.Exit(t(args, std))
 }
 
-// exitOnTerm makes SIGTERM end the process also as the first process of a container, which the kernel does not kill by default. undo is nil if
-// it did nothing.
+// exitOnTerm makes SIGTERM end the process also as the first process of a container, which the kernel does not kill by
+// default. undo is nil if it did nothing.
 func exitOnTerm() (undo func()) {
 	if os.Getpid() != 1 {
 		return nil

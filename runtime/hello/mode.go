@@ -79,12 +79,24 @@ func newMode(old uint32, text string, dir bool) (uint32, error) {
 		if at < 0 {
 			return 0, fmt.Errorf("%q is not a mode such as 644 or u+x,go-w", text)
 		}
-		who, ok1 := letterBits(clause[:at], map[rune]uint32{'u': 0o4700, 'g': 0o2070, 'o': 0o0007, 'a': 0o7777})
+		who, ok1 := letterBits(clause[:at], map[rune]uint32{
+			'u': 0o4700,
+			'g': 0o2070,
+			'o': 0o0007,
+			'a': 0o7777,
+		})
 		x := uint32(0)
 		if dir || old&0o111 != 0 {
 			x = 0o111
 		}
-		bits, ok2 := letterBits(clause[at+1:], map[rune]uint32{'r': 0o444, 'w': 0o222, 'x': 0o111, 'X': x, 's': 0o6000, 't': 0o1000})
+		bits, ok2 := letterBits(clause[at+1:], map[rune]uint32{
+			'r': 0o444,
+			'w': 0o222,
+			'x': 0o111,
+			'X': x,
+			's': 0o6000,
+			't': 0o1000,
+		})
 		if !ok1 || !ok2 {
 			return 0, fmt.Errorf("%q is not a mode such as 644 or u+x,go-w", text)
 		}
@@ -149,5 +161,5 @@ func ownerNumber(text string) (int, error) {
 		return 65534, nil
 	}
 	n, err := strconv.ParseUint(text, 10, 31)
-	return int(n), err //nolint:gosec // 31 bits
+	return int(n), err // 31 bits
 }

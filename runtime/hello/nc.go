@@ -14,8 +14,8 @@ import (
 
 var ncSyntax = optionSyntax{letters: "lzvnp:w:", usage: "nc [-z] [-v] [-w SECONDS] HOST PORT or nc -l [-p] PORT"}
 
-// nc connects its input and output to a TCP port. -z: only connect; -l: wait for one connection; -w: how long to wait for a connection, and
-// then for each piece of what the other side sends.
+// nc connects its input and output to a TCP port. -z: only connect; -l: wait for one connection; -w: how long to wait
+// for a connection, and then for each piece of what the other side sends.
 func nc(args []string, std stdio) int {
 	o, words, err := ncSyntax.parse(args)
 	if err != nil {
@@ -27,16 +27,20 @@ func nc(args []string, std stdio) int {
 			return complain(std, "nc", err)
 		}
 	}
-	host, port := "", o.get('p', "")
+	host := ""
+	port := o.get('p', "")
 	switch {
 	case o.has('l') && port == "" && len(words) > 0:
-		host, port = joinHost(words[:len(words)-1]), words[len(words)-1]
+		host = joinHost(words[:len(words)-1])
+		port = words[len(words)-1]
 	case o.has('l') && len(words) == 1:
 		host = words[0]
 	case !o.has('l') && len(words) == 2:
-		host, port = words[0], words[1]
+		host = words[0]
+		port = words[1]
 	}
-	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 && !o.has('l') || len(words) > 2 || host == "" && !o.has('l') {
+	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 && !o.has('l') || len(words) > 2 ||
+		host == "" && !o.has('l') {
 		return complain(std, "nc", ncSyntax.wantUsage())
 	}
 	c, err := connect(o, net.JoinHostPort(host, port), wait, std)

@@ -14,11 +14,19 @@ import (
 )
 
 var recordTypes = map[string]dnsmessage.Type{
-	"A": dnsmessage.TypeA, "AAAA": dnsmessage.TypeAAAA, "CNAME": dnsmessage.TypeCNAME, "MX": dnsmessage.TypeMX, "NS": dnsmessage.TypeNS,
-	"PTR": dnsmessage.TypePTR, "SOA": dnsmessage.TypeSOA, "SRV": dnsmessage.TypeSRV, "TXT": dnsmessage.TypeTXT,
+	"A":     dnsmessage.TypeA,
+	"AAAA":  dnsmessage.TypeAAAA,
+	"CNAME": dnsmessage.TypeCNAME,
+	"MX":    dnsmessage.TypeMX,
+	"NS":    dnsmessage.TypeNS,
+	"PTR":   dnsmessage.TypePTR,
+	"SOA":   dnsmessage.TypeSOA,
+	"SRV":   dnsmessage.TypeSRV,
+	"TXT":   dnsmessage.TypeTXT,
 }
 
-var errNslookupUsage = errors.New("usage: nslookup [-type=A|AAAA|CNAME|MX|NS|PTR|SOA|SRV|TXT] NAME|ADDRESS [SERVER[:PORT]]")
+var errNslookupUsage = errors.New("usage: nslookup [-type=A|AAAA|CNAME|MX|NS|PTR|SOA|SRV|TXT] NAME|ADDRESS " +
+	"[SERVER[:PORT]]")
 
 // lookupCall is one call of nslookup.
 type lookupCall struct {
@@ -102,7 +110,8 @@ func nslookup(args []string, std stdio) int {
 func serverAddresses(server string) ([]string, error) {
 	host, port, err := net.SplitHostPort(server)
 	if err != nil {
-		host, port = strings.Trim(server, "[]"), "53"
+		host = strings.Trim(server, "[]")
+		port = "53"
 	}
 	ips, err := net.LookupHost(host) //nolint:noctx // a program of its own: there is no context
 	if err != nil {
@@ -117,7 +126,8 @@ func serverAddresses(server string) ([]string, error) {
 
 // print prints the records of the first name that has some, or why there are none. The result is the exit code.
 func (r *resolver) print(call lookupCall, std stdio) int {
-	code, head := dnsmessage.RCodeNameError, ""
+	code := dnsmessage.RCodeNameError
+	head := ""
 	for _, name := range r.candidates(call.name) {
 		var text strings.Builder
 		for _, kind := range call.types {
@@ -155,8 +165,11 @@ func (r *resolver) print(call lookupCall, std stdio) int {
 
 func codeName(code dnsmessage.RCode) string {
 	names := map[dnsmessage.RCode]string{
-		dnsmessage.RCodeFormatError: "FORMERR", dnsmessage.RCodeServerFailure: "SERVFAIL", dnsmessage.RCodeNameError: "NXDOMAIN",
-		dnsmessage.RCodeNotImplemented: "NOTIMP", dnsmessage.RCodeRefused: "REFUSED",
+		dnsmessage.RCodeFormatError:    "FORMERR",
+		dnsmessage.RCodeServerFailure:  "SERVFAIL",
+		dnsmessage.RCodeNameError:      "NXDOMAIN",
+		dnsmessage.RCodeNotImplemented: "NOTIMP",
+		dnsmessage.RCodeRefused:        "REFUSED",
 	}
 	return or(names[code], fmt.Sprintf("code %d", code))
 }
@@ -179,7 +192,8 @@ func recordText(r dnsmessage.Resource) string {
 	case *dnsmessage.PTRResource:
 		return fmt.Sprintf("%s\tname = %s\n", owner, plain(b.PTR))
 	case *dnsmessage.SOAResource:
-		return fmt.Sprintf("%s\n\torigin = %s\n\tmail addr = %s\n\tserial = %d\n\trefresh = %d\n\tretry = %d\n\texpire = %d\n\tminimum = %d\n",
+		return fmt.Sprintf("%s\n\torigin = %s\n\tmail addr = %s\n\tserial = %d\n\trefresh = %d\n\tretry = "+
+			"%d\n\texpire = %d\n\tminimum = %d\n",
 			owner, plain(b.NS), plain(b.MBox), b.Serial, b.Refresh, b.Retry, b.Expire, b.MinTTL)
 	case *dnsmessage.SRVResource:
 		return fmt.Sprintf("%s\tservice = %d %d %d %s\n", owner, b.Priority, b.Weight, b.Port, plain(b.Target))

@@ -32,11 +32,15 @@ func (z zone) answer(t *testing.T, query []byte, udp bool) []byte {
 	case !ok:
 		m.RCode = dnsmessage.RCodeNameError
 	case udp && strings.HasPrefix(q.Name.String(), "big"):
-		m.Truncated, records = true, nil
+		m.Truncated = true
+		records = nil
 	}
 	for _, r := range records {
 		if kind := typeOf(r); kind == q.Type || kind == dnsmessage.TypeCNAME {
-			m.Answers = append(m.Answers, dnsmessage.Resource{Header: dnsmessage.ResourceHeader{Name: q.Name, Class: q.Class}, Body: r})
+			m.Answers = append(m.Answers, dnsmessage.Resource{
+				Header: dnsmessage.ResourceHeader{Name: q.Name, Class: q.Class},
+				Body:   r,
+			})
 		}
 	}
 	packed, err := m.Pack()
@@ -79,7 +83,10 @@ func (z zone) serve(t *testing.T) (addr string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = tcp.Close(); _ = udp.Close() })
+	t.Cleanup(func() {
+		_ = tcp.Close()
+		_ = udp.Close()
+	})
 	go func() { // ends when the socket is closed
 		buf := make([]byte, 512)
 		for {
@@ -116,35 +123,52 @@ func (z zone) serve(t *testing.T) (addr string) {
 func TestNslookup(t *testing.T) {
 	name := dnsmessage.MustNewName
 	z := zone{
-		"web.default.svc.cluster.local.":   {&dnsmessage.AResource{A: [4]byte{10, 43, 0, 7}}},
-		"dual.default.svc.cluster.local.":  {&dnsmessage.AResource{A: [4]byte{10, 43, 0, 8}}, &dnsmessage.AAAAResource{AAAA: netip.MustParseAddr("fd00::8").As16()}},
+		"web.default.svc.cluster.local.": {&dnsmessage.AResource{A: [4]byte{10, 43, 0, 7}}},
+		"dual.default.svc.cluster.local.": {&dnsmessage.AResource{A: [4]byte{10, 43, 0, 8}}, &dnsmessage.AAAAResource{
+			AAAA: netip.MustParseAddr("fd00::8").As16(),
+		}},
 		"alias.default.svc.cluster.local.": {&dnsmessage.CNAMEResource{CNAME: name("example.org.")}},
 		"_http._tcp.web.default.svc.cluster.local.": {
-			&dnsmessage.SRVResource{Priority: 0, Weight: 100, Port: 80, Target: name("web.default.svc.cluster.local.")},
+			&dnsmessage.SRVResource{
+				Priority: 0,
+				Weight:   100,
+				Port:     80,
+				Target:   name("web.default.svc.cluster.local."),
+			},
 		},
 		"example.org.": {
-			&dnsmessage.TXTResource{TXT: []string{"one", "t\"wo"}}, &dnsmessage.MXResource{Pref: 5, MX: name("mail.example.org.")},
+			&dnsmessage.TXTResource{TXT: []string{"one", "t\"wo"}}, &dnsmessage.MXResource{
+				Pref: 5,
+				MX:   name("mail.example.org."),
+			},
 			&dnsmessage.NSResource{NS: name("ns.example.org.")},
 		},
 		"7.0.43.10.in-addr.arpa.": {&dnsmessage.PTRResource{PTR: name("web.default.svc.cluster.local.")}},
-		"8.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.d.f.ip6.arpa.": {&dnsmessage.PTRResource{PTR: name("dual.default.svc.cluster.local.")}},
+		"8.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.d.f.ip6.arpa.": {
+			&dnsmessage.PTRResource{PTR: name("dual.default.svc.cluster.local.")},
+		},
 		"big.org.":    {&dnsmessage.AResource{A: [4]byte{10, 0, 0, 1}}},
 		"broken.org.": nil,
 	}
 	addr := z.serve(t)
 	host, _, _ := net.SplitHostPort(addr)
 	r := resolver{
-		servers: []string{addr}, search: []string{"default.svc.cluster.local", "svc.cluster.local", "cluster.local"}, ndots: 5, timeout: 5 * time.Second,
+		servers: []string{addr},
+		search:  []string{"default.svc.cluster.local", "svc.cluster.local", "cluster.local"},
+		ndots:   5,
+		timeout: 5 * time.Second,
 	}
 	for args, want := range map[string]string{
-		"web":                                "Name:\tweb.default.svc.cluster.local\nAddress: 10.43.0.7\n",
-		"web.default":                        "Name:\tweb.default.svc.cluster.local\nAddress: 10.43.0.7\n",
-		"web.default.svc.cluster.local.":     "Name:\tweb.default.svc.cluster.local\nAddress: 10.43.0.7\n",
-		"-type=A dual":                       "Name:\tdual.default.svc.cluster.local\nAddress: 10.43.0.8\n",
-		"-query=aaaa dual":                   "Name:\tdual.default.svc.cluster.local\nAddress: fd00::8\n",
-		"dual":                               "Name:\tdual.default.svc.cluster.local\nAddress: 10.43.0.8\nName:\tdual.default.svc.cluster.local\nAddress: fd00::8\n",
-		"alias":                              "alias.default.svc.cluster.local\tcanonical name = example.org\n",
-		"-type=SRV _http._tcp.web":           "_http._tcp.web.default.svc.cluster.local\tservice = 0 100 80 web.default.svc.cluster.local\n",
+		"web":                            "Name:\tweb.default.svc.cluster.local\nAddress: 10.43.0.7\n",
+		"web.default":                    "Name:\tweb.default.svc.cluster.local\nAddress: 10.43.0.7\n",
+		"web.default.svc.cluster.local.": "Name:\tweb.default.svc.cluster.local\nAddress: 10.43.0.7\n",
+		"-type=A dual":                   "Name:\tdual.default.svc.cluster.local\nAddress: 10.43.0.8\n",
+		"-query=aaaa dual":               "Name:\tdual.default.svc.cluster.local\nAddress: fd00::8\n",
+		"dual": "Name:\tdual.default.svc.cluster.local\nAddress: " +
+			"10.43.0.8\nName:\tdual.default.svc.cluster.local\nAddress: fd00::8\n",
+		"alias": "alias.default.svc.cluster.local\tcanonical name = example.org\n",
+		"-type=SRV _http._tcp.web": "_http._tcp.web.default.svc.cluster.local\tservice = 0 100 80 " +
+			"web.default.svc.cluster.local\n",
 		"-type=txt example.org":              "example.org\ttext = \"one\" \"t\\\"wo\"\n",
 		"-type=mx example.org":               "example.org\tmail exchanger = 5 mail.example.org\n",
 		"-q=ns example.org":                  "example.org\tnameserver = ns.example.org\n",
@@ -170,7 +194,8 @@ func TestNslookup(t *testing.T) {
 			t.Errorf("%s: got %q, %q and %d, want %q", args, out.String(), errOut.String(), code, want)
 		}
 	}
-	if out, _, code := run(t, "", "nslookup", "big.org.", addr); code != 0 || !strings.Contains(out, "Address: 10.0.0.1\n") {
+	if out, _, code := run(t, "", "nslookup", "big.org.", addr); code != 0 ||
+		!strings.Contains(out, "Address: 10.0.0.1\n") {
 		t.Errorf("nslookup with a server: got %q and %d", out, code)
 	}
 }
@@ -183,35 +208,47 @@ func TestNslookupComplains(t *testing.T) {
 	defer func() { _ = silent.Close() }()
 	r := resolver{servers: []string{silent.LocalAddr().String()}, timeout: 10 * time.Millisecond}
 	var out strings.Builder
-	if code := r.print(lookupCall{name: "x", types: []dnsmessage.Type{dnsmessage.TypeA}}, stdio{nil, &out, &out}); code != 1 || !strings.Contains(out.String(), "no servers could be reached") {
+	if code := r.print(lookupCall{name: "x", types: []dnsmessage.Type{dnsmessage.TypeA}},
+		stdio{nil, &out, &out}); code != 1 || !strings.Contains(out.String(), "no servers could be reached") {
 		t.Errorf("a silent server: got %q and %d", out.String(), code)
 	}
 	out.Reset()
 	for _, name := range []string{"a..b", strings.Repeat("x", 64), strings.Repeat("x.", 200)} {
-		if code := r.print(lookupCall{name: name, types: []dnsmessage.Type{dnsmessage.TypeA}}, stdio{nil, &out, &out}); code != 1 || !strings.Contains(out.String(), "is not a name") {
+		if code := r.print(lookupCall{name: name, types: []dnsmessage.Type{dnsmessage.TypeA}},
+			stdio{nil, &out, &out}); code != 1 || !strings.Contains(out.String(), "is not a name") {
 			t.Errorf("%s: got %q and %d", name, out.String(), code)
 		}
 	}
 	wantComplaints(t, [][2]string{
-		{`nslookup`, "usage: nslookup"}, {`nslookup a b c`, "usage: nslookup"}, {`nslookup -type=X a`, `type "X" is not known`}, {`nslookup -debug a`, "option -debug is not known"},
+		{`nslookup`, "usage: nslookup"},
+		{`nslookup a b c`, "usage: nslookup"},
+		{`nslookup -type=X a`, `type "X" is not known`},
+		{`nslookup -debug a`, "option -debug is not known"},
 	})
 }
 
 func TestResolvConf(t *testing.T) {
 	r := resolver{ndots: 1}
-	text := "# comment\nnameserver 10.43.0.10\nnameserver fd00::10\nnameserver 1\nnameserver 2\nsearch a.b c.\noptions timeout:1 ndots:2\nnameserver\n"
+	text := "# comment\nnameserver 10.43.0.10\nnameserver fd00::10\nnameserver 1\nnameserver 2\nsearch a.b " +
+		"c.\noptions timeout:1 ndots:2\nnameserver\n"
 	if err := r.read(strings.NewReader(text)); err != nil {
 		t.Fatal(err)
 	}
 	if got := strings.Join(r.servers, " "); got != "10.43.0.10:53 [fd00::10]:53 1:53" {
 		t.Errorf("servers: got %s", got)
 	}
-	for name, want := range map[string]string{"x": "x.a.b. x.c. x.", "x.y": "x.y.a.b. x.y.c. x.y.", "x.y.z": "x.y.z. x.y.z.a.b. x.y.z.c.", "x.": "x."} {
+	for name, want := range map[string]string{
+		"x":     "x.a.b. x.c. x.",
+		"x.y":   "x.y.a.b. x.y.c. x.y.",
+		"x.y.z": "x.y.z. x.y.z.a.b. x.y.z.c.",
+		"x.":    "x.",
+	} {
 		if got := strings.Join(r.candidates(name), " "); got != want {
 			t.Errorf("%s: got %s, want %s", name, got, want)
 		}
 	}
-	if r, err := readResolver(t.TempDir() + "/missing"); err != nil || len(r.servers) != 1 || r.servers[0] != "127.0.0.1:53" {
+	if r, err := readResolver(t.TempDir() + "/missing"); err != nil || len(r.servers) != 1 ||
+		r.servers[0] != "127.0.0.1:53" {
 		t.Errorf("no resolv.conf: got %+v, %v", r, err)
 	}
 }

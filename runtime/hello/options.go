@@ -7,7 +7,8 @@ import (
 	"strings"
 )
 
-// options are the options of a tool by letter, each with its values in order. The value of an option that takes none is empty.
+// options are the options of a tool by letter, each with its values in order. The value of an option that takes none is
+// empty.
 type options map[byte][]string
 
 func (o options) has(letter byte) bool { return len(o[letter]) > 0 }
@@ -28,9 +29,11 @@ type optionSyntax struct {
 	usage   string          // without "usage: "
 }
 
-// parse splits args[1:] into options and operands, which may be mixed as in GNU's tools. "--" ends the options, and "-" is an operand.
+// parse splits args[1:] into options and operands, which may be mixed as in GNU's tools. "--" ends the options, and "-"
+// is an operand.
 func (s optionSyntax) parse(args []string) (o options, operands []string, err error) {
-	o, args = options{}, args[1:]
+	o = options{}
+	args = args[1:]
 	for len(args) > 0 {
 		word := args[0]
 		args = args[1:]
@@ -84,7 +87,8 @@ func (s optionSyntax) parseLong(o options, word string, rest []string) ([]string
 	case takes && !given && len(rest) == 0:
 		return nil, fmt.Errorf("option %s needs a value; usage: %s", word, s.usage)
 	case takes && !given:
-		value, rest = rest[0], rest[1:]
+		value = rest[0]
+		rest = rest[1:]
 	}
 	o[letter] = append(o[letter], value)
 	return rest, nil

@@ -17,7 +17,8 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 )
 
-// resolver asks name servers, as resolv.conf(5) says. The lookups of package net hide what nslookup prints: server, record types and codes.
+// resolver asks name servers, as resolv.conf(5) says. The lookups of package net hide what nslookup prints: server,
+// record types and codes.
 type resolver struct {
 	servers []string // HOST:PORT
 	search  []string
@@ -32,7 +33,8 @@ const (
 	maxNdots   = 15
 )
 
-// readResolver reads a resolv.conf. What it does not say is as if the file was missing: a server on this machine, no search.
+// readResolver reads a resolv.conf. What it does not say is as if the file was missing: a server on this machine, no
+// search.
 func readResolver(path string) (resolver, error) {
 	r := resolver{ndots: 1, timeout: 5 * time.Second}
 	f, err := os.Open(path)
@@ -121,13 +123,16 @@ func (r *resolver) ask(name string, kind dnsmessage.Type) (m dnsmessage.Message,
 func newQuery(name string, kind dnsmessage.Type) (dnsmessage.Message, error) {
 	n, err := dnsmessage.NewName(name)
 	return dnsmessage.Message{
-		Header:    dnsmessage.Header{ID: uint16(rand.Uint32()), RecursionDesired: true}, //nolint:gosec // a guess is a lie to a tool that prints
+		// a guess is a lie to a tool that prints
+		Header:    dnsmessage.Header{ID: uint16(rand.Uint32()), RecursionDesired: true},
 		Questions: []dnsmessage.Question{{Name: n, Type: kind, Class: dnsmessage.ClassINET}},
 	}, err
 }
 
 // exchange sends a query and waits for its answer. Anything else that comes is ignored.
-func (r *resolver) exchange(network, server string, query dnsmessage.Message, packed []byte) (dnsmessage.Message, error) {
+func (r *resolver) exchange(
+	network, server string, query dnsmessage.Message, packed []byte,
+) (dnsmessage.Message, error) {
 	c, err := net.DialTimeout(network, server, r.timeout) //nolint:noctx // a program of its own: there is no context
 	if err != nil {
 		return dnsmessage.Message{}, err
@@ -137,7 +142,8 @@ func (r *resolver) exchange(network, server string, query dnsmessage.Message, pa
 		return dnsmessage.Message{}, err
 	}
 	if network == "tcp" {
-		packed = append(binary.BigEndian.AppendUint16(nil, uint16(len(packed))), packed...) //nolint:gosec // a name has 255 bytes at most
+		// a name has 255 bytes at most
+		packed = append(binary.BigEndian.AppendUint16(nil, uint16(len(packed))), packed...)
 	}
 	if _, err := c.Write(packed); err != nil {
 		return dnsmessage.Message{}, err

@@ -19,15 +19,16 @@ const (
 	nameEnd        = "hello-end"
 )
 
-// rewrite replaces background lists by commands that start a process, $! by a command that prints its process id, and $$ by that of this shell,
-// which background processes use, too. It also records where exec replaces the shell: not in subshells, pipelines, substitutions and functions,
-// because these are not processes here.
+// rewrite replaces background lists by commands that start a process, $! by a command that prints its process id, and
+// $$ by that of this shell, which background processes use, too. It also records where exec replaces the shell: not in
+// subshells, pipelines, substitutions and functions, because these are not processes here.
 func (s *sh) rewrite(f *syntax.File) {
 	s.findExecs(f)
 	s.rewriteJobs(f)
 }
 
-// rewritten is rewrite, without exec, for a text that will be evaluated. A text that does not parse is returned unchanged: it fails later.
+// rewritten is rewrite, without exec, for a text that will be evaluated. A text that does not parse is returned
+// unchanged: it fails later.
 func (s *sh) rewritten(src string) string {
 	f, err := syntax.NewParser().Parse(strings.NewReader(src), "")
 	if err != nil {
@@ -84,8 +85,8 @@ func (s *sh) findExecs(f *syntax.File) {
 	})
 }
 
-// background replaces a statement by the command that starts it as a process. A statement that cannot be printed is left to the library, and
-// has no process id.
+// background replaces a statement by the command that starts it as a process. A statement that cannot be printed is
+// left to the library, and has no process id.
 func (s *sh) background(n *syntax.Stmt) {
 	list := *n
 	list.Background = false
@@ -120,7 +121,11 @@ func numbers(parts []syntax.WordPart) {
 		if e, ok := p.(*syntax.ParamExp); ok && e.Param != nil && e.Param.Value == "!" {
 			lit := &syntax.Lit{Value: nameLastBg, ValuePos: e.Pos(), ValueEnd: e.End()}
 			call := &syntax.CallExpr{Args: []*syntax.Word{{Parts: []syntax.WordPart{lit}}}}
-			parts[i] = &syntax.CmdSubst{Left: e.Pos(), Right: e.End(), Stmts: []*syntax.Stmt{{Position: e.Pos(), Cmd: call}}}
+			parts[i] = &syntax.CmdSubst{
+				Left:  e.Pos(),
+				Right: e.End(),
+				Stmts: []*syntax.Stmt{{Position: e.Pos(), Cmd: call}},
+			}
 		}
 	}
 }

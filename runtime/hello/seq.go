@@ -15,12 +15,16 @@ var errSeqUsage = errors.New("usage: seq [-w] [-s SEPARATOR] [FIRST [INCREMENT]]
 
 // seq prints numbers from FIRST (1) to LAST, with as many decimals as the arguments have.
 func seq(args []string, std stdio) int {
-	wide, sep, words := false, "\n", args[1:]
+	wide := false
+	sep := "\n"
+	words := args[1:]
 	for len(words) > 0 {
 		if words[0] == "-w" {
-			wide, words = true, words[1:]
+			wide = true
+			words = words[1:]
 		} else if words[0] == "-s" && len(words) > 1 {
-			sep, words = words[1], words[2:]
+			sep = words[1]
+			words = words[2:]
 		} else {
 			break // a number can begin with a minus
 		}
@@ -28,7 +32,8 @@ func seq(args []string, std stdio) int {
 	if len(words) == 0 || len(words) > 3 {
 		return complain(std, "seq", errSeqUsage)
 	}
-	numbers, decimals := []float64{}, 0
+	numbers := []float64{}
+	decimals := 0
 	for _, w := range words {
 		f, err := strconv.ParseFloat(w, 64)
 		if err != nil || math.Abs(f) > 1<<53 { // larger ones are not exact
@@ -39,7 +44,9 @@ func seq(args []string, std stdio) int {
 		}
 		numbers = append(numbers, f)
 	}
-	first, step, last := 1.0, 1.0, numbers[len(numbers)-1]
+	first := 1.0
+	step := 1.0
+	last := numbers[len(numbers)-1]
 	if len(numbers) > 1 {
 		first = numbers[0]
 	}

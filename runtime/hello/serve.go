@@ -40,7 +40,8 @@ func newServer(out io.Writer) *server {
 	s.log = func(format string, args ...any) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		_, _ = fmt.Fprintf(out, time.Now().UTC().Format("2006-01-02T15:04:05.000Z ")+format+"\n", args...) // there is no other log
+		// there is no other log
+		_, _ = fmt.Fprintf(out, time.Now().UTC().Format("2006-01-02T15:04:05.000Z ")+format+"\n", args...)
 	}
 	return s
 }
@@ -154,7 +155,8 @@ func (s *server) one(c net.Conn, r *bufio.Reader) bool {
 	resp := s.answer(req, c)
 	keep := req.keepAlive
 	err = writeResponse(c, req, resp, keep)
-	s.log("%s %s %s %d %s", c.RemoteAddr(), req.method, req.target, resp.status, time.Since(begin).Round(time.Microsecond))
+	s.log("%s %s %s %d %s", c.RemoteAddr(), req.method, req.target, resp.status,
+		time.Since(begin).Round(time.Microsecond))
 	return err == nil && keep
 }
 

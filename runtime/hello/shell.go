@@ -21,15 +21,16 @@ import (
 	"mvdan.cc/sh/v3/syntax"
 )
 
-// sh is a running shell. The library mvdan.cc/sh interprets the language. This package adds processes and signals: background lists are
-// processes, for $! and wait; exec replaces the shell; and signals can be trapped.
+// sh is a running shell. The library mvdan.cc/sh interprets the language. This package adds processes and signals:
+// background lists are processes, for $! and wait; exec replaces the shell; and signals can be trapped.
 type sh struct {
 	std    stdio
 	runner *interp.Runner
 	name   string // $0
 	parser *syntax.Parser
 
-	// execs are the positions where exec replaces the shell; only is that of a single command, which needs no second process.
+	// execs are the positions where exec replaces the shell; only is that of a single command, which needs no second
+	// process.
 	execs map[syntax.Pos]bool
 	only  syntax.Pos
 	funcs string // definitions of functions, for background lists
@@ -44,11 +45,21 @@ type sh struct {
 // usage is the exit status of a syntax error.
 const usage = 2
 
-// shell implements sh: interactive on a terminal, else a script from standard input, a file, or -c. mortal undoes exitOnTerm; it may be nil.
+// shell implements sh: interactive on a terminal, else a script from standard input, a file, or -c. mortal undoes
+// exitOnTerm; it may be nil.
 func shell(args []string, io stdio, mortal func()) int {
-	s := &sh{ends: -1, traps: traps{mortal: mortal}, std: io, name: "sh", parser: syntax.NewParser(syntax.Variant(syntax.LangBash)), execs: map[syntax.Pos]bool{}}
+	s := &sh{
+		ends:   -1,
+		traps:  traps{mortal: mortal},
+		std:    io,
+		name:   "sh",
+		parser: syntax.NewParser(syntax.Variant(syntax.LangBash)),
+		execs:  map[syntax.Pos]bool{},
+	}
 	var options []string
-	command, given, rest := "", false, args[1:]
+	command := ""
+	given := false
+	rest := args[1:]
 	for len(rest) > 0 && len(rest[0]) > 1 && (rest[0][0] == '-' || rest[0][0] == '+') {
 		opt := rest[0]
 		rest = rest[1:]
@@ -66,20 +77,26 @@ func shell(args []string, io stdio, mortal func()) int {
 	case given && len(rest) == 0:
 		return complain(io, "sh", errors.New("-c needs a command"))
 	case given:
-		command, rest = rest[0], rest[1:]
+		command = rest[0]
+		rest = rest[1:]
 	case len(rest) > 0:
 		b, err := os.ReadFile(rest[0])
 		if err != nil {
 			return complain(io, "sh", err)
 		}
-		command, given = string(b), true
+		command = string(b)
+		given = true
 	}
 	if len(rest) > 0 {
-		s.name, rest = rest[0], rest[1:]
+		s.name = rest[0]
+		rest = rest[1:]
 	}
 	var err error
-	s.runner, err = interp.New(interp.StdIO(io.in, io.out, io.err), interp.Params(append(append(options, "--"), rest...)...),
-		interp.CallHandler(s.call), interp.ExecHandlers(func(interp.ExecHandlerFunc) interp.ExecHandlerFunc { return s.execute }))
+	s.runner, err = interp.New(interp.StdIO(io.in, io.out, io.err),
+		interp.Params(append(append(options, "--"), rest...)...),
+		interp.CallHandler(s.call), interp.ExecHandlers(func(interp.ExecHandlerFunc) interp.ExecHandlerFunc {
+			return s.execute
+		}))
 	if err != nil {
 		return complain(io, "sh", err)
 	}
@@ -96,7 +113,8 @@ func (s *sh) script(src string) int {
 	}
 	s.rewrite(f)
 	if s.only = onlyCommand(f); !s.only.IsValid() {
-		f.Stmts = append(f.Stmts, &syntax.Stmt{Cmd: s.parsed(nameEnd)}) // pending traps run before it, as before any command
+		// pending traps run before it, as before any command
+		f.Stmts = append(f.Stmts, &syntax.Stmt{Cmd: s.parsed(nameEnd)})
 	}
 	return s.run(context.Background(), f)
 }
@@ -121,7 +139,8 @@ func (s *sh) run(ctx context.Context, n syntax.Node) int {
 	return complain(s.std, "sh", err)
 }
 
-// session reads commands line by line. On a terminal it prints a prompt, and an interrupt ends the command, not the shell.
+// session reads commands line by line. On a terminal it prints a prompt, and an interrupt ends the command, not the
+// shell.
 func (s *sh) session() int {
 	f, ok := s.std.in.(*os.File)
 	tty := ok && isTerminal(f)
@@ -130,7 +149,8 @@ func (s *sh) session() int {
 		signal.Notify(interrupts, syscall.SIGINT, syscall.SIGQUIT)
 	}
 	in := bufio.NewReaderSize(oneByte{s.std.in}, 16) // commands read the same input, so it must not read ahead
-	pending, status := "", 0
+	pending := ""
+	status := 0
 	for {
 		if tty {
 			s.prompt(pending != "")
@@ -171,7 +191,11 @@ func (s *sh) line(stmt *syntax.Stmt, interrupts <-chan os.Signal) int {
 		case <-ended:
 		}
 	})
-	defer func() { close(ended); wg.Wait(); cancel() }()
+	defer func() {
+		close(ended)
+		wg.Wait()
+		cancel()
+	}()
 	return s.run(ctx, stmt)
 }
 
@@ -198,7 +222,8 @@ func isTerminal(f *os.File) bool {
 	return e == 0
 }
 
-// execute runs a command that is neither a function nor a builtin: a command of this package, a program from $PATH, or a tool.
+// execute runs a command that is neither a function nor a builtin: a command of this package, a program from $PATH, or
+// a tool.
 func (s *sh) execute(ctx context.Context, args []string) error {
 	h := interp.HandlerCtx(ctx)
 	std := stdio{h.Stdin, h.Stdout, h.Stderr}
@@ -216,15 +241,21 @@ func status(code int) error {
 	if code == 0 {
 		return nil
 	}
-	return interp.ExitStatus(uint8(code)) //nolint:gosec // an exit status
+	return interp.ExitStatus(uint8(code)) // an exit status
 }
 
 // child prepares a command: a program from $PATH, or a tool. all passes variables that are not exported, too.
 func (s *sh) child(h interp.HandlerContext, args []string, std stdio, all bool) *exec.Cmd {
 	path, argv0, err := lookup(h.Dir, h.Env, args[0])
 	return &exec.Cmd{
-		Path: path, Args: append([]string{argv0}, args[1:]...), Err: err, Env: childEnv(h.Env, all), Dir: h.Dir,
-		Stdin: std.in, Stdout: std.out, Stderr: std.err,
+		Path:   path,
+		Args:   append([]string{argv0}, args[1:]...),
+		Err:    err,
+		Env:    childEnv(h.Env, all),
+		Dir:    h.Dir,
+		Stdin:  std.in,
+		Stdout: std.out,
+		Stderr: std.err,
 	}
 }
 

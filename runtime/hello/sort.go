@@ -32,9 +32,15 @@ func sortLines(args []string, std stdio) int {
 	if err != nil {
 		return complain(std, "sort", err)
 	}
-	by := order{reverse: o.has('r'), numeric: o.has('n'), unique: o.has('u'), sep: o.get('t', "")}
+	by := order{
+		reverse: o.has('r'),
+		numeric: o.has('n'),
+		unique:  o.has('u'),
+		sep:     o.get('t', ""),
+	}
 	if key := o.get('k', ""); key != "" {
-		by.numeric, by.reverse = by.numeric || strings.Contains(key, "n"), by.reverse || strings.Contains(key, "r")
+		by.numeric = by.numeric || strings.Contains(key, "n")
+		by.reverse = by.reverse || strings.Contains(key, "r")
 		from, _, _ := strings.Cut(strings.NewReplacer("n", "", "r", "").Replace(key), ",")
 		if by.field, err = strconv.Atoi(from); err != nil || by.field < 1 {
 			return complain(std, "sort", fmt.Errorf("key %q is not a number of a field", key))
@@ -88,7 +94,8 @@ func (o order) compare(a, b string) int {
 }
 
 func (o order) compareKeys(a, b string) int {
-	a, b = o.key(strings.TrimSuffix(a, "\n")), o.key(strings.TrimSuffix(b, "\n"))
+	a = o.key(strings.TrimSuffix(a, "\n"))
+	b = o.key(strings.TrimSuffix(b, "\n"))
 	if o.numeric {
 		return cmp.Compare(leadingNumber(a), leadingNumber(b))
 	}

@@ -23,12 +23,14 @@ var (
 func scaled(o options, bytes uint64) string {
 	switch {
 	case o.has('h'):
-		f, unit := float64(bytes), ""
+		f := float64(bytes)
+		unit := ""
 		for _, u := range []string{"K", "M", "G", "T", "P"} {
 			if f < 1024 {
 				break
 			}
-			f, unit = f/1024, u
+			f = f / 1024
+			unit = u
 		}
 		if unit == "" || f >= 100 {
 			return strconv.FormatFloat(f, 'f', 0, 64) + unit
@@ -62,7 +64,7 @@ func (u *diskUsage) of(path string, fi os.FileInfo) uint64 {
 		}
 		u.seen[id] = true
 	}
-	total := uint64(st.Blocks) * 512 //nolint:gosec // not negative
+	total := uint64(st.Blocks) * 512 // not negative
 	if !fi.IsDir() {
 		return total
 	}
@@ -128,7 +130,8 @@ func parseMounts(text string) []mount {
 func mountOf(all []mount, path string) mount {
 	best := mount{"-", "/"}
 	for _, m := range all {
-		if below := m.point == "/" || path == m.point || strings.HasPrefix(path, m.point+"/"); below && len(m.point) >= len(best.point) {
+		if below := m.point == "/" || path == m.point || strings.HasPrefix(path, m.point+"/"); below &&
+			len(m.point) >= len(best.point) {
 			best = m
 		}
 	}
@@ -146,7 +149,8 @@ func df(args []string, std stdio) int {
 		return complain(std, "df", err)
 	}
 	all := parseMounts(string(text))
-	shown, code := all, 0
+	shown := all
+	code := 0
 	if len(paths) > 0 {
 		shown = nil
 	}
@@ -173,12 +177,15 @@ func df(args []string, std stdio) int {
 		if err := syscall.Statfs(m.point, &st); err != nil || st.Blocks == 0 && len(paths) == 0 {
 			continue
 		}
-		size := uint64(st.Bsize) //nolint:gosec // not negative
-		used, free, percent := st.Blocks-st.Bfree, st.Bavail, uint64(0)
+		size := uint64(st.Bsize) // not negative
+		used := st.Blocks - st.Bfree
+		free := st.Bavail
+		percent := uint64(0)
 		if used+free > 0 {
 			percent = (used*100 + used + free - 1) / (used + free)
 		}
-		fmt.Fprintf(std.out, "%-20s %10s %10s %10s %3d%% %s\n", m.device, scaled(o, st.Blocks*size), scaled(o, used*size), scaled(o, free*size), percent, m.point)
+		fmt.Fprintf(std.out, "%-20s %10s %10s %10s %3d%% %s\n", m.device, scaled(o, st.Blocks*size),
+			scaled(o, used*size), scaled(o, free*size), percent, m.point)
 	}
 	return code
 }
@@ -215,7 +222,13 @@ func freeText(o options, m map[string]uint64) string {
 		name   string
 		values []uint64
 	}{
-		{"Mem:", []uint64{m["MemTotal"], m["MemTotal"] - min(m["MemTotal"], m["MemFree"]+cached), m["MemFree"], m["Shmem"], cached, m["MemAvailable"]}},
+		{
+			"Mem:",
+			[]uint64{
+				m["MemTotal"], m["MemTotal"] - min(m["MemTotal"], m["MemFree"]+cached), m["MemFree"], m["Shmem"],
+				cached, m["MemAvailable"],
+			},
+		},
 		{"Swap:", []uint64{m["SwapTotal"], m["SwapTotal"] - min(m["SwapTotal"], m["SwapFree"]), m["SwapFree"]}},
 	}
 	var b strings.Builder

@@ -54,7 +54,12 @@ func uname(args []string, io stdio) int {
 		return string(b)
 	}
 	set, _ := flags(args)
-	fields := map[byte]string{'s': text(u.Sysname), 'n': text(u.Nodename), 'r': text(u.Release), 'm': text(u.Machine)}
+	fields := map[byte]string{
+		's': text(u.Sysname),
+		'n': text(u.Nodename),
+		'r': text(u.Release),
+		'm': text(u.Machine),
+	}
 	switch set {
 	case "":
 		set = "s"
@@ -117,9 +122,13 @@ func list(io stdio, dir, name string, fi os.FileInfo, set string) {
 		fmt.Fprintln(io.out, name)
 		return
 	}
-	uid, gid, links := uint32(0), uint32(0), uint64(1)
+	uid := uint32(0)
+	gid := uint32(0)
+	links := uint64(1)
 	if st, ok := fi.Sys().(*syscall.Stat_t); ok {
-		uid, gid, links = st.Uid, st.Gid, uint64(st.Nlink) //nolint:unconvert // 32 bits wide on some machines
+		uid = st.Uid
+		gid = st.Gid
+		links = uint64(st.Nlink) //nolint:unconvert // 32 bits wide on some machines
 	}
 	arrow := ""
 	if fi.Mode()&os.ModeSymlink != 0 {
@@ -233,11 +242,13 @@ func ps(_ []string, io stdio) int {
 }
 
 func kill(args []string, io stdio) int {
-	sig, pids := syscall.SIGTERM, args[1:]
+	sig := syscall.SIGTERM
+	pids := args[1:]
 	if len(pids) > 0 && strings.HasPrefix(pids[0], "-") {
 		name := pids[0][1:]
 		if pids = pids[1:]; name == "s" && len(pids) > 0 {
-			name, pids = pids[0], pids[1:]
+			name = pids[0]
+			pids = pids[1:]
 		}
 		s, ok := signalOf(name)
 		if !ok {
@@ -266,7 +277,8 @@ func test(args []string, io stdio) int {
 	}
 	not := false
 	for len(a) > 0 && a[0] == "!" {
-		not, a = !not, a[1:]
+		not = !not
+		a = a[1:]
 	}
 	ok, err := evalTest(a)
 	if err != nil {

@@ -37,7 +37,9 @@ func tail(args []string, std stdio) int {
 
 // countOption parses the options of head and tail: "-n N", "-c N", "-N". A "-" is a file.
 func countOption(args []string) (n string, unit byte, files []string, err error) {
-	n, unit, files = "10", 'n', args
+	n = "10"
+	unit = 'n'
+	files = args
 	for len(files) > 0 && len(files[0]) > 1 && files[0][0] == '-' {
 		opt := files[0][1:]
 		files = files[1:]
@@ -50,7 +52,8 @@ func countOption(args []string) (n string, unit byte, files []string, err error)
 			if len(files) == 0 {
 				return "", 0, nil, fmt.Errorf("-%c wants a number", unit)
 			}
-			n, files = files[0], files[1:]
+			n = files[0]
+			files = files[1:]
 		}
 	}
 	if len(files) == 0 {

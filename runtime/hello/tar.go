@@ -34,7 +34,8 @@ func tarTool(args []string, std stdio) int {
 	return 0
 }
 
-var errTarUsage = errors.New("usage: tar c|x|t[f FILE] [-C DIR] [PATH]...") //nolint:revive,staticcheck // the dots are of the usage
+var errTarUsage = errors.New(
+	"usage: tar c|x|t[f FILE] [-C DIR] [PATH]...") //nolint:revive,staticcheck // the dots are of the usage
 
 func parseTar(args []string, std stdio) (*archiver, error) {
 	a := &archiver{file: "-", dir: ".", io: std}
@@ -189,7 +190,7 @@ func unpack(root *os.Root, r io.Reader, h *tar.Header) error {
 	if name == "." {
 		return nil
 	}
-	mode := fs.FileMode(h.Mode) & fs.ModePerm //nolint:gosec // the rest is masked away
+	mode := fs.FileMode(h.Mode) & fs.ModePerm // the rest is masked away
 	if dir := path.Dir(name); dir != "." {
 		if err := root.MkdirAll(dir, 0o755); err != nil {
 			return err

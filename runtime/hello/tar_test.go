@@ -11,7 +11,8 @@ import (
 )
 
 func TestTarThereAndBack(t *testing.T) {
-	from, to := t.TempDir(), t.TempDir()
+	from := t.TempDir()
+	to := t.TempDir()
 	for name, text := range map[string]string{"d/a": "first", "d/sub/b": "second"} {
 		if err := os.MkdirAll(filepath.Dir(filepath.Join(from, name)), 0o755); err != nil {
 			t.Fatal(err)
@@ -78,7 +79,12 @@ func TestTarStaysInside(t *testing.T) {
 	// A link is replaced, not written through; a path from the root is taken below the directory.
 	var b bytes.Buffer
 	w := tar.NewWriter(&b)
-	if err := w.WriteHeader(&tar.Header{Name: "/f", Typeflag: tar.TypeReg, Mode: 0o644, Size: 3}); err != nil {
+	if err := w.WriteHeader(&tar.Header{
+		Name:     "/f",
+		Typeflag: tar.TypeReg,
+		Mode:     0o644,
+		Size:     3,
+	}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := w.Write([]byte("new")); err != nil {
@@ -88,7 +94,8 @@ func TestTarStaysInside(t *testing.T) {
 		t.Fatal(err)
 	}
 	base := t.TempDir()
-	dir, victim := filepath.Join(base, "dir"), filepath.Join(base, "victim")
+	dir := filepath.Join(base, "dir")
+	victim := filepath.Join(base, "victim")
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}

@@ -41,7 +41,12 @@ func TestSeq(t *testing.T) {
 		{`seq 1000000000000 | head -n 1`, "1\n"},
 		{`for i in $(seq 1 3); do echo n$i; done`, "n1\nn2\nn3\n"},
 	})
-	wantComplaints(t, [][2]string{{`seq`, "usage: seq"}, {`seq x`, `"x" is not a number`}, {`seq 1 0 3`, "zero"}, {`seq 1e30`, "not a number that seq supports"}})
+	wantComplaints(t, [][2]string{
+		{`seq`, "usage: seq"},
+		{`seq x`, `"x" is not a number`},
+		{`seq 1 0 3`, "zero"},
+		{`seq 1e30`, "not a number that seq supports"},
+	})
 }
 
 func TestSort(t *testing.T) {
@@ -55,7 +60,11 @@ func TestSort(t *testing.T) {
 		{`printf 'a:2\nb:1\n' | sort -t: -k 2,2nr`, "a:2\nb:1\n"},
 		{`echo b > f; echo a > g; sort f g; sort < f; sort /dev/null`, "a\nb\nb\n"},
 	})
-	wantComplaints(t, [][2]string{{`sort nothing`, "nothing"}, {`sort -k x`, `"x" is not a number`}, {`sort -x`, "option -x is not known"}})
+	wantComplaints(t, [][2]string{
+		{`sort nothing`, "nothing"},
+		{`sort -k x`, `"x" is not a number`},
+		{`sort -x`, "option -x is not known"},
+	})
 }
 
 func TestCut(t *testing.T) {
@@ -68,7 +77,11 @@ func TestCut(t *testing.T) {
 		{`printf 'a:b' > f; cut -d: -f1 f f; printf '\n\n' | cut -f1`, "a\na\n\n\n"},
 	})
 	wantComplaints(t, [][2]string{
-		{`cut`, "usage: cut"}, {`cut -f 0`, `"0" is not a list`}, {`cut -f 3-2`, `"3-2"`}, {`cut -f -`, `"-" is not a list`}, {`cut -f`, "option -f needs a value"},
+		{`cut`, "usage: cut"},
+		{`cut -f 0`, `"0" is not a list`},
+		{`cut -f 3-2`, `"3-2"`},
+		{`cut -f -`, `"-" is not a list`},
+		{`cut -f`, "option -f needs a value"},
 	})
 }
 
@@ -85,7 +98,14 @@ func TestTr(t *testing.T) {
 		{`echo aabb | tr -s ab xy`, "xy\n"},
 		{`echo abc | tr a-c x`, "xxx\n"},
 	})
-	wantComplaints(t, [][2]string{{`tr`, "usage: tr"}, {`tr a`, "usage: tr"}, {`tr -d a b`, "usage: tr"}, {`tr c-a x`, "reversed"}, {`tr '[:nope:]' x`, "not a class"}, {`tr a ''`, "empty"}})
+	wantComplaints(t, [][2]string{
+		{`tr`, "usage: tr"},
+		{`tr a`, "usage: tr"},
+		{`tr -d a b`, "usage: tr"},
+		{`tr c-a x`, "reversed"},
+		{`tr '[:nope:]' x`, "not a class"},
+		{`tr a ''`, "empty"},
+	})
 }
 
 func TestXargs(t *testing.T) {
@@ -100,7 +120,11 @@ func TestXargs(t *testing.T) {
 		{`seq 3 | xargs`, "1 2 3\n"},
 		{`echo x | xargs -n1 sh -c 'echo "$1" in' sh`, "x in\n"},
 	})
-	wantComplaints(t, [][2]string{{`echo x | xargs nosuch`, "nosuch: not found"}, {`echo "'x" | xargs`, "not closed"}, {`xargs -n 0 echo`, `"0" is not a positive`}})
+	wantComplaints(t, [][2]string{
+		{`echo x | xargs nosuch`, "nosuch: not found"},
+		{`echo "'x" | xargs`, "not closed"},
+		{`xargs -n 0 echo`, `"0" is not a positive`},
+	})
 	if _, _, code := run(t, "x y", "xargs", "false"); code != 123 {
 		t.Errorf("xargs false: got %d, want 123", code)
 	}
@@ -109,14 +133,31 @@ func TestXargs(t *testing.T) {
 func TestGrep(t *testing.T) {
 	wantScripts(t, [][2]string{
 		{`printf 'one\ntwo\nthree' | grep o`, "one\ntwo\n"},
-		{`printf 'one\ntwo\nthree' | grep -c o; printf 'a\nb\n' | grep -n b; printf 'a\nb\n' | grep -vn b`, "2\n2:b\n1:a\n"},
-		{`printf 'a1\nb2\n' | grep -E '^(a|c)[0-9]+$'; printf 'a1\nb+\n' | grep 'b+'; printf 'ab\nc\n' | grep 'ab\|c'`, "a1\nb+\nab\nc\n"},
-		{`printf 'a.b\naxb\n' | grep -F a.b; printf 'a.b\naxb\n' | grep 'a\.b'; printf 'AB\n' | grep -i ab`, "a.b\na.b\nAB\n"},
-		{`printf 'x=1 y=22\n' | grep -o '[a-z]=[0-9]*'; printf 'foobar\nfoo\n' | grep -w foo; printf 'ab\na\n' | grep -x a`, "x=1\ny=22\nfoo\na\n"},
+		{
+			`printf 'one\ntwo\nthree' | grep -c o; printf 'a\nb\n' | grep -n b; printf 'a\nb\n' | grep -vn b`,
+			"2\n2:b\n1:a\n",
+		},
+		{
+			`printf 'a1\nb2\n' | grep -E '^(a|c)[0-9]+$'; printf 'a1\nb+\n' | grep 'b+'; printf 'ab\nc\n' | grep 'ab\|c'`,
+			"a1\nb+\nab\nc\n",
+		},
+		{
+			`printf 'a.b\naxb\n' | grep -F a.b; printf 'a.b\naxb\n' | grep 'a\.b'; printf 'AB\n' | grep -i ab`,
+			"a.b\na.b\nAB\n",
+		},
+		{
+			`printf 'x=1 y=22\n' | grep -o '[a-z]=[0-9]*'; printf 'foobar\nfoo\n' | grep -w foo; printf 'ab\na\n' | grep -x a`,
+			"x=1\ny=22\nfoo\na\n",
+		},
 		{`echo a > f; echo b > g; grep a f g; grep -h a f g; grep -l b f g; grep -c a f g`, "f:a\na\ng\nf:1\ng:0\n"},
 		{`printf 'a]\nb\n' | grep '[]x]'; echo a | grep -e b -e a; echo a | grep -q a && echo found`, "a]\na\nfound\n"},
 	})
-	wantComplaints(t, [][2]string{{`grep`, "usage: grep"}, {`grep '[' /dev/null`, "not a regular expression"}, {`grep a nothing`, "nothing"}, {`grep -Z a`, "option -Z is not known"}})
+	wantComplaints(t, [][2]string{
+		{`grep`, "usage: grep"},
+		{`grep '[' /dev/null`, "not a regular expression"},
+		{`grep a nothing`, "nothing"},
+		{`grep -Z a`, "option -Z is not known"},
+	})
 	for args, want := range map[string]int{"x": 1, "a": 0, "[": 2} {
 		if _, _, code := run(t, "a\n", "grep", args); code != want {
 			t.Errorf("grep %s: got %d, want %d", args, code, want)
@@ -126,7 +167,10 @@ func TestGrep(t *testing.T) {
 
 func TestDateAndWhich(t *testing.T) {
 	wantScripts(t, [][2]string{
-		{`a=$(date +%s); b=$(date +%s); [ $a -le $b ] && date +%Y-%m-%dT%H:%M:%SZ%%%n | tr 0-9 9`, "9999-99-99T99:99:99Z%\n\n"},
+		{
+			`a=$(date +%s); b=$(date +%s); [ $a -le $b ] && date +%Y-%m-%dT%H:%M:%SZ%%%n | tr 0-9 9`,
+			"9999-99-99T99:99:99Z%\n\n",
+		},
 		{`date | tr -s ' ' | cut -d' ' -f5; date -u +%F | tr 0-9 9`, "UTC\n9999-99-99\n"},
 		{`which cat | wc -l`, "1\n"},
 	})

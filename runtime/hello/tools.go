@@ -23,13 +23,59 @@ import (
 // tools are the applets by name, besides serve and sh. The image has a link in /bin for each.
 func tools() map[string]tool {
 	return map[string]tool{
-		"cat": cat, "chmod": chmod, "chown": chown, "cp": cp, "curl": curl, "cut": cut, "date": date, "dd": dd, "df": df, "du": du, "echo": echo,
-		"env": env, "exit": exit, "false": func([]string, stdio) int { return 1 }, "find": find, "free": free, "get": wget, "grep": grep,
-		"head": head, "hostname": printHostname, "id": id, "kill": kill, "ln": ln, "ls": ls, "md5sum": md5sum, "mkdir": mkdir, "mv": mv, "nc": nc,
-		"nslookup": nslookup, "printf": printf, "ps": ps, "pwd": pwd, "rm": rm, "seq": seq, "sha256sum": sha256sum, "sleep": sleep,
-		"sort": sortLines, "stat": stat, "stty": stty, "tail": tail, "tar": tarTool, "tee": tee, "test": test, "[": test, "touch": touch, "tr": tr,
-		"true": func([]string, stdio) int { return 0 }, "uname": uname, "wc": wc, "wget": wget, "which": which, "whoami": whoami,
-		"xargs": xargs,
+		"cat":       cat,
+		"chmod":     chmod,
+		"chown":     chown,
+		"cp":        cp,
+		"curl":      curl,
+		"cut":       cut,
+		"date":      date,
+		"dd":        dd,
+		"df":        df,
+		"du":        du,
+		"echo":      echo,
+		"env":       env,
+		"exit":      exit,
+		"false":     func([]string, stdio) int { return 1 },
+		"find":      find,
+		"free":      free,
+		"get":       wget,
+		"grep":      grep,
+		"head":      head,
+		"hostname":  printHostname,
+		"id":        id,
+		"kill":      kill,
+		"ln":        ln,
+		"ls":        ls,
+		"md5sum":    md5sum,
+		"mkdir":     mkdir,
+		"mv":        mv,
+		"nc":        nc,
+		"nslookup":  nslookup,
+		"printf":    printf,
+		"ps":        ps,
+		"pwd":       pwd,
+		"rm":        rm,
+		"seq":       seq,
+		"sha256sum": sha256sum,
+		"sleep":     sleep,
+		"sort":      sortLines,
+		"stat":      stat,
+		"stty":      stty,
+		"tail":      tail,
+		"tar":       tarTool,
+		"tee":       tee,
+		"test":      test,
+		"[":         test,
+		"touch":     touch,
+		"tr":        tr,
+		"true":      func([]string, stdio) int { return 0 },
+		"uname":     uname,
+		"wc":        wc,
+		"wget":      wget,
+		"which":     which,
+		"whoami":    whoami,
+		"xargs":     xargs,
 	}
 }
 
@@ -65,7 +111,8 @@ func echo(args []string, io stdio) int {
 	args = args[1:]
 	end := "\n"
 	if len(args) > 0 && args[0] == "-n" {
-		end, args = "", args[1:]
+		end = ""
+		args = args[1:]
 	}
 	return write(io, "echo", strings.Join(args, " ")+end)
 }
@@ -80,7 +127,8 @@ func write(io stdio, who, text string) int {
 // printf supports %s %d %% and the usual escapes.
 func printf(args []string, io stdio) int {
 	if len(args) < 2 {
-		return complain(io, "printf", errors.New("usage: printf FORMAT [ARG]...")) //nolint:revive,staticcheck // the dots are of the usage
+		return complain(io, "printf",
+			errors.New("usage: printf FORMAT [ARG]...")) //nolint:revive,staticcheck // the dots are of the usage
 	}
 	format := strings.NewReplacer(`\n`, "\n", `\t`, "\t", `\\`, `\`, `\033`, "\033", `\e`, "\033").Replace(args[1])
 	rest := args[2:]
@@ -244,9 +292,15 @@ func sleep(args []string, io stdio) int {
 		signal.Notify(c, syscall.SIGTERM, syscall.SIGINT)
 		return 128 + int((<-c).(syscall.Signal))
 	}
-	num, unit := args[1], time.Second
+	num := args[1]
+	unit := time.Second
 	if i := strings.IndexAny(num, "smhd"); i == len(num)-1 && i > 0 {
-		unit = map[byte]time.Duration{'s': time.Second, 'm': time.Minute, 'h': time.Hour, 'd': 24 * time.Hour}[num[i]]
+		unit = map[byte]time.Duration{
+			's': time.Second,
+			'm': time.Minute,
+			'h': time.Hour,
+			'd': 24 * time.Hour,
+		}[num[i]]
 		num = num[:i]
 	}
 	f, err := strconv.ParseFloat(num, 64)
@@ -259,7 +313,8 @@ func sleep(args []string, io stdio) int {
 
 // date prints the time in UTC; +FORMAT has the letters of strftime that are common.
 func date(args []string, io stdio) int {
-	now, format := time.Now().UTC(), "+%a %b %e %H:%M:%S UTC %Y"
+	now := time.Now().UTC()
+	format := "+%a %b %e %H:%M:%S UTC %Y"
 	for _, a := range args[1:] {
 		switch {
 		case strings.HasPrefix(a, "+"):
@@ -268,10 +323,29 @@ func date(args []string, io stdio) int {
 			return complain(io, "date", fmt.Errorf("%s is not known; usage: date [-u] [+FORMAT]", a))
 		}
 	}
-	letters := []string{"%%", "%", "%n", "\n", "%t", "\t", "%s", strconv.FormatInt(now.Unix(), 10), "%N", fmt.Sprintf("%09d", now.Nanosecond())}
+	letters := []string{"%%", "%", "%n", "\n", "%t", "\t", "%s", strconv.FormatInt(now.Unix(), 10), "%N", fmt.Sprintf(
+		"%09d", now.Nanosecond())}
 	for letter, layout := range map[string]string{
-		"%Y": "2006", "%y": "06", "%m": "01", "%d": "02", "%e": "_2", "%H": "15", "%M": "04", "%S": "05", "%T": "15:04:05", "%F": "2006-01-02",
-		"%a": "Mon", "%A": "Monday", "%b": "Jan", "%B": "January", "%j": "002", "%R": "15:04", "%Z": "UTC", "%z": "-0700", "%p": "PM", "%I": "03",
+		"%Y": "2006",
+		"%y": "06",
+		"%m": "01",
+		"%d": "02",
+		"%e": "_2",
+		"%H": "15",
+		"%M": "04",
+		"%S": "05",
+		"%T": "15:04:05",
+		"%F": "2006-01-02",
+		"%a": "Mon",
+		"%A": "Monday",
+		"%b": "Jan",
+		"%B": "January",
+		"%j": "002",
+		"%R": "15:04",
+		"%Z": "UTC",
+		"%z": "-0700",
+		"%p": "PM",
+		"%I": "03",
 	} {
 		letters = append(letters, letter, now.Format(layout))
 	}

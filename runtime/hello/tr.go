@@ -14,7 +14,9 @@ var trSyntax = optionSyntax{letters: "dscC", early: true, usage: "tr [-c] [-d] [
 
 // byteClasses are the classes of the C locale.
 var byteClasses = map[string]func(c byte) bool{
-	"[:lower:]": isLower, "[:upper:]": isUpper, "[:digit:]": isDigit,
+	"[:lower:]":  isLower,
+	"[:upper:]":  isUpper,
+	"[:digit:]":  isDigit,
 	"[:alpha:]":  func(c byte) bool { return isLower(c) || isUpper(c) },
 	"[:alnum:]":  func(c byte) bool { return isLower(c) || isUpper(c) || isDigit(c) },
 	"[:blank:]":  func(c byte) bool { return c == ' ' || c == '\t' },
@@ -84,11 +86,14 @@ type translation struct {
 }
 
 func newTranslation(o options, sets []string) (*translation, error) {
-	d, s := o.has('d'), o.has('s')
-	least, most := 2, 2
+	d := o.has('d')
+	s := o.has('s')
+	least := 2
+	most := 2
 	switch {
 	case d && !s:
-		least, most = 1, 1
+		least = 1
+		most = 1
 	case s && !d:
 		least = 1
 	}
@@ -152,7 +157,8 @@ func tr(args []string, std stdio) int {
 	if err != nil {
 		return complain(std, "tr", err)
 	}
-	buf, last := make([]byte, 32<<10), -1
+	buf := make([]byte, 32<<10)
+	last := -1
 	out := bufio.NewWriter(std.out)
 	for {
 		n, rerr := std.in.Read(buf)

@@ -22,8 +22,16 @@ type traps struct {
 }
 
 var signalNames = map[string]syscall.Signal{
-	"HUP": syscall.SIGHUP, "INT": syscall.SIGINT, "QUIT": syscall.SIGQUIT, "KILL": syscall.SIGKILL, "ALRM": syscall.SIGALRM,
-	"USR1": syscall.SIGUSR1, "USR2": syscall.SIGUSR2, "TERM": syscall.SIGTERM, "STOP": syscall.SIGSTOP, "CONT": syscall.SIGCONT,
+	"HUP":  syscall.SIGHUP,
+	"INT":  syscall.SIGINT,
+	"QUIT": syscall.SIGQUIT,
+	"KILL": syscall.SIGKILL,
+	"ALRM": syscall.SIGALRM,
+	"USR1": syscall.SIGUSR1,
+	"USR2": syscall.SIGUSR2,
+	"TERM": syscall.SIGTERM,
+	"STOP": syscall.SIGSTOP,
+	"CONT": syscall.SIGCONT,
 }
 
 // signalOf parses TERM, SIGTERM or 15.
@@ -66,7 +74,8 @@ func (t *traps) set(sig syscall.Signal, action string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.arrive == nil {
-		t.arrive, t.actions = make(chan os.Signal, 16), map[syscall.Signal]string{}
+		t.arrive = make(chan os.Signal, 16)
+		t.actions = map[syscall.Signal]string{}
 	}
 	delete(t.actions, sig)
 	if sig == syscall.SIGTERM && t.mortal != nil {

@@ -11,12 +11,20 @@ import (
 
 var wgetSyntax = optionSyntax{
 	letters: "qSnvcO:T:t:s",
-	long:    map[string]byte{"quiet": 'q', "output-document": 'O', "timeout": 'T', "tries": 't', "spider": 's', "no-verbose": 'n', "server-response": 'S'},
-	usage:   "wget [-q] [-O FILE] [-T SECONDS] [--spider] URL",
+	long: map[string]byte{
+		"quiet":           'q',
+		"output-document": 'O',
+		"timeout":         'T',
+		"tries":           't',
+		"spider":          's',
+		"no-verbose":      'n',
+		"server-response": 'S',
+	},
+	usage: "wget [-q] [-O FILE] [-T SECONDS] [--spider] URL",
 }
 
-// wget prints the body at an http URL; -O FILE writes it to a file, -T N is a time limit in seconds, --spider asks only whether it is there.
-// -q, -S, -n, -v, -c and -t have no effect.
+// wget prints the body at an http URL; -O FILE writes it to a file, -T N is a time limit in seconds, --spider asks only
+// whether it is there. -q, -S, -n, -v, -c and -t have no effect.
 func wget(args []string, std stdio) int {
 	o, urls, err := wgetSyntax.parse(args)
 	if err == nil && len(urls) != 1 {

@@ -18,7 +18,11 @@ import (
 // maxArguments bounds the bytes of one command's arguments; the kernel takes more.
 const maxArguments = 128 << 10
 
-var xargsSyntax = optionSyntax{letters: "0n:I:rt", early: true, usage: "xargs [-0] [-r] [-t] [-n COUNT] [-I REPLACED] [COMMAND [ARGUMENT]...]"}
+var xargsSyntax = optionSyntax{
+	letters: "0n:I:rt",
+	early:   true,
+	usage:   "xargs [-0] [-r] [-t] [-n COUNT] [-I REPLACED] [COMMAND [ARGUMENT]...]",
+}
 
 // argumentRunner runs a command with arguments that are read from the standard input.
 type argumentRunner struct {
@@ -29,8 +33,8 @@ type argumentRunner struct {
 	code    int
 }
 
-// xargs runs a command (echo) with the words of its input as further arguments. -n N: with at most N of them; -I R: once a line, which replaces
-// R; -0: words end with a NUL byte; -r: not without words; -t: print each command first.
+// xargs runs a command (echo) with the words of its input as further arguments. -n N: with at most N of them; -I R:
+// once a line, which replaces R; -0: words end with a NUL byte; -r: not without words; -t: print each command first.
 func xargs(args []string, std stdio) int {
 	o, command, err := xargsSyntax.parse(args)
 	limit := 0
@@ -45,7 +49,12 @@ func xargs(args []string, std stdio) int {
 	if len(command) == 0 {
 		command = []string{"echo"}
 	}
-	x := &argumentRunner{command: command, replace: o.get('I', ""), show: o.has('t'), std: std}
+	x := &argumentRunner{
+		command: command,
+		replace: o.get('I', ""),
+		show:    o.has('t'),
+		std:     std,
+	}
 	if x.replace != "" {
 		limit = 1
 	}
@@ -58,21 +67,26 @@ func xargs(args []string, std stdio) int {
 		next = func(r *bufio.Reader) (string, error) { return readUntil(r, '\n') }
 	}
 	var words []string
-	size, ran := 0, false
+	size := 0
+	ran := false
 	for {
 		word, err := next(in)
 		if err != nil && !errors.Is(err, io.EOF) {
 			return complain(std, "xargs", err)
 		}
 		ended := err != nil
-		if len(words) > 0 && (ended || len(words) == limit || size+len(word) > maxArguments) || ended && !ran && !o.has('r') && x.replace == "" {
+		if len(words) > 0 && (ended || len(words) == limit || size+len(word) > maxArguments) || ended && !ran &&
+			!o.has('r') && x.replace == "" {
 			x.run(words)
-			words, size, ran = nil, 0, true
+			words = nil
+			size = 0
+			ran = true
 		}
 		if ended || x.code > 125 {
 			return x.code
 		}
-		words, size = append(words, word), size+len(word)+1
+		words = append(words, word)
+		size = size + len(word) + 1
 	}
 }
 
@@ -94,7 +108,12 @@ func (x *argumentRunner) run(words []string) {
 		x.code = 127
 		return
 	}
-	cmd := &exec.Cmd{Path: path, Args: append([]string{argv0}, args[1:]...), Stdout: x.std.out, Stderr: x.std.err}
+	cmd := &exec.Cmd{
+		Path:   path,
+		Args:   append([]string{argv0}, args[1:]...),
+		Stdout: x.std.out,
+		Stderr: x.std.err,
+	}
 	var exit *exec.ExitError
 	switch err := cmd.Run(); {
 	case errors.As(err, &exit):
@@ -127,7 +146,8 @@ func readUntil(r *bufio.Reader, end byte) (string, error) {
 // readWord reads a word that ends with a blank or a line's end. Quotes and backslashes quote.
 func readWord(r *bufio.Reader) (string, error) {
 	var word []byte
-	quote, some := byte(0), false
+	quote := byte(0)
+	some := false
 	for {
 		c, err := r.ReadByte()
 		if err != nil {
@@ -147,7 +167,8 @@ func readWord(r *bufio.Reader) (string, error) {
 			continue
 		case quote != 0:
 		case c == '"' || c == '\'':
-			quote, some = c, true
+			quote = c
+			some = true
 			continue
 		case c == '\\':
 			if c, err = r.ReadByte(); err != nil {
@@ -159,6 +180,7 @@ func readWord(r *bufio.Reader) (string, error) {
 			}
 			continue
 		}
-		word, some = append(word, c), true
+		word = append(word, c)
+		some = true
 	}
 }

@@ -27,8 +27,8 @@ const (
 	maxLinks          = 16 // symlinks followed within an archive
 )
 
-// tarFile is an archive whose files can be read in any order. Names in the archive are used as map keys only: no file is extracted under
-// its name.
+// tarFile is an archive whose files can be read in any order. Names in the archive are used as map keys only: no file
+// is extracted under its name.
 type tarFile struct {
 	data  io.ReaderAt
 	close func() error
@@ -38,8 +38,8 @@ type tarFile struct {
 
 type section struct{ at, size int64 }
 
-// openArchive reads the table of contents. A plain tar in a file is read in place; anything else is decompressed to a file in tmp, which
-// Close removes.
+// openArchive reads the table of contents. A plain tar in a file is read in place; anything else is decompressed to a
+// file in tmp, which Close removes.
 func openArchive(ctx context.Context, r io.Reader, tmp string, lim limits) (*tarFile, error) {
 	if f, ok := r.(*os.File); ok && isPlain(f) {
 		return scan(f, func() error { return nil })
@@ -141,10 +141,15 @@ func isPlain(f *os.File) bool {
 	return err == nil && n == 4 && !hasMagic(head)
 }
 
-// scan records the position of each file's content. Package tar reads up to the end of a header, so the position after Next is that of the
-// content.
+// scan records the position of each file's content. Package tar reads up to the end of a header, so the position after
+// Next is that of the content.
 func scan(f *os.File, closeFile func() error) (*tarFile, error) {
-	t := &tarFile{data: f, close: closeFile, files: map[string]section{}, links: map[string]string{}}
+	t := &tarFile{
+		data:  f,
+		close: closeFile,
+		files: map[string]section{},
+		links: map[string]string{},
+	}
 	fi, err := f.Stat()
 	if err != nil {
 		return nil, err
@@ -203,7 +208,10 @@ func (t *tarFile) find(name string) (section, bool) {
 	return section{}, false
 }
 
-func (t *tarFile) has(name string) bool { _, ok := t.find(name); return ok }
+func (t *tarFile) has(name string) bool {
+	_, ok := t.find(name)
+	return ok
+}
 
 func (t *tarFile) size(name string) (int64, bool) {
 	s, ok := t.find(name)

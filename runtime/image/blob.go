@@ -31,7 +31,8 @@ const (
 	stallTime = time.Minute
 )
 
-// blobReader streams a blob. After a broken connection it requests the remaining bytes. Verify checks the digest of all bytes.
+// blobReader streams a blob. After a broken connection it requests the remaining bytes. Verify checks the digest of all
+// bytes.
 type blobReader struct {
 	ctx    func() context.Context // of the pull
 	repo   *repository
@@ -52,12 +53,19 @@ type blobReader struct {
 // blob opens a blob. It makes the first request itself, so that a refusal is returned here and not by Read.
 func (r *repository) blob(ctx context.Context, digest string, size int64, m *meter) (*blobReader, error) {
 	u := url.URL{
-		Scheme: r.repo.Scheme(), Host: r.repo.RegistryStr(),
-		Path: "/v2/" + r.repo.RepositoryStr() + "/blobs/" + digest,
+		Scheme: r.repo.Scheme(),
+		Host:   r.repo.RegistryStr(),
+		Path:   "/v2/" + r.repo.RepositoryStr() + "/blobs/" + digest,
 	}
 	b := &blobReader{
-		ctx: func() context.Context { return ctx }, repo: r, url: u.String(), digest: digest, size: size,
-		meter: m, sum: sha256.New(), pause: backoff,
+		ctx:    func() context.Context { return ctx },
+		repo:   r,
+		url:    u.String(),
+		digest: digest,
+		size:   size,
+		meter:  m,
+		sum:    sha256.New(),
+		pause:  backoff,
 	}
 	if err := b.open(); err != nil {
 		return nil, fmt.Errorf("%w: %w", errFetch, err)
@@ -101,7 +109,8 @@ func (b *blobReader) open() error {
 		cancel(nil)
 		return errors.Join(err, resp.Body.Close())
 	}
-	b.body, b.cancel = resp.Body, func() { cancel(nil) }
+	b.body = resp.Body
+	b.cancel = func() { cancel(nil) }
 	b.stall = time.AfterFunc(stallTime, func() { cancel(errStalled) })
 	return nil
 }
@@ -115,7 +124,8 @@ func (b *blobReader) accept(resp *http.Response) error {
 		return err
 	}
 	if resp.StatusCode == http.StatusPartialContent {
-		if got, want := resp.Header.Get("Content-Range"), fmt.Sprintf("bytes %d-", b.at); !strings.HasPrefix(got, want) {
+		if got, want := resp.Header.Get("Content-Range"), fmt.Sprintf("bytes %d-", b.at); !strings.HasPrefix(got,
+			want) {
 			return fmt.Errorf("registry resumed at %q, asked for %q", got, want)
 		}
 		return nil
@@ -142,7 +152,8 @@ func (b *blobReader) Read(p []byte) (int, error) {
 			b.sum.Write(p[:n])
 			b.meter.add(int64(n))
 			if b.at > b.size {
-				return 0, fmt.Errorf("%w: blob %s is longer than the %d bytes that its manifest says", ErrInvalid, b.digest, b.size)
+				return 0, fmt.Errorf("%w: blob %s is longer than the %d bytes that its manifest says", ErrInvalid,
+					b.digest, b.size)
 			}
 			b.tries = 0
 			return n, nil
@@ -194,7 +205,10 @@ func (b *blobReader) drop() {
 }
 
 // Close ends the transfer.
-func (b *blobReader) Close() error { b.drop(); return nil }
+func (b *blobReader) Close() error {
+	b.drop()
+	return nil
+}
 
 // Verify reads the bytes that the unpacker did not need and checks size and digest.
 func (b *blobReader) Verify() error {

@@ -19,8 +19,8 @@ import (
 type Builtin struct {
 	// Tags are full names: "keelson.local/hello:latest".
 	Tags []string
-	// Stamp identifies the result of Load, without loading. The store caches the digests by it, because Load takes tens of
-	// milliseconds.
+	// Stamp identifies the result of Load, without loading. The store caches the digests by it, because Load takes tens
+	// of milliseconds.
 	Stamp string
 	Load  func() (*BuiltinImage, error)
 }
@@ -44,8 +44,18 @@ type builtinCache struct {
 
 func (b *Builtin) image(l *BuiltinImage) *Image {
 	return &Image{
-		ID: l.ID, RepoTags: b.Tags, Size: l.Size, Created: l.Created, Config: l.Config, Pinned: true,
-		Layers: []Layer{{ChainID: l.DiffID, DiffID: l.DiffID, Size: l.Size, Boot: bootID()}},
+		ID:       l.ID,
+		RepoTags: b.Tags,
+		Size:     l.Size,
+		Created:  l.Created,
+		Config:   l.Config,
+		Pinned:   true,
+		Layers: []Layer{{
+			ChainID: l.DiffID,
+			DiffID:  l.DiffID,
+			Size:    l.Size,
+			Boot:    bootID(),
+		}},
 	}
 }
 
@@ -85,7 +95,8 @@ func (s *Store) describeLocked() (*Image, error) {
 	b := s.cfg.Builtin
 	var r builtinCache
 	raw, err := os.ReadFile(s.path("builtin.json"))
-	if err == nil && json.Unmarshal(raw, &r) == nil && r.Stamp == b.Stamp && r.Image.check() == nil && len(r.Image.Layers) == 1 {
+	if err == nil && json.Unmarshal(raw, &r) == nil && r.Stamp == b.Stamp && r.Image.check() == nil &&
+		len(r.Image.Layers) == 1 {
 		r.Image.RepoTags = b.Tags
 		r.Image.Layers[0].Boot = bootID()
 		s.builtin.Store(&r.Image)
@@ -149,7 +160,8 @@ func (s *Store) Ensure(ctx context.Context, img Image) (Image, error) {
 		return Image{}, fmt.Errorf("unpack built-in image %s: %w", s.cfg.Builtin.Tags[0], err)
 	}
 	s.builtin.Store(&out)
-	s.unpacked, s.loaded = true, nil
+	s.unpacked = true
+	s.loaded = nil
 	return out, nil
 }
 
@@ -172,7 +184,8 @@ func (s *Store) unpackBuiltin(ctx context.Context, img Image) (Image, error) {
 	}
 	defer done()
 	l, err := s.addLayer(ctx, img.Layers[0], nil, nil, func(context.Context) (readVerifier, error) {
-		b, err := s.loaded, error(nil)
+		b := s.loaded
+		err := error(nil)
 		if b == nil {
 			b, err = s.cfg.Builtin.Load()
 		}
@@ -189,8 +202,8 @@ func (s *Store) unpackBuiltin(ctx context.Context, img Image) (Image, error) {
 	return img, s.holdBuiltin(ctx, img)
 }
 
-// holdBuiltin leases the layer of the built-in image, so that a process of another program version does not collect it, and releases that of
-// an earlier version.
+// holdBuiltin leases the layer of the built-in image, so that a process of another program version does not collect it,
+// and releases that of an earlier version.
 func (s *Store) holdBuiltin(ctx context.Context, img Image) error {
 	const prefix = "builtin-"
 	id := prefix + hexOf(img.ID)[:16]

@@ -51,9 +51,11 @@ func (u *unpacker) create(p place, h *tar.Header, content io.Reader) error {
 	case tar.TypeLink:
 		err = u.createLink(p, h)
 	case tar.TypeChar:
-		err = u.parent.Mknod(p.base, unix.S_IFCHR|0o600, unix.Mkdev(uint32(h.Devmajor), uint32(h.Devminor))) //nolint:gosec // as the layer says
+		// as the layer says
+		err = u.parent.Mknod(p.base, unix.S_IFCHR|0o600, unix.Mkdev(uint32(h.Devmajor), uint32(h.Devminor)))
 	case tar.TypeBlock:
-		err = u.parent.Mknod(p.base, unix.S_IFBLK|0o600, unix.Mkdev(uint32(h.Devmajor), uint32(h.Devminor))) //nolint:gosec // as the layer says
+		// as the layer says
+		err = u.parent.Mknod(p.base, unix.S_IFBLK|0o600, unix.Mkdev(uint32(h.Devmajor), uint32(h.Devminor)))
 	case tar.TypeFifo:
 		err = u.parent.Mknod(p.base, unix.S_IFIFO|0o600, 0)
 	default:
@@ -116,7 +118,8 @@ func (u *unpacker) createLink(p place, h *tar.Header) error {
 	return u.dir.Link(path.Join(dir.path, path.Base(old)), p.path)
 }
 
-// attributes sets owner, extended attributes and mode, in this order: chown clears set-user-id bits and file capabilities.
+// attributes sets owner, extended attributes and mode, in this order: chown clears set-user-id bits and file
+// capabilities.
 func (u *unpacker) attributes(base string, h *tar.Header) error {
 	if err := u.chown(u.parent, base, h); err != nil {
 		return err
@@ -131,21 +134,23 @@ func (u *unpacker) attributes(base string, h *tar.Header) error {
 			return fmt.Errorf("%w: more than %d extended attributes", ErrInvalid, maxXattrs)
 		}
 		err := u.parent.Setxattr(base, name, []byte(value))
-		if err != nil && !errors.Is(err, unix.ENOTSUP) && (!errors.Is(err, unix.EPERM) || !strings.HasPrefix(name, "user.")) {
+		if err != nil && !errors.Is(err, unix.ENOTSUP) &&
+			(!errors.Is(err, unix.EPERM) || !strings.HasPrefix(name, "user.")) {
 			return err // user.* is for files and directories: the kernel says EPERM for others
 		}
 	}
 	if h.Typeflag == tar.TypeSymlink {
 		return nil
 	}
-	err := u.parent.Chmod(base, uint32(h.Mode)&0o7777) //nolint:gosec // masked
+	err := u.parent.Chmod(base, uint32(h.Mode)&0o7777) // masked
 	if errors.Is(err, unix.ELOOP) && h.Typeflag == tar.TypeLink {
 		return nil // a hard link to a symbolic link
 	}
 	return err
 }
 
-// layerXattr reports whether a layer may set an extended attribute. trusted.* controls overlayfs, and security labels belong to the node.
+// layerXattr reports whether a layer may set an extended attribute. trusted.* controls overlayfs, and security labels
+// belong to the node.
 func layerXattr(name string) bool {
 	if strings.HasPrefix(name, "security.") {
 		return name == "security.capability"

@@ -14,7 +14,8 @@ import (
 	"keelson/lib/inroot"
 )
 
-// directory is one directory of the layer that is unpacked. Every directory on disk has one, so a name without one is not a directory.
+// directory is one directory of the layer that is unpacked. Every directory on disk has one, so a name without one is
+// not a directory.
 type directory struct {
 	below    map[string]*directory
 	explicit bool // it has an entry in the tar
@@ -33,7 +34,8 @@ type place struct {
 // maxFollow is the kernel's limit on symbolic links in a path.
 const maxFollow = 40
 
-// directory finds the directory dir of the layer; links are resolved within the layer. With create, missing directories are made.
+// directory finds the directory dir of the layer; links are resolved within the layer. With create, missing directories
+// are made.
 func (u *unpacker) directory(dir string, create bool) (place, error) {
 	at := []place{{node: u.tree}}
 	todo := strings.Split(dir, "/")
@@ -76,8 +78,8 @@ func (u *unpacker) directory(dir string, create bool) (place, error) {
 	return at[len(at)-1], nil
 }
 
-// step handles name in here, which is not a directory of the tree: for a symbolic link it returns the target, otherwise it makes the directory
-// if create is set.
+// step handles name in here, which is not a directory of the tree: for a symbolic link it returns the target, otherwise
+// it makes the directory if create is set.
 func (u *unpacker) step(next *place, here place, name string, create bool) (target string, err error) {
 	i, err := u.dir.Lstat(next.path)
 	switch {
@@ -120,7 +122,8 @@ func (u *unpacker) mkdir(d *inroot.Dir, p string, parent *directory, name string
 	return n, nil
 }
 
-// replaceWhiteout makes an opaque directory in place of a whiteout of this layer: the lower layers' directory stays hidden.
+// replaceWhiteout makes an opaque directory in place of a whiteout of this layer: the lower layers' directory stays
+// hidden.
 func (u *unpacker) replaceWhiteout(d *inroot.Dir, p string, parent *directory, name string) (*directory, error) {
 	if err := d.Remove(p); err != nil {
 		return nil, err
@@ -146,8 +149,8 @@ func (n *directory) setTimes(dir *inroot.Dir, at string) error {
 	return dir.Utimes(at, n.accessed, n.modified)
 }
 
-// inherit copies owner, mode, times and attributes from the lower layers to directories without an entry in this layer: overlayfs shows those
-// of the uppermost layer. lower are the lower layers that have this directory, uppermost first.
+// inherit copies owner, mode, times and attributes from the lower layers to directories without an entry in this layer:
+// overlayfs shows those of the uppermost layer. lower are the lower layers that have this directory, uppermost first.
 func (n *directory) inherit(dir *inroot.Dir, at string, lower []*inroot.Dir) error {
 	if n.opaque || len(lower) == 0 {
 		return nil

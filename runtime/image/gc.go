@@ -17,8 +17,8 @@ import (
 	"keelson/lib/inroot"
 )
 
-// Hold leases layers for a snapshot: they stay until Release, even if their image is removed. id is a file name; a second Hold replaces the
-// first. It returns ErrNotFound when a layer does not exist.
+// Hold leases layers for a snapshot: they stay until Release, even if their image is removed. id is a file name; a
+// second Hold replaces the first. It returns ErrNotFound when a layer does not exist.
 func (s *Store) Hold(id string, layers []Layer) error {
 	if err := checkLeaseID(id); err != nil {
 		return err
@@ -110,8 +110,8 @@ func (s *Store) named(ix *index) map[string]bool {
 	return out
 }
 
-// GC deletes layers that no image and no lease names, and leftovers of interrupted work. While a pull or import runs in any process it
-// does nothing; the pull or import collects when it ends.
+// GC deletes layers that no image and no lease names, and leftovers of interrupted work. While a pull or import runs in
+// any process it does nothing; the pull or import collects when it ends.
 func (s *Store) GC(ctx context.Context) error {
 	if err := s.moveToTrash(); err != nil {
 		return fmt.Errorf("collect layers: %w", err)
@@ -119,7 +119,8 @@ func (s *Store) GC(ctx context.Context) error {
 	return s.emptyTrash(ctx)
 }
 
-// moveToTrash moves unused layers to the trash. Only this step needs the lock: deleting a big tree may take seconds, a rename does not.
+// moveToTrash moves unused layers to the trash. Only this step needs the lock: deleting a big tree may take seconds, a
+// rename does not.
 func (s *Store) moveToTrash() error {
 	unlock, err := lockFile(s.path("busy.lock"), unix.LOCK_EX|unix.LOCK_NB)
 	if errors.Is(err, unix.EWOULDBLOCK) {
@@ -179,7 +180,8 @@ func (s *Store) moveToTrash() error {
 	return nil
 }
 
-// removeTempIndex deletes the temporary index file of a writer that died. It holds the writers' lock, so no writer is active.
+// removeTempIndex deletes the temporary index file of a writer that died. It holds the writers' lock, so no writer is
+// active.
 func (s *Store) removeTempIndex(f string) {
 	unlock, err := lockFile(s.path("index.lock"), unix.LOCK_EX|unix.LOCK_NB)
 	if err != nil {
@@ -213,8 +215,8 @@ func (s *Store) emptyTrash(ctx context.Context) error {
 	return nil
 }
 
-// busy blocks garbage collection while layers are made that no image names yet. The returned function ends that, and collects if a
-// collection was skipped meanwhile.
+// busy blocks garbage collection while layers are made that no image names yet. The returned function ends that, and
+// collects if a collection was skipped meanwhile.
 func (s *Store) busy() (func(), error) {
 	unlock, err := lockFile(s.path("busy.lock"), unix.LOCK_SH)
 	if err != nil {

@@ -31,7 +31,8 @@ func load(t testing.TB, s *Store, images map[string]v1.Image) {
 func TestRemove(t *testing.T) {
 	s := newStore(t)
 	base := layerTar(t, file("base", "1"))
-	a, b := newImage(t, base, layerTar(t, file("a", "1"))), newImage(t, base, layerTar(t, file("b", "1")))
+	a := newImage(t, base, layerTar(t, file("a", "1")))
+	b := newImage(t, base, layerTar(t, file("b", "1")))
 	load(t, s, map[string]v1.Image{"a:1": a, "a:2": a, "b:1": b})
 	step := func(ref string, wantNames []string, wantLayers int) {
 		t.Helper()
@@ -45,7 +46,8 @@ func TestRemove(t *testing.T) {
 			t.Errorf("after Remove(%q): %d layers, want %d", ref, got, wantLayers)
 		}
 	}
-	nameA, nameB := " "+idOf(t, a)[7:15], " "+idOf(t, b)[7:15]
+	nameA := " " + idOf(t, a)[7:15]
+	nameB := " " + idOf(t, b)[7:15]
 	step("a:2", []string{"docker.io/library/a:1" + nameA, "docker.io/library/b:1" + nameB}, 3)
 	step("a:1", []string{"docker.io/library/b:1" + nameB}, 2)
 	if err := s.Remove(t.Context(), "a:1"); !errors.Is(err, ErrNotFound) {
@@ -61,7 +63,8 @@ func TestRemove(t *testing.T) {
 
 func TestTagMoves(t *testing.T) {
 	s := newStore(t)
-	a, b := newImage(t, layerTar(t, file("a", "1"))), newImage(t, layerTar(t, file("b", "1")))
+	a := newImage(t, layerTar(t, file("a", "1")))
+	b := newImage(t, layerTar(t, file("b", "1")))
 	load(t, s, map[string]v1.Image{"app:1": a})
 	load(t, s, map[string]v1.Image{"app:1": b})
 	if img, ok := s.Get("app:1"); !ok || img.ID != idOf(t, b) {
@@ -184,7 +187,10 @@ func TestNormalize(t *testing.T) {
 const zeros = "0000000000000000000000000000000000000000000000000000000000000000"
 
 func FuzzNormalize(f *testing.F) {
-	for _, s := range []string{"nginx:1@sha256:" + zeros, "nginx", "registry.example.com:5000/team/app:v1.2", "library/x", "docker.io/a/b", "LOCALHOST/x:1"} {
+	for _, s := range []string{
+		"nginx:1@sha256:" + zeros, "nginx", "registry.example.com:5000/team/app:v1.2", "library/x", "docker.io/a/b",
+		"LOCALHOST/x:1",
+	} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, in string) {

@@ -55,7 +55,8 @@ func (o *outside) list(t testing.TB) []string {
 	err = d.Walk(".", inroot.WalkOptions{}, func(e *inroot.Entry) error {
 		i := e.Info
 		names, err := d.Listxattr(e.Path)
-		out = append(out, fmt.Sprintf("%s %o %d:%d %d %d %v %v", e.Path, i.Mode, i.UID, i.GID, i.Nlink, i.Size, i.Modified, names))
+		out = append(out, fmt.Sprintf("%s %o %d:%d %d %d %v %v", e.Path, i.Mode, i.UID, i.GID, i.Nlink, i.Size,
+			i.Modified, names))
 		return err
 	})
 	if err != nil {
@@ -99,7 +100,14 @@ func symlink(name, target string) entry {
 }
 
 func hardlink(name, target string) entry {
-	return hdr(tar.Header{Typeflag: tar.TypeLink, Name: name, Linkname: target, Mode: 0o777, Uid: 9, Gid: 9})
+	return hdr(tar.Header{
+		Typeflag: tar.TypeLink,
+		Name:     name,
+		Linkname: target,
+		Mode:     0o777,
+		Uid:      9,
+		Gid:      9,
+	})
 }
 
 // TestLayersStayInside has the layers that once reached the host.
@@ -114,14 +122,28 @@ func TestLayersStayInside(t *testing.T) {
 		},
 		"attributes inherited through a link": func(v string) [][]entry {
 			return [][]entry{
-				{hdr(tar.Header{Typeflag: tar.TypeDir, Name: "x/dir/", Mode: 0o777, Uid: 9, Gid: 9}), hdr(tar.Header{Typeflag: tar.TypeDir, Name: "x/", Mode: 0o777, Uid: 9, Gid: 9})},
+				{hdr(tar.Header{
+					Typeflag: tar.TypeDir,
+					Name:     "x/dir/",
+					Mode:     0o777,
+					Uid:      9,
+					Gid:      9,
+				}), hdr(tar.Header{
+					Typeflag: tar.TypeDir,
+					Name:     "x/",
+					Mode:     0o777,
+					Uid:      9,
+					Gid:      9,
+				})},
 				{file("x/dir/f", ""), symlink("x", v)},
 			}
 		},
 		"attributes inherited from a link below": func(v string) [][]entry {
 			return [][]entry{{symlink("x", v)}, {file("x/dir/f", "")}}
 		},
-		"opaque through a link": func(v string) [][]entry { return [][]entry{{symlink("a", v), file("a/.wh..wh..opq", "")}} },
+		"opaque through a link": func(v string) [][]entry {
+			return [][]entry{{symlink("a", v), file("a/.wh..wh..opq", "")}}
+		},
 		"whiteout through a link": func(v string) [][]entry {
 			return [][]entry{{symlink("a", v), file("a/.wh.file", ""), file("a/.wh.dir", "")}}
 		},
@@ -134,8 +156,12 @@ func TestLayersStayInside(t *testing.T) {
 		"hard link to a link": func(v string) [][]entry {
 			return [][]entry{{symlink("a", v+"/file"), hardlink("h", "a"), file("h/x", "evil"), file("a/x", "evil")}}
 		},
-		"directory through a link": func(v string) [][]entry { return [][]entry{{symlink("a", v), file("a/dir/", ""), file("a/new/", "")}} },
-		"times through a link":     func(v string) [][]entry { return [][]entry{{file("a/dir/", ""), symlink("a", v)}} },
+		"directory through a link": func(v string) [][]entry {
+			return [][]entry{{symlink("a", v), file("a/dir/", ""), file("a/new/", "")}}
+		},
+		"times through a link": func(v string) [][]entry {
+			return [][]entry{{file("a/dir/", ""), symlink("a", v)}}
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := newOutside(t)
@@ -151,7 +177,8 @@ func TestLayersStayInside(t *testing.T) {
 
 // TestFollowsTheLayersOwnLinks: an entry below a link of the same layer goes where the link leads within the layer.
 func TestFollowsTheLayersOwnLinks(t *testing.T) {
-	dir, _, err := unpackTar(t, symlink("var/run", "/run"), file("var/run/pid", "1"), symlink("up", "../../../../srv"), file("up/f", "2"))
+	dir, _, err := unpackTar(t, symlink("var/run", "/run"), file("var/run/pid", "1"), symlink("up", "../../../../srv"),
+		file("up/f", "2"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -191,7 +218,12 @@ func TestInheritSeesWhatOverlayShows(t *testing.T) {
 		}
 		below = append(below, chain)
 	}
-	for p, want := range map[string]fs.FileMode{"a": 0o705, "a/b": 0o755, "gone": 0o755, "gone/b": 0o755} {
+	for p, want := range map[string]fs.FileMode{
+		"a":      0o705,
+		"a/b":    0o755,
+		"gone":   0o755,
+		"gone/b": 0o755,
+	} {
 		if fi, err := os.Stat(filepath.Join(s.LayerDir(below[2]), p)); err != nil || fi.Mode().Perm() != want {
 			t.Errorf("%s: %v, %v; want %v", p, fi, err, want)
 		}
@@ -210,11 +242,21 @@ func TestLayersAreBounded(t *testing.T) {
 	if _, _, err := unpackTar(t, hdr(tar.Header{Typeflag: tar.TypeReg, Name: "f", PAXRecords: many})); err == nil {
 		t.Errorf("%d extended attributes were taken", len(many))
 	}
-	b := &bounded{r: nulls{}, in: &counter{n: 1 << 20}, n: freeRatio, max: 1 << 60}
+	b := &bounded{
+		r:   nulls{},
+		in:  &counter{n: 1 << 20},
+		n:   freeRatio,
+		max: 1 << 60,
+	}
 	if _, err := b.Read(make([]byte, 1)); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), "200 times") {
 		t.Errorf("4 GiB from 1 MiB: %v", err)
 	}
-	b = &bounded{r: nulls{}, in: &counter{n: 1 << 20}, n: 100, max: 100}
+	b = &bounded{
+		r:   nulls{},
+		in:  &counter{n: 1 << 20},
+		n:   100,
+		max: 100,
+	}
 	if _, err := b.Read(make([]byte, 1)); !errors.Is(err, ErrInvalid) {
 		t.Errorf("101 bytes where 100 may be: %v", err)
 	}
@@ -222,9 +264,13 @@ func TestLayersAreBounded(t *testing.T) {
 
 type nulls struct{}
 
-func (nulls) Read(p []byte) (int, error) { clear(p); return len(p), nil }
+func (nulls) Read(p []byte) (int, error) {
+	clear(p)
+	return len(p), nil
+}
 
-// TestReserveStaysFree unpacks more than fits on a small disk: a clear error comes before the disk is full, and nothing stays.
+// TestReserveStaysFree unpacks more than fits on a small disk: a clear error comes before the disk is full, and nothing
+// stays.
 func TestReserveStaysFree(t *testing.T) {
 	needRoot(t)
 	dir := t.TempDir()
@@ -257,8 +303,9 @@ func TestReserveStaysFree(t *testing.T) {
 	}
 	host := newRegistry(t)
 	for tag, l := range map[string][]entry{
-		"files": {file("a", big), file("b", big), file("c", big), file("d", big), file("e", big)},
-		"one":   {file("a", strings.Repeat("x", 60<<20))}, "inodes": many,
+		"files":  {file("a", big), file("b", big), file("c", big), file("d", big), file("e", big)},
+		"one":    {file("a", strings.Repeat("x", 60<<20))},
+		"inodes": many,
 	} {
 		push(t, host+"/big:"+tag, newImage(t, layerTar(t, l...)))
 		_, err := s.Pull(t.Context(), host+"/big:"+tag, nil, nil)
@@ -281,7 +328,12 @@ func TestReserveStaysFree(t *testing.T) {
 }
 
 func TestReserveOf(t *testing.T) {
-	for total, want := range map[int64]int64{64 << 20: 16 << 20, 1 << 30: 128 << 20, 40 << 30: 2 << 30, 1 << 40: 4 << 30} {
+	for total, want := range map[int64]int64{
+		64 << 20: 16 << 20,
+		1 << 30:  128 << 20,
+		40 << 30: 2 << 30,
+		1 << 40:  4 << 30,
+	} {
 		if got := reserveOf(total); got != want {
 			t.Errorf("reserve of %d: %d, want %d", total, got, want)
 		}
@@ -290,12 +342,18 @@ func TestReserveOf(t *testing.T) {
 
 // odd are the names that random layers are made of; V is the tree outside.
 var odd = []string{
-	"a", "a/b", "a/b/c", "x", "x/y", "x/dir", "l", "l/file", "l/dir/file", "l/dir", "/a", "//x//y", "./a/./b", "../a", "a/../x", "a/../../x", "..", ".", "",
-	"/", "V", "V/file", "../../../../../../../../V/file", "a/.wh.b", ".wh.a", ".wh.x", "l/.wh.file", "a/.wh..wh..opq", ".wh..wh..opq", "l/.wh..wh..opq",
-	".wh.", ".wh...", ".wh....", "a/.wh.l", ".wh..wh.plnk", "file", "dir", "dir/file", "a\nb", "-", "a ", "proc/self/root", "\xff", strings.Repeat("n", 256),
+	"a", "a/b", "a/b/c", "x", "x/y", "x/dir", "l", "l/file", "l/dir/file", "l/dir", "/a", "//x//y", "./a/./b", "../a",
+	"a/../x", "a/../../x", "..", ".", "",
+	"/", "V", "V/file", "../../../../../../../../V/file", "a/.wh.b", ".wh.a", ".wh.x", "l/.wh.file", "a/.wh..wh..opq",
+	".wh..wh..opq", "l/.wh..wh..opq",
+	".wh.", ".wh...", ".wh....", "a/.wh.l", ".wh..wh.plnk", "file", "dir", "dir/file", "a\nb", "-", "a ",
+	"proc/self/root", "\xff", strings.Repeat("n", 256),
 }
 
-var kinds = []byte{tar.TypeReg, tar.TypeReg, tar.TypeDir, tar.TypeDir, tar.TypeSymlink, tar.TypeSymlink, tar.TypeLink, tar.TypeChar, tar.TypeFifo, tar.TypeBlock}
+var kinds = []byte{
+	tar.TypeReg, tar.TypeReg, tar.TypeDir, tar.TypeDir, tar.TypeSymlink, tar.TypeSymlink, tar.TypeLink, tar.TypeChar,
+	tar.TypeFifo, tar.TypeBlock,
+}
 
 // randomLayers turns bytes into layers: three bytes are an entry, 0xff begins a new layer.
 func randomLayers(t testing.TB, b []byte, victim string) [][]byte {
@@ -307,14 +365,26 @@ func randomLayers(t testing.TB, b []byte, victim string) [][]byte {
 			layers = append(layers, nil)
 			continue
 		}
-		h := tar.Header{Typeflag: kinds[int(b[0])%len(kinds)], Name: pick(b[1]), Mode: int64(b[2])<<4 | 0o6000, Uid: int(b[2]), Gid: 9, Devmajor: 1, Devminor: 7, Format: tar.FormatPAX}
+		h := tar.Header{
+			Typeflag: kinds[int(b[0])%len(kinds)],
+			Name:     pick(b[1]),
+			Mode:     int64(b[2])<<4 | 0o6000,
+			Uid:      int(b[2]),
+			Gid:      9,
+			Devmajor: 1,
+			Devminor: 7,
+			Format:   tar.FormatPAX,
+		}
 		h.ModTime = time.Unix(int64(b[2]), 0)
 		if h.Typeflag == tar.TypeSymlink || h.Typeflag == tar.TypeLink {
-			h.Linkname, h.Devmajor, h.Devminor = pick(b[2]), 0, 0
+			h.Linkname = pick(b[2])
+			h.Devmajor = 0
+			h.Devminor = 0
 		}
 		e := entry{hdr: &h}
 		if h.Typeflag == tar.TypeReg {
-			e.content, h.Size = "evil", 4
+			e.content = "evil"
+			h.Size = 4
 		}
 		layers[len(layers)-1] = append(layers[len(layers)-1], e)
 	}
@@ -352,8 +422,10 @@ func TestRandomLayersStayInside(t *testing.T) {
 }
 
 func FuzzLayers(f *testing.F) {
-	f.Add([]byte{2, 0, 7, 0, 23, 0, 4, 0, 20, 0, 2, 0})                              // a whiteout, its directory a link, then below it
-	f.Add([]byte{2, 5, 255, 255, 0, 0, 0, 6, 0, 4, 3, 20})                           // implicit directories over a lower layer
+	// a whiteout, its directory a link, then below it
+	f.Add([]byte{2, 0, 7, 0, 23, 0, 4, 0, 20, 0, 2, 0})
+	// implicit directories over a lower layer
+	f.Add([]byte{2, 5, 255, 255, 0, 0, 0, 6, 0, 4, 3, 20})
 	f.Add([]byte{6, 0, 21, 0, 0, 0, 4, 6, 20, 6, 0, 7, 0, 26, 0, 0, 29, 0, 2, 8, 0}) // links of both kinds
 	f.Fuzz(func(t *testing.T, b []byte) {
 		o := newOutside(t)

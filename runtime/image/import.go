@@ -16,9 +16,9 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 )
 
-// Import reads images from a tar archive, plain or compressed by gzip or zstd: an OCI image layout, or the output of docker save (which may
-// be both). Anything else is ErrNotArchive. It returns the imported images; after an error none is imported. A plain archive in a file is
-// read in place, anything else is first copied to the store's directory.
+// Import reads images from a tar archive, plain or compressed by gzip or zstd: an OCI image layout, or the output of
+// docker save (which may be both). Anything else is ErrNotArchive. It returns the imported images; after an error none
+// is imported. A plain archive in a file is read in place, anything else is first copied to the store's directory.
 func (s *Store) Import(ctx context.Context, r io.Reader) ([]Image, error) {
 	done, err := s.busy()
 	if err != nil {
@@ -36,7 +36,9 @@ func (s *Store) Import(ctx context.Context, r io.Reader) ([]Image, error) {
 	}
 	named := make([]*plan, len(plans))
 	for i, p := range plans {
-		err := s.fetchLayers(ctx, p.plan, &meter{}, func(_ context.Context, l Layer) (readVerifier, error) { return p.open(l) })
+		err := s.fetchLayers(ctx, p.plan, &meter{}, func(_ context.Context, l Layer) (readVerifier, error) {
+			return p.open(l)
+		})
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", strings.Join(append(slices.Clone(p.tags), p.id), " "), err)
 		}
@@ -75,13 +77,14 @@ func (s *Store) plansOf(a *tarFile) ([]importPlan, error) {
 		}
 	}
 	if len(plans) == 0 {
-		return nil, notArchive("it is a tar archive, but has neither index.json (OCI) nor manifest.json (docker); docker export writes no image", nil)
+		return nil, notArchive("it is a tar archive, but has neither index.json (OCI) nor manifest.json (docker); "+
+			"docker export writes no image", nil)
 	}
 	return plans, nil
 }
 
-// ociPlans reads index.json. The name of a manifest is the annotation io.containerd.image.name, or org.opencontainers.image.ref.name
-// when that is a full reference and not just a tag.
+// ociPlans reads index.json. The name of a manifest is the annotation io.containerd.image.name, or
+// org.opencontainers.image.ref.name when that is a full reference and not just a tag.
 func (s *Store) ociPlans(a *tarFile, add func(importPlan)) error {
 	raw, err := a.bytes("index.json")
 	if err != nil {
@@ -184,7 +187,8 @@ func (s *Store) dockerPlan(a *tarFile, m dockerManifest) (importPlan, error) {
 		return importPlan{}, err
 	}
 	if len(m.Layers) != len(config.RootFS.DiffIDs) {
-		return importPlan{}, fmt.Errorf("%w: manifest.json has %d layers, config %d", ErrInvalid, len(m.Layers), len(config.RootFS.DiffIDs))
+		return importPlan{}, fmt.Errorf("%w: manifest.json has %d layers, config %d", ErrInvalid, len(m.Layers),
+			len(config.RootFS.DiffIDs))
 	}
 	p := &plan{id: digestOf(raw), config: config, size: int64(len(raw))}
 	p.setLayers(config)

@@ -81,9 +81,11 @@ func zs(b []byte) []byte {
 }
 
 func TestImport(t *testing.T) {
-	a, b := newImage(t, layerTar(t, file("a", "1"))), newImage(t, layerTar(t, file("a", "1")), layerTar(t, file("b", "2")))
+	a := newImage(t, layerTar(t, file("a", "1")))
+	b := newImage(t, layerTar(t, file("a", "1")), layerTar(t, file("b", "2")))
 	oci := ociLayout(t, mutate.AppendManifests(empty.Index,
-		named(a, "org.opencontainers.image.ref.name", "localhost:5000/a:v1"), named(b, "io.containerd.image.name", "docker.io/library/b:v2"),
+		named(a, "org.opencontainers.image.ref.name", "localhost:5000/a:v1"), named(b, "io.containerd.image.name",
+			"docker.io/library/b:v2"),
 		named(newImage(t, layerTar(t, file("c", "3"))), "org.opencontainers.image.ref.name", "latest")))
 	docker := dockerSave(t, map[string]v1.Image{"a:v1": a, "b:v2": b})
 	asFile := filepath.Join(t.TempDir(), "f.tar")
@@ -160,7 +162,9 @@ func TestImportRefuses(t *testing.T) {
 		"blob changed":   {tampered, "has digest"},
 		"bad manifest":   {layerTar(t, file("manifest.json", "{")), "manifest.json"},
 		"bad index":      {layerTar(t, file("index.json", "[]")), "index.json"},
-		"lacking config": {layerTar(t, file("manifest.json", `[{"Config":"../../etc/passwd","Layers":[]}]`)), "archive lacks"},
+		"lacking config": {
+			layerTar(t, file("manifest.json", `[{"Config":"../../etc/passwd","Layers":[]}]`)), "archive lacks",
+		},
 		"link loop": {layerTar(t, hdr(tar.Header{Typeflag: tar.TypeSymlink, Name: "manifest.json", Linkname: "m"}),
 			hdr(tar.Header{Typeflag: tar.TypeSymlink, Name: "m", Linkname: "manifest.json"})), "neither index.json"},
 	} {

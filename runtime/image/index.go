@@ -66,7 +66,8 @@ func (s *Store) index() (*index, error) {
 		return nil, fmt.Errorf("read image index %s: %w", f.Name(), err)
 	}
 	if ix.Version != indexVersion {
-		return nil, fmt.Errorf("read image index %s: version %d, this program knows %d", f.Name(), ix.Version, indexVersion)
+		return nil, fmt.Errorf("read image index %s: version %d, this program knows %d", f.Name(), ix.Version,
+			indexVersion)
 	}
 	for _, img := range ix.Images {
 		if err := img.check(); err != nil {
@@ -132,7 +133,9 @@ func (ix *index) put(img *Image) *Image {
 			at = have
 			continue
 		}
-		have.RepoTags = slices.DeleteFunc(have.RepoTags, func(t string) bool { return slices.Contains(img.RepoTags, t) })
+		have.RepoTags = slices.DeleteFunc(have.RepoTags, func(t string) bool {
+			return slices.Contains(img.RepoTags, t)
+		})
 	}
 	if at == nil {
 		c := *img
@@ -216,7 +219,8 @@ func (ix *index) remove(ref string) bool {
 	return true
 }
 
-// lockFile takes a flock on path, which it creates; the returned function unlocks. With LOCK_NB a locked file is EWOULDBLOCK.
+// lockFile takes a flock on path, which it creates; the returned function unlocks. With LOCK_NB a locked file is
+// EWOULDBLOCK.
 func lockFile(path string, how int) (func(), error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -243,7 +247,8 @@ func writeFileSync(path string, b []byte) error {
 	return syncDir(filepath.Dir(path))
 }
 
-// replaceFile replaces the content of path by b atomically, but not durably: after a power cut the file may be empty or missing.
+// replaceFile replaces the content of path by b atomically, but not durably: after a power cut the file may be empty or
+// missing.
 func replaceFile(path string, b []byte) error {
 	return replaceBy(path, b, func(*os.File) error { return nil })
 }

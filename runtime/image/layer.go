@@ -53,9 +53,11 @@ type readVerifier interface {
 	Verify() error
 }
 
-// addLayer unpacks a layer, want, unless it is on disk. below holds the chain ids of its lower layers, lowest first; ready, which may be nil,
-// is closed when they are committed. Concurrent calls for the same layer unpack it once.
-func (s *Store) addLayer(ctx context.Context, want Layer, below []string, ready <-chan struct{}, src source) (Layer, error) {
+// addLayer unpacks a layer, want, unless it is on disk. below holds the chain ids of its lower layers, lowest first;
+// ready, which may be nil, is closed when they are committed. Concurrent calls for the same layer unpack it once.
+func (s *Store) addLayer(
+	ctx context.Context, want Layer, below []string, ready <-chan struct{}, src source,
+) (Layer, error) {
 	unlock, err := s.layers.LockContext(ctx, want.ChainID)
 	if err != nil {
 		return Layer{}, err
@@ -81,7 +83,8 @@ func (s *Store) addLayer(ctx context.Context, want Layer, below []string, ready 
 	if got.diffID != want.DiffID {
 		return Layer{}, fmt.Errorf("%w: layer unpacks to %s, the image says %s", ErrInvalid, got.diffID, want.DiffID)
 	}
-	want.Disk, want.Inodes = got.disk, got.inodes
+	want.Disk = got.disk
+	want.Inodes = got.inodes
 	if ready != nil {
 		select {
 		case <-ready:
@@ -121,7 +124,8 @@ func (s *Store) unpackSource(ctx context.Context, root string, src source) (unpa
 	return got, rc.Verify()
 }
 
-// commitLayer renames an unpacked layer to its final name. The files are synced before, except for a layer with Boot set.
+// commitLayer renames an unpacked layer to its final name. The files are synced before, except for a layer with Boot
+// set.
 func (s *Store) commitLayer(tmp string, l Layer) error {
 	b, err := json.Marshal(l)
 	if err != nil {
@@ -159,7 +163,8 @@ func syncTree(dir string) error {
 	return errors.Join(unix.Syncfs(int(d.Fd())), d.Close())
 }
 
-// inherit completes the directories in root without an entry in the layer (see directory.inherit). below is lowest first.
+// inherit completes the directories in root without an entry in the layer (see directory.inherit). below is lowest
+// first.
 func (s *Store) inherit(root string, tree *directory, below []string) (err error) {
 	dir, err := inroot.Open(root)
 	if err != nil {

@@ -26,10 +26,16 @@ func parseMirror(raw string) (endpoint, error) {
 	if err != nil {
 		return endpoint{}, fmt.Errorf("%q: %w", raw, err)
 	}
-	if u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.RawQuery != "" || u.Fragment != "" || u.User != nil {
+	if u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.RawQuery != "" || u.Fragment != "" ||
+		u.User != nil {
 		return endpoint{}, fmt.Errorf("%q is not of the form http[s]://HOST[:PORT][/PREFIX]", raw)
 	}
-	return endpoint{host: u.Host, prefix: strings.Trim(u.Path, "/"), plain: u.Scheme == "http", mirror: true}, nil
+	return endpoint{
+		host:   u.Host,
+		prefix: strings.Trim(u.Path, "/"),
+		plain:  u.Scheme == "http",
+		mirror: true,
+	}, nil
 }
 
 // endpoints returns the endpoints for n in order: the mirror, then the registry.

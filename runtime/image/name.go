@@ -76,7 +76,8 @@ func (n imageName) in(img *Image) bool {
 	return slices.Contains(img.RepoTags, n.tagged())
 }
 
-// Normalize returns the full form of ref ("nginx" is "docker.io/library/nginx:latest"), or ErrReference when it is not an image name.
+// Normalize returns the full form of ref ("nginx" is "docker.io/library/nginx:latest"), or ErrReference when it is not
+// an image name.
 func Normalize(ref string) (string, error) {
 	n, err := parseName(ref)
 	if err != nil {

@@ -29,18 +29,21 @@ func choose(ix v1.ImageIndex, arch string, depth int) (v1.Image, error) {
 	if err != nil {
 		return nil, err
 	}
-	best, rank := -1, 0
+	best := -1
+	rank := 0
 	var has []string
 	for i, d := range m.Manifests {
 		if r := rankPlatform(d, arch); r > rank {
-			best, rank = i, r
+			best = i
+			rank = r
 		}
 		if d.Platform != nil && d.Platform.OS != "unknown" {
 			has = append(has, d.Platform.String())
 		}
 	}
 	if best < 0 {
-		return nil, fmt.Errorf("%w: no image for platform linux/%s in manifest list (it has %s)", ErrNotFound, arch, strings.Join(has, ", "))
+		return nil, fmt.Errorf("%w: no image for platform linux/%s in manifest list (it has %s)", ErrNotFound, arch,
+			strings.Join(has, ", "))
 	}
 	d := m.Manifests[best]
 	if d.MediaType.IsIndex() {

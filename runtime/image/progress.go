@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Progress is called with the transferred and total bytes of a pull. Calls are serialized; besides the first and the last there are at most
-// ten per second. It must not block.
+// Progress is called with the transferred and total bytes of a pull. Calls are serialized; besides the first and the
+// last there are at most ten per second. It must not block.
 type Progress = func(done, total int64)
 
 const progressEvery = 100 * time.Millisecond

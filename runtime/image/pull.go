@@ -24,9 +24,9 @@ type flight struct {
 	err     error
 }
 
-// Pull pulls the image that ref names and returns it once it is on disk. Concurrent pulls of the same name with the same credentials share
-// one transfer. progress may be nil. The built-in image is never fetched. Errors wrap ErrReference, ErrNotFound, ErrUnauthorized,
-// ErrUnavailable or ErrInvalid where these apply.
+// Pull pulls the image that ref names and returns it once it is on disk. Concurrent pulls of the same name with the
+// same credentials share one transfer. progress may be nil. The built-in image is never fetched. Errors wrap
+// ErrReference, ErrNotFound, ErrUnauthorized, ErrUnavailable or ErrInvalid where these apply.
 func (s *Store) Pull(ctx context.Context, ref string, auth *Auth, progress Progress) (Image, error) {
 	n, err := parseName(ref)
 	if err != nil {
@@ -60,7 +60,10 @@ func (s *Store) Pull(ctx context.Context, ref string, auth *Auth, progress Progr
 }
 
 // joinFlight joins the flight with this key, or starts one.
-func (s *Store) joinFlight(ctx context.Context, key string, progress Progress, do func(context.Context, *meter) (Image, error)) *flight {
+func (s *Store) joinFlight(ctx context.Context, key string, progress Progress, do func(
+	context.Context, *meter,
+) (Image, error),
+) *flight {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if f, ok := s.flights[key]; ok {
@@ -69,7 +72,12 @@ func (s *Store) joinFlight(ctx context.Context, key string, progress Progress, d
 		return f
 	}
 	fctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	f := &flight{waiters: 1, cancel: cancel, meter: &meter{}, done: make(chan struct{})}
+	f := &flight{
+		waiters: 1,
+		cancel:  cancel,
+		meter:   &meter{},
+		done:    make(chan struct{}),
+	}
 	f.meter.addCallback(progress)
 	s.flights[key] = f
 	go func() { // ends with the transfer, which is canceled when the last waiter leaves
@@ -200,7 +208,8 @@ func (s *Store) plan(img v1.Image) (*plan, error) {
 		return nil, fmt.Errorf("%w: config has digest %s, manifest says %s", ErrInvalid, id, want)
 	}
 	if len(mf.Layers) != len(config.RootFS.DiffIDs) {
-		return nil, fmt.Errorf("%w: manifest has %d layers, config %d", ErrInvalid, len(mf.Layers), len(config.RootFS.DiffIDs))
+		return nil, fmt.Errorf("%w: manifest has %d layers, config %d", ErrInvalid, len(mf.Layers),
+			len(config.RootFS.DiffIDs))
 	}
 	p := &plan{id: id, config: config, size: int64(len(raw))}
 	p.setLayers(config)
@@ -208,7 +217,8 @@ func (s *Store) plan(img v1.Image) (*plan, error) {
 		if l.Size < 0 || !isDigest(l.Digest.String()) {
 			return nil, fmt.Errorf("%w: layer %s of %d bytes", ErrInvalid, l.Digest, l.Size)
 		}
-		p.layers[i].Blob, p.layers[i].Size = l.Digest.String(), l.Size
+		p.layers[i].Blob = l.Digest.String()
+		p.layers[i].Size = l.Size
 		p.size += l.Size
 	}
 	return p, nil
@@ -225,8 +235,11 @@ func (p *plan) setLayers(config ocispec.Image) {
 	}
 }
 
-// fetchLayers fetches the missing layers of p in parallel; each is committed after the one below it. The caller holds busy.
-func (s *Store) fetchLayers(ctx context.Context, p *plan, m *meter, open func(context.Context, Layer) (readVerifier, error)) error {
+// fetchLayers fetches the missing layers of p in parallel; each is committed after the one below it. The caller holds
+// busy.
+func (s *Store) fetchLayers(
+	ctx context.Context, p *plan, m *meter, open func(context.Context, Layer) (readVerifier, error),
+) error {
 	missing := make([]bool, len(p.layers))
 	for i, l := range p.layers {
 		have, ok, err := s.layerAt(l.ChainID)
@@ -234,7 +247,8 @@ func (s *Store) fetchLayers(ctx context.Context, p *plan, m *meter, open func(co
 			return err
 		}
 		if missing[i] = !ok; ok {
-			have.Blob, have.Size = l.Blob, l.Size
+			have.Blob = l.Blob
+			have.Size = l.Size
 			p.layers[i] = have
 			continue
 		}
@@ -250,14 +264,18 @@ func (s *Store) fetchLayers(ctx context.Context, p *plan, m *meter, open func(co
 		if !missing[i] {
 			continue
 		}
-		mine, under := make(chan struct{}), ready
+		mine := make(chan struct{})
+		under := ready
 		ready = mine
 		g.Go(func() error {
-			got, err := s.addLayer(gctx, l, below, under, func(ctx context.Context) (readVerifier, error) { return open(ctx, l) })
+			got, err := s.addLayer(gctx, l, below, under, func(ctx context.Context) (readVerifier, error) {
+				return open(ctx, l)
+			})
 			if err != nil {
 				return err
 			}
-			got.Blob, got.Size = l.Blob, l.Size
+			got.Blob = l.Blob
+			got.Size = l.Size
 			p.layers[i] = got
 			close(mine)
 			return nil
@@ -305,8 +323,13 @@ func (s *Store) name(plans []*plan) ([]Image, error) {
 
 func (p *plan) image() *Image {
 	return &Image{
-		ID: p.id, RepoTags: p.tags, RepoDigests: p.digests, Size: p.size, Created: p.config.Created,
-		Config: p.config.Config, Layers: p.layers,
+		ID:          p.id,
+		RepoTags:    p.tags,
+		RepoDigests: p.digests,
+		Size:        p.size,
+		Created:     p.config.Created,
+		Config:      p.config.Config,
+		Layers:      p.layers,
 	}
 }
 

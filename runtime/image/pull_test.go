@@ -74,8 +74,10 @@ func TestErrorsSayWhatIsWrong(t *testing.T) {
 }
 
 func TestMirror(t *testing.T) {
-	mirror, origin := newRegistry(t), newRegistry(t)
-	img, only := newImage(t, layerTar(t, file("a", "mirror"))), newImage(t, layerTar(t, file("a", "origin")))
+	mirror := newRegistry(t)
+	origin := newRegistry(t)
+	img := newImage(t, layerTar(t, file("a", "mirror")))
+	only := newImage(t, layerTar(t, file("a", "origin")))
 	push(t, mirror+"/hub/library/nginx:1", img)
 	push(t, origin+"/team/app:1", only)
 	s := newStore(t, func(c *Config) {
@@ -151,7 +153,8 @@ func TestPullSecrets(t *testing.T) {
 	// A secret never goes to a mirror that it does not name.
 	mirrored := newStore(t, func(c *Config) { c.Mirrors = map[string]string{"registry.invalid": "http://" + host} })
 	seen.Store("")
-	if _, err := mirrored.Pull(t.Context(), "registry.invalid/app:1", &Auth{Username: "me", Password: "secret"}, nil); err == nil {
+	if _, err := mirrored.Pull(t.Context(), "registry.invalid/app:1", &Auth{Username: "me", Password: "secret"},
+		nil); err == nil {
 		t.Error("the mirror accepted a secret that was not for it")
 	}
 	if got := seen.Load(); got != "" {
@@ -161,8 +164,16 @@ func TestPullSecrets(t *testing.T) {
 
 func TestPlainHTTPIsForLoopbackAlone(t *testing.T) {
 	for host, want := range map[string]bool{
-		"localhost": true, "localhost:5000": true, "127.0.0.1:5000": true, "127.9.9.9": true, "[::1]:5000": true,
-		"10.0.0.1:5000": false, "docker.io": false, "localhost.example.com": false, "192.168.1.1": false, "notlocalhost:80": false,
+		"localhost":             true,
+		"localhost:5000":        true,
+		"127.0.0.1:5000":        true,
+		"127.9.9.9":             true,
+		"[::1]:5000":            true,
+		"10.0.0.1:5000":         false,
+		"docker.io":             false,
+		"localhost.example.com": false,
+		"192.168.1.1":           false,
+		"notlocalhost:80":       false,
 	} {
 		if got := isLoopback(host); got != want {
 			t.Errorf("isLoopback(%q): got %v, want %v", host, got, want)
@@ -170,25 +181,35 @@ func TestPlainHTTPIsForLoopbackAlone(t *testing.T) {
 	}
 	s := newStore(t)
 	req := httptest.NewRequest(http.MethodGet, "http://10.0.0.1/v2/", nil)
-	if resp, err := s.transport.RoundTrip(req); err == nil || !strings.Contains(err.Error(), "refusing plain HTTP to 10.0.0.1") {
+	if resp, err := s.transport.RoundTrip(req); err == nil ||
+		!strings.Contains(err.Error(), "refusing plain HTTP to 10.0.0.1") {
 		t.Errorf("got %v, %v", resp, err)
 	}
 }
 
 func TestPlatform(t *testing.T) {
 	host := newRegistry(t)
-	mine, other := newImage(t, layerTar(t, file("a", "mine"))), newImage(t, layerTar(t, file("a", "other")))
+	mine := newImage(t, layerTar(t, file("a", "mine")))
+	other := newImage(t, layerTar(t, file("a", "other")))
 	wrong := "arm64"
 	if runtime.GOARCH == wrong {
 		wrong = "amd64"
 	}
 	add := func(img v1.Image, arch, variant string) mutate.IndexAddendum {
-		return mutate.IndexAddendum{Add: img, Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: arch, Variant: variant}}}
+		return mutate.IndexAddendum{
+			Add: img,
+			Descriptor: v1.Descriptor{
+				Platform: &v1.Platform{OS: "linux", Architecture: arch, Variant: variant},
+			},
+		}
 	}
-	both := mutate.AppendManifests(empty.Index, add(other, wrong, ""), add(other, runtime.GOARCH, "v9"), add(mine, runtime.GOARCH, ""))
+	both := mutate.AppendManifests(empty.Index, add(other, wrong, ""), add(other, runtime.GOARCH, "v9"),
+		add(mine, runtime.GOARCH, ""))
 	nested := mutate.AppendManifests(empty.Index, mutate.IndexAddendum{Add: both})
 	for tag, ix := range map[string]v1.ImageIndex{
-		"both": both, "none": mutate.AppendManifests(empty.Index, add(other, wrong, "")), "nested": nested,
+		"both":   both,
+		"none":   mutate.AppendManifests(empty.Index, add(other, wrong, "")),
+		"nested": nested,
 	} {
 		ref, err := name.ParseReference(host + "/multi:" + tag)
 		if err != nil {
@@ -213,12 +234,17 @@ func TestPlatform(t *testing.T) {
 	if !errors.Is(err, ErrNotFound) || !strings.Contains(err.Error(), "no image for platform linux/"+runtime.GOARCH) {
 		t.Errorf("other platform: got %v", err)
 	}
-	alien, err := mutate.ConfigFile(other, &v1.ConfigFile{OS: "windows", Architecture: runtime.GOARCH, RootFS: v1.RootFS{Type: "layers"}})
+	alien, err := mutate.ConfigFile(other, &v1.ConfigFile{
+		OS:           "windows",
+		Architecture: runtime.GOARCH,
+		RootFS:       v1.RootFS{Type: "layers"},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	push(t, host+"/alien:1", alien)
-	if _, err := s.Pull(t.Context(), host+"/alien:1", nil, nil); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), "windows/") {
+	if _, err := s.Pull(t.Context(), host+"/alien:1", nil, nil); !errors.Is(err, ErrInvalid) ||
+		!strings.Contains(err.Error(), "windows/") {
 		t.Errorf("alien image: got %v", err)
 	}
 }
@@ -285,9 +311,13 @@ func TestTransferIsResumed(t *testing.T) {
 func TestWrongBytesAreRefused(t *testing.T) {
 	good := newImage(t, bigLayer(t, 100_000))
 	for name, change := range map[string]func([]byte) []byte{
-		"flipped": func(b []byte) []byte { b = bytes.Clone(b); b[len(b)/2] ^= 1; return b },
-		"longer":  func(b []byte) []byte { return append(bytes.Clone(b), 1, 2, 3) },
-		"empty":   func([]byte) []byte { return make([]byte, 1000) },
+		"flipped": func(b []byte) []byte {
+			b = bytes.Clone(b)
+			b[len(b)/2] ^= 1
+			return b
+		},
+		"longer": func(b []byte) []byte { return append(bytes.Clone(b), 1, 2, 3) },
+		"empty":  func([]byte) []byte { return make([]byte, 1000) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			host := front(t, func(w http.ResponseWriter, r *http.Request, next http.Handler) {
@@ -371,7 +401,8 @@ func TestSamePullIsShared(t *testing.T) {
 }
 
 func TestLastWaiterEndsThePull(t *testing.T) {
-	begun, ended := make(chan struct{}, 1), make(chan struct{}, 1)
+	begun := make(chan struct{}, 1)
+	ended := make(chan struct{}, 1)
 	host := front(t, func(w http.ResponseWriter, r *http.Request, next http.Handler) {
 		if r.Method == http.MethodGet && strings.Contains(r.URL.Path, "/manifests/") {
 			begun <- struct{}{}
@@ -404,7 +435,10 @@ func TestZstdAndPlainLayers(t *testing.T) {
 	}
 	plain := layerTar(t, file("z", "zstd"))
 	packed := enc.EncodeAll(plain, nil)
-	l, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(packed)), nil })
+	l, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) {
+		return io.NopCloser(bytes.NewReader(packed)),
+			nil
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -447,7 +481,8 @@ func TestDistributionRegistry(t *testing.T) {
 	dir := t.TempDir()
 	addr := freeAddr(t)
 	conf := filepath.Join(dir, "config.yml")
-	text := fmt.Sprintf("version: 0.1\nlog: {level: error}\nstorage: {filesystem: {rootdirectory: %s}}\nhttp: {addr: %q}\n", dir, addr)
+	text := fmt.Sprintf("version: 0.1\nlog: {level: error}\nstorage: {filesystem: {rootdirectory: %s}}\nhttp: {addr: "+
+		"%q}\n", dir, addr)
 	if err := os.WriteFile(conf, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -474,7 +509,8 @@ func TestDistributionRegistry(t *testing.T) {
 	if err != nil || got.ID != idOf(t, img) {
 		t.Fatalf("got %s, %v, want %s", got.ID, err, idOf(t, img))
 	}
-	if _, err := s.Pull(t.Context(), addr+"/team/app:v9", nil, nil); !errors.Is(err, ErrNotFound) || !strings.Contains(err.Error(), "manifest unknown") {
+	if _, err := s.Pull(t.Context(), addr+"/team/app:v9", nil, nil); !errors.Is(err, ErrNotFound) ||
+		!strings.Contains(err.Error(), "manifest unknown") {
 		t.Errorf("unknown tag: got %v", err)
 	}
 }

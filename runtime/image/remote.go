@@ -37,7 +37,10 @@ func (a *Auth) authenticator(host string) (authn.Authenticator, error) {
 		return authn.Anonymous, nil
 	}
 	c := authn.AuthConfig{
-		Username: a.Username, Password: a.Password, IdentityToken: a.IdentityToken, RegistryToken: a.RegistryToken,
+		Username:      a.Username,
+		Password:      a.Password,
+		IdentityToken: a.IdentityToken,
+		RegistryToken: a.RegistryToken,
 	}
 	if c.Username == "" && a.Auth != "" {
 		raw, err := base64.StdEncoding.DecodeString(strings.TrimSpace(a.Auth))
@@ -48,7 +51,8 @@ func (a *Auth) authenticator(host string) (authn.Authenticator, error) {
 		if !ok {
 			return nil, fmt.Errorf("%w: pull secret: auth is not \"username:password\"", ErrUnauthorized)
 		}
-		c.Username, c.Password = user, strings.Trim(pass, "\x00")
+		c.Username = user
+		c.Password = strings.Trim(pass, "\x00")
 	}
 	if c == (authn.AuthConfig{}) {
 		return authn.Anonymous, nil
@@ -106,7 +110,8 @@ type plainGuard struct {
 
 func (g *plainGuard) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.URL.Scheme == "http" && !isLoopback(r.URL.Host) && !g.allowed[r.URL.Host] {
-		return nil, fmt.Errorf("refusing plain HTTP to %s: only loopback registries and http:// mirrors may do without TLS", r.URL.Host)
+		return nil, fmt.Errorf("refusing plain HTTP to %s: only loopback registries and http:// mirrors may do "+
+			"without TLS", r.URL.Host)
 	}
 	return g.next.RoundTrip(r)
 }
@@ -121,8 +126,14 @@ type repository struct {
 func (s *Store) connect(ctx context.Context, repo name.Repository, auth authn.Authenticator) (*repository, error) {
 	retry := transport.NewRetry(s.transport,
 		transport.WithRetryPredicate(retryable),
-		transport.WithRetryStatusCodes(http.StatusRequestTimeout, http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout),
-		transport.WithRetryBackoff(transport.Backoff{Duration: 300 * time.Millisecond, Factor: 3, Jitter: 0.1, Steps: 3}))
+		transport.WithRetryStatusCodes(http.StatusRequestTimeout, http.StatusTooManyRequests, http.StatusBadGateway,
+			http.StatusServiceUnavailable, http.StatusGatewayTimeout),
+		transport.WithRetryBackoff(transport.Backoff{
+			Duration: 300 * time.Millisecond,
+			Factor:   3,
+			Jitter:   0.1,
+			Steps:    3,
+		}))
 	rt, err := transport.NewWithContext(ctx, repo.Registry, auth,
 		transport.NewUserAgent(retry, userAgent), []string{repo.Scope(transport.PullScope)})
 	if err != nil {
@@ -131,8 +142,8 @@ func (s *Store) connect(ctx context.Context, repo name.Repository, auth authn.Au
 	return &repository{repo: repo, rt: rt}, nil
 }
 
-// retryable reports whether a request may be repeated at once: after a broken connection, but not a refused one, for which the kubelet backs
-// off.
+// retryable reports whether a request may be repeated at once: after a broken connection, but not a refused one, for
+// which the kubelet backs off.
 func retryable(err error) bool {
 	var op *net.OpError
 	if errors.As(err, &op) && op.Op == "dial" {
@@ -146,7 +157,9 @@ func retryable(err error) bool {
 }
 
 // manifest resolves ref to the image for this platform. digest is that of the reference, which may be an index.
-func (r *repository) manifest(ctx context.Context, ref name.Reference, arch string) (img v1.Image, digest string, err error) {
+func (r *repository) manifest(
+	ctx context.Context, ref name.Reference, arch string,
+) (img v1.Image, digest string, err error) {
 	platform := v1.Platform{OS: "linux", Architecture: arch}
 	d, err := remote.Get(ref, remote.WithContext(ctx), remote.WithTransport(r.rt), remote.WithPlatform(platform))
 	if err != nil {
@@ -192,7 +205,8 @@ func describeStatus(te *transport.Error) error {
 		case transport.NameUnknownErrorCode:
 			return fmt.Errorf("repository name not known to registry: %w: %w", ErrNotFound, te)
 		case transport.DeniedErrorCode:
-			return fmt.Errorf("denied: requested access to the resource is denied, the repository does not exist or may require authorization: %w: %w", ErrUnauthorized, te)
+			return fmt.Errorf("denied: requested access to the resource is denied, the repository does not exist or "+
+				"may require authorization: %w: %w", ErrUnauthorized, te)
 		case transport.TooManyRequestsErrorCode:
 			return fmt.Errorf("too many requests: %w: %w", ErrUnavailable, te)
 		}

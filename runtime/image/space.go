@@ -13,8 +13,8 @@ import (
 // ErrNoSpace means that an image would use the reserved disk space.
 var ErrNoSpace = errors.New("not enough free disk space for the image")
 
-// space checks the free space of the store's file system. The cluster's database usually is on the same file system and fails when that is
-// full; the reserve keeps space for it.
+// space checks the free space of the store's file system. The cluster's database usually is on the same file system and
+// fails when that is full; the reserve keeps space for it.
 type space struct {
 	dir     string
 	reserve int64 // bytes; 0: reserveOf
@@ -25,7 +25,8 @@ func reserveOf(total int64) int64 {
 	return min(max(min(total/20, 4<<30), 128<<20), total/4)
 }
 
-// check fails when less than the reserve would be free after need more bytes, or few inodes are free. A nil space never fails.
+// check fails when less than the reserve would be free after need more bytes, or few inodes are free. A nil space never
+// fails.
 func (s *space) check(need int64) error {
 	if s == nil {
 		return nil
@@ -34,17 +35,20 @@ func (s *space) check(need int64) error {
 	if err := unix.Statfs(s.dir, &st); err != nil {
 		return fmt.Errorf("look for free space: statfs %s: %w", s.dir, err)
 	}
-	free, total := int64(st.Bavail)*st.Bsize, int64(st.Blocks)*st.Bsize //nolint:gosec // no file system is that large
+	free := int64(st.Bavail) * st.Bsize
+	total := int64(st.Blocks) * st.Bsize // no file system is that large
 	reserve := s.reserve
 	if reserve == 0 {
 		reserve = reserveOf(total)
 	}
 	if free-need < reserve {
-		return fmt.Errorf("%w: the file system of %s has %d MiB free, of which %d MiB are reserved for the cluster's own data: remove images or other files, or give it more room",
+		return fmt.Errorf("%w: the file system of %s has %d MiB free, of which %d MiB are reserved for the cluster's "+
+			"own data: remove images or other files, or give it more room",
 			ErrNoSpace, s.dir, free>>20, reserve>>20)
 	}
 	if st.Files > 0 && st.Ffree < min(st.Files/20, 10_000) {
-		return fmt.Errorf("%w: the file system of %s has %d inodes left of %d: remove images or other files", ErrNoSpace, s.dir, st.Ffree, st.Files)
+		return fmt.Errorf("%w: the file system of %s has %d inodes left of %d: remove images or other files",
+			ErrNoSpace, s.dir, st.Ffree, st.Files)
 	}
 	return nil
 }

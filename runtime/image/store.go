@@ -35,8 +35,8 @@ var (
 type Config struct {
 	// Dir is the store's directory; Open makes it. It must not be on overlayfs if the layers will be mounted.
 	Dir string
-	// Mirrors maps a registry host ("docker.io") to the URL of its mirror ("http://127.0.0.1:5000"; a path is a repository prefix).
-	// The mirror is tried first, then the registry.
+	// Mirrors maps a registry host ("docker.io") to the URL of its mirror ("http://127.0.0.1:5000"; a path is a
+	// repository prefix). The mirror is tried first, then the registry.
 	Mirrors map[string]string
 	// Builtin is an image that is always present; may be nil.
 	Builtin *Builtin
@@ -44,7 +44,8 @@ type Config struct {
 	Transport http.RoundTripper
 	// MaxLayerBytes bounds the size of one unpacked layer; 0 means 128 GiB.
 	MaxLayerBytes int64
-	// ReserveBytes is the space that pulls and imports leave free on Dir's file system; 0 means a twentieth of it, 128 MiB to 4 GiB.
+	// ReserveBytes is the space that pulls and imports leave free on Dir's file system; 0 means a twentieth of it, 128
+	// MiB to 4 GiB.
 	ReserveBytes int64
 	// Downloads is the maximum of concurrent downloads; 0 means 4.
 	Downloads int
@@ -142,8 +143,8 @@ func Open(cfg Config) (*Store, error) {
 	return s, nil
 }
 
-// Get finds an image by name (tag or digest), id, or unique prefix of an id. It also returns a built-in image that is not unpacked yet
-// (see Ensure).
+// Get finds an image by name (tag or digest), id, or unique prefix of an id. It also returns a built-in image that is
+// not unpacked yet (see Ensure).
 func (s *Store) Get(ref string) (Image, bool) {
 	if img, ok := s.getBuiltin(ref); ok {
 		return img, true
@@ -181,8 +182,8 @@ func (s *Store) List() []Image {
 	return out
 }
 
-// Remove removes a name, and the image with its last name; with an id it removes the image and all its names. Layers that a container uses
-// stay until Release. It returns ErrNotFound or ErrBuiltin.
+// Remove removes a name, and the image with its last name; with an id it removes the image and all its names. Layers
+// that a container uses stay until Release. It returns ErrNotFound or ErrBuiltin.
 func (s *Store) Remove(ctx context.Context, ref string) error {
 	if _, ok := s.getBuiltin(ref); ok {
 		return fmt.Errorf("remove image %s: it %w", ref, ErrBuiltin)

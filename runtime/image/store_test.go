@@ -63,13 +63,20 @@ func layerTar(t testing.TB, entries ...entry) []byte {
 	for _, e := range entries {
 		h := e.hdr
 		if h == nil {
-			h = &tar.Header{Name: e.name, Mode: 0o644, Size: int64(len(e.content)), Typeflag: tar.TypeReg}
+			h = &tar.Header{
+				Name:     e.name,
+				Mode:     0o644,
+				Size:     int64(len(e.content)),
+				Typeflag: tar.TypeReg,
+			}
 			if strings.HasSuffix(e.name, "/") {
-				h.Typeflag, h.Mode = tar.TypeDir, 0o755
+				h.Typeflag = tar.TypeDir
+				h.Mode = 0o755
 			}
 		}
 		if h.Uid == 0 && os.Getuid() != 0 {
-			h.Uid, h.Gid = os.Getuid(), os.Getgid()
+			h.Uid = os.Getuid()
+			h.Gid = os.Getgid()
 		}
 		if err := w.WriteHeader(h); err != nil {
 			t.Fatal(err)
@@ -91,7 +98,10 @@ func newImage(t testing.TB, layers ...[]byte) v1.Image {
 		t.Fatal(err)
 	}
 	for _, b := range layers {
-		l, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(b)), nil })
+		l, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) {
+			return io.NopCloser(bytes.NewReader(b)),
+				nil
+		})
 		if err != nil {
 			t.Fatal(err)
 		}

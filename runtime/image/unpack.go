@@ -30,7 +30,8 @@ const (
 	maxDirectories = 1 << 19
 	maxXattrs      = 256
 	maxSteps       = 100 << 20 // path elements, including those of links
-	// A layer that unpacks to more than freeRatio bytes must not unpack to more than maxRatio times its compressed size.
+	// A layer that unpacks to more than freeRatio bytes must not unpack to more than maxRatio times its compressed
+	// size.
 	freeRatio = 4 << 30
 	maxRatio  = 200
 )
@@ -49,8 +50,8 @@ type limits struct {
 	space *space // may be nil
 }
 
-// unpacker makes a lower directory for overlayfs from the entries of a layer's tar. Every path is resolved by dir, so that no name and no link in
-// a layer leads out of it. Owners are set only as root.
+// unpacker makes a lower directory for overlayfs from the entries of a layer's tar. Every path is resolved by dir, so
+// that no name and no link in a layer leads out of it. Owners are set only as root.
 type unpacker struct {
 	limits
 	dir      *inroot.Dir
@@ -80,7 +81,13 @@ func unpack(ctx context.Context, root string, r io.Reader, lim limits) (out unpa
 	}
 	defer func() { err = errors.Join(err, dir.Close()) }()
 	sum := sha256.New()
-	u := &unpacker{limits: lim, dir: dir, cancel: ctx.Err, tree: &directory{explicit: true}, asRoot: os.Geteuid() == 0}
+	u := &unpacker{
+		limits: lim,
+		dir:    dir,
+		cancel: ctx.Err,
+		tree:   &directory{explicit: true},
+		asRoot: os.Geteuid() == 0,
+	}
 	tee := io.TeeReader(&bounded{r: plain, in: in, max: 2*lim.bytes + 64<<20}, sum)
 	if err := u.extract(tar.NewReader(tee)); err != nil {
 		return unpacked{}, describeUnpackError(err)
@@ -93,7 +100,12 @@ func unpack(ctx context.Context, root string, r io.Reader, lim limits) (out unpa
 	if n == 64<<20 {
 		return unpacked{}, fmt.Errorf("%w: more than 64 MiB after the end of the layer's tar", ErrInvalid)
 	}
-	return unpacked{diffID: "sha256:" + hex.EncodeToString(sum.Sum(nil)), disk: u.disk, inodes: u.entries, tree: u.tree}, nil
+	return unpacked{
+		diffID: "sha256:" + hex.EncodeToString(sum.Sum(nil)),
+		disk:   u.disk,
+		inodes: u.entries,
+		tree:   u.tree,
+	}, nil
 }
 
 // counter counts the compressed bytes.
@@ -129,14 +141,16 @@ func (b *bounded) Read(p []byte) (int, error) {
 // describeUnpackError distinguishes errors in the layer's content from errors of the disk.
 func describeUnpackError(err error) error {
 	switch {
-	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded), errors.Is(err, ErrInvalid), errors.Is(err, errFetch),
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded), errors.Is(err, ErrInvalid),
+		errors.Is(err, errFetch),
 		errors.Is(err, ErrNoSpace):
 		return err
 	case errors.Is(err, unix.ENOSPC):
 		return fmt.Errorf("unpack layer: no space left on device: %w", err)
 	case errors.Is(err, unix.EPERM) && os.Geteuid() != 0:
 		return fmt.Errorf("unpack layer (needs root): %w", err)
-	case errors.Is(err, unix.EIO), errors.Is(err, unix.EROFS), errors.Is(err, unix.EDQUOT), errors.Is(err, unix.EPERM), errors.Is(err, unix.EMFILE),
+	case errors.Is(err, unix.EIO), errors.Is(err, unix.EROFS), errors.Is(err, unix.EDQUOT), errors.Is(err, unix.EPERM),
+		errors.Is(err, unix.EMFILE),
 		errors.Is(err, unix.ENOSYS):
 		return fmt.Errorf("unpack layer: %w", err)
 	}
@@ -240,8 +254,8 @@ func setOpaque(d *inroot.Dir, p string) error {
 
 func isWhiteoutInfo(i *inroot.Info) bool { return i.Type() == unix.S_IFCHR && i.Rdev == 0 }
 
-// whiteout hides the lower layers' file of a name in the current directory. It does not remove a file of this layer (OCI: whiteouts apply to
-// lower layers only).
+// whiteout hides the lower layers' file of a name in the current directory. It does not remove a file of this layer
+// (OCI: whiteouts apply to lower layers only).
 func (u *unpacker) whiteout(base string, h *tar.Header) error {
 	i, err := u.parent.Lstat(base)
 	switch {

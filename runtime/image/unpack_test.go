@@ -64,7 +64,14 @@ func TestWhiteouts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for p, want := range map[string]bool{"gone": false, "opaque": true, "early": true, "dir": true, "implicit": true, "late": true} {
+	for p, want := range map[string]bool{
+		"gone":     false,
+		"opaque":   true,
+		"early":    true,
+		"dir":      true,
+		"implicit": true,
+		"late":     true,
+	} {
 		if got := isOpaque(filepath.Join(dir, p)); got != want {
 			t.Errorf("%s opaque: got %v, want %v", p, got, want)
 		}
@@ -73,7 +80,8 @@ func TestWhiteouts(t *testing.T) {
 		t.Error("gone/file is no whiteout")
 	}
 	want := []string{
-		"back=file again", "dir/", "dir/new=1", "early/", "gone/", "gone/file Dc---------", "implicit/", "implicit/new=1",
+		"back=file again", "dir/", "dir/new=1", "early/", "gone/", "gone/file Dc---------", "implicit/",
+		"implicit/new=1",
 		"kept=1", "late/", "late/x=1", "opaque/", "opaque/new=1",
 	}
 	if d := cmp.Diff(want, tree(t, dir)); d != "" {
@@ -88,10 +96,14 @@ func TestHostileTars(t *testing.T) {
 	}
 	up := strings.Repeat("../", 20)
 	for name, entries := range map[string][]entry{
-		"path":             {file(up+outside[1:], "evil")},
-		"absolute":         {file(outside, "evil")},
-		"symlink, through": {hdr(tar.Header{Typeflag: tar.TypeSymlink, Name: "l", Linkname: filepath.Dir(outside)}), file("l/victim", "evil")},
-		"symlink, up":      {hdr(tar.Header{Typeflag: tar.TypeSymlink, Name: "l", Linkname: up}), file("l"+filepath.Dir(outside)+"/victim", "evil")},
+		"path":     {file(up+outside[1:], "evil")},
+		"absolute": {file(outside, "evil")},
+		"symlink, through": {
+			hdr(tar.Header{Typeflag: tar.TypeSymlink, Name: "l", Linkname: filepath.Dir(outside)}),
+			file("l/victim", "evil"),
+		},
+		"symlink, up": {hdr(tar.Header{Typeflag: tar.TypeSymlink, Name: "l", Linkname: up}), file(
+			"l"+filepath.Dir(outside)+"/victim", "evil")},
 		"hard link, then write": {
 			hdr(tar.Header{Typeflag: tar.TypeLink, Name: "h", Linkname: up + outside[1:]}), file("h", "evil"),
 		},
@@ -110,13 +122,15 @@ func TestHostileTars(t *testing.T) {
 
 func TestLimits(t *testing.T) {
 	big := layerTar(t, file("a", strings.Repeat("x", 5000)), file("b", strings.Repeat("x", 5000)))
-	if _, err := unpack(t.Context(), t.TempDir(), bytes.NewReader(big), limits{bytes: 9000}); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), "more than 9000 bytes") {
+	if _, err := unpack(t.Context(), t.TempDir(), bytes.NewReader(big), limits{bytes: 9000}); !errors.Is(err,
+		ErrInvalid) || !strings.Contains(err.Error(), "more than 9000 bytes") {
 		t.Errorf("too big: got %v", err)
 	}
 	if _, err := unpack(t.Context(), t.TempDir(), bytes.NewReader(big), limits{bytes: 10000}); err != nil {
 		t.Errorf("just fits: %v", err)
 	}
-	if _, err := unpack(t.Context(), t.TempDir(), strings.NewReader("this is no tar"), limits{bytes: 1000}); !errors.Is(err, ErrInvalid) {
+	if _, err := unpack(t.Context(), t.TempDir(), strings.NewReader("this is no tar"), limits{bytes: 1000}); !errors.Is(
+		err, ErrInvalid) {
 		t.Errorf("no tar: got %v", err)
 	}
 }
@@ -124,7 +138,12 @@ func TestLimits(t *testing.T) {
 func TestDeviceThatLooksLikeAWhiteoutIsSkipped(t *testing.T) {
 	needRoot(t)
 	dir, _, err := unpackTar(t,
-		hdr(tar.Header{Typeflag: tar.TypeChar, Name: "zero", Devmajor: 0, Devminor: 0}),
+		hdr(tar.Header{
+			Typeflag: tar.TypeChar,
+			Name:     "zero",
+			Devmajor: 0,
+			Devminor: 0,
+		}),
 		hdr(tar.Header{Typeflag: tar.TypeFifo, Name: "fifo", Mode: 0o600}))
 	if err != nil {
 		t.Fatal(err)
@@ -138,9 +157,16 @@ func TestImplicitDirectoriesInherit(t *testing.T) {
 	needRoot(t)
 	host := newRegistry(t)
 	lower := layerTar(t,
-		hdr(tar.Header{Typeflag: tar.TypeDir, Name: "tmp/", Mode: 0o1777, Uid: 7, Gid: 8}),
+		hdr(tar.Header{
+			Typeflag: tar.TypeDir,
+			Name:     "tmp/",
+			Mode:     0o1777,
+			Uid:      7,
+			Gid:      8,
+		}),
 		hdr(tar.Header{Typeflag: tar.TypeDir, Name: "var/", Mode: 0o700}))
-	push(t, host+"/a:1", newImage(t, lower, layerTar(t, file("x", "")), layerTar(t, file("tmp/f", "1"), file("new/f", "1"))))
+	push(t, host+"/a:1",
+		newImage(t, lower, layerTar(t, file("x", "")), layerTar(t, file("tmp/f", "1"), file("new/f", "1"))))
 	s := newStore(t)
 	img, err := s.Pull(t.Context(), host+"/a:1", nil, nil)
 	if err != nil {
@@ -159,21 +185,45 @@ func TestImplicitDirectoriesInherit(t *testing.T) {
 func TestOwnersModesAndAttributes(t *testing.T) {
 	needRoot(t)
 	dir, _, err := unpackTar(t,
-		entry{content: "x", hdr: &tar.Header{Typeflag: tar.TypeReg, Name: "su", Mode: 0o4755, Uid: 5, Gid: 6, Size: 1}},
-		hdr(tar.Header{Typeflag: tar.TypeLink, Name: "link", Linkname: "su", Mode: 0o4755, Uid: 5, Gid: 6}),
+		entry{
+			content: "x",
+			hdr: &tar.Header{
+				Typeflag: tar.TypeReg,
+				Name:     "su",
+				Mode:     0o4755,
+				Uid:      5,
+				Gid:      6,
+				Size:     1,
+			},
+		},
 		hdr(tar.Header{
-			Typeflag: tar.TypeReg, Name: "cap", Mode: 0o755,
-			PAXRecords: map[string]string{"SCHILY.xattr.security.capability": "\x01\x00\x00\x02\x00\x04\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00"},
+			Typeflag: tar.TypeLink,
+			Name:     "link",
+			Linkname: "su",
+			Mode:     0o4755,
+			Uid:      5,
+			Gid:      6,
 		}),
 		hdr(tar.Header{
-			Typeflag: tar.TypeDir, Name: "d/", Mode: 0o755,
+			Typeflag: tar.TypeReg,
+			Name:     "cap",
+			Mode:     0o755,
+			PAXRecords: map[string]string{
+				"SCHILY.xattr.security.capability": "\x01\x00\x00\x02\x00\x04\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00",
+			},
+		}),
+		hdr(tar.Header{
+			Typeflag:   tar.TypeDir,
+			Name:       "d/",
+			Mode:       0o755,
 			PAXRecords: map[string]string{"SCHILY.xattr." + opaqueXattr: "y"},
 		}))
 	if err != nil {
 		t.Fatal(err)
 	}
 	var st unix.Stat_t
-	if err := unix.Lstat(filepath.Join(dir, "link"), &st); err != nil || st.Mode&0o7777 != 0o4755 || st.Uid != 5 || st.Gid != 6 || st.Nlink != 2 {
+	if err := unix.Lstat(filepath.Join(dir, "link"), &st); err != nil || st.Mode&0o7777 != 0o4755 || st.Uid != 5 ||
+		st.Gid != 6 || st.Nlink != 2 {
 		t.Errorf("link: %+v, %v", st, err)
 	}
 	if n, err := unix.Getxattr(filepath.Join(dir, "cap"), "security.capability", nil); err != nil || n == 0 {

@@ -27,8 +27,10 @@ func mountsOf(in Input, sec *runtimeapi.LinuxContainerSecurityContext) ([]specs.
 		at, from, mode string
 		mapped         bool // the host's root owns the file; in the container the container's root does
 	}{
-		{"/etc/hostname", in.Files.Hostname, mode, true}, {"/etc/hosts", in.Files.Hosts, mode, true},
-		{"/etc/resolv.conf", in.Files.ResolvConf, mode, true}, {"/dev/shm", in.Files.Shm, "rw", false},
+		{"/etc/hostname", in.Files.Hostname, mode, true},
+		{"/etc/hosts", in.Files.Hosts, mode, true},
+		{"/etc/resolv.conf", in.Files.ResolvConf, mode, true},
+		{"/dev/shm", in.Files.Shm, "rw", false},
 	} {
 		if f.from == "" {
 			continue
@@ -37,7 +39,12 @@ func mountsOf(in Input, sec *runtimeapi.LinuxContainerSecurityContext) ([]specs.
 		if f.mapped && in.Namespaces.User != "" {
 			opts = append(opts, idMapped)
 		}
-		put(specs.Mount{Destination: f.at, Type: "bind", Source: f.from, Options: opts})
+		put(specs.Mount{
+			Destination: f.at,
+			Type:        "bind",
+			Source:      f.from,
+			Options:     opts,
+		})
 	}
 	propagation := "private"
 	for _, m := range in.Container.GetMounts() {
@@ -62,8 +69,8 @@ func mountsOf(in Input, sec *runtimeapi.LinuxContainerSecurityContext) ([]specs.
 	return mounts, propagation, nil
 }
 
-// idMapped is the mount option that maps file owners with the id mappings of the container's user namespace. It does not apply to mounts
-// below this one.
+// idMapped is the mount option that maps file owners with the id mappings of the container's user namespace. It does
+// not apply to mounts below this one.
 const idMapped = "idmap"
 
 func bindMount(m *runtimeapi.Mount, ownUserNamespace bool) (specs.Mount, error) {
@@ -95,7 +102,8 @@ func bindMount(m *runtimeapi.Mount, ownUserNamespace bool) (specs.Mount, error) 
 		return specs.Mount{}, invalid("mount at %s: propagation %d", at, m.GetPropagation())
 	}
 	switch {
-	case m.GetRecursiveReadOnly() && (!m.GetReadonly() || m.GetPropagation() != runtimeapi.MountPropagation_PROPAGATION_PRIVATE):
+	case m.GetRecursiveReadOnly() &&
+		(!m.GetReadonly() || m.GetPropagation() != runtimeapi.MountPropagation_PROPAGATION_PRIVATE):
 		return specs.Mount{}, invalid("mount at %s: recursive read-only needs read-only and private propagation", at)
 	case m.GetRecursiveReadOnly():
 		opts = append(opts, "rro")
@@ -110,7 +118,12 @@ func bindMount(m *runtimeapi.Mount, ownUserNamespace bool) (specs.Mount, error) 
 		}
 		opts = append(opts, o)
 	}
-	return specs.Mount{Destination: at, Type: "bind", Source: m.GetHostPath(), Options: opts}, nil
+	return specs.Mount{
+		Destination: at,
+		Type:        "bind",
+		Source:      m.GetHostPath(),
+		Options:     opts,
+	}, nil
 }
 
 // kernelMounts returns the kernel file systems that every container has.
@@ -120,17 +133,41 @@ func kernelMounts(privileged bool) []specs.Mount {
 		mode = "rw"
 	}
 	return []specs.Mount{
-		{Destination: "/proc", Type: "proc", Source: "proc", Options: []string{"nosuid", "noexec", "nodev"}},
-		{Destination: "/dev", Type: "tmpfs", Source: "tmpfs", Options: []string{"nosuid", "strictatime", "mode=755", "size=65536k"}},
 		{
-			Destination: "/dev/pts", Type: "devpts", Source: "devpts",
-			Options: []string{"nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620", "gid=5"},
+			Destination: "/proc",
+			Type:        "proc",
+			Source:      "proc",
+			Options:     []string{"nosuid", "noexec", "nodev"},
 		},
-		{Destination: "/dev/mqueue", Type: "mqueue", Source: "mqueue", Options: []string{"nosuid", "noexec", "nodev"}},
-		{Destination: "/sys", Type: "sysfs", Source: "sysfs", Options: []string{"nosuid", "noexec", "nodev", mode}},
 		{
-			Destination: "/sys/fs/cgroup", Type: "cgroup", Source: "cgroup",
-			Options: []string{"nosuid", "noexec", "nodev", "relatime", mode},
+			Destination: "/dev",
+			Type:        "tmpfs",
+			Source:      "tmpfs",
+			Options:     []string{"nosuid", "strictatime", "mode=755", "size=65536k"},
+		},
+		{
+			Destination: "/dev/pts",
+			Type:        "devpts",
+			Source:      "devpts",
+			Options:     []string{"nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620", "gid=5"},
+		},
+		{
+			Destination: "/dev/mqueue",
+			Type:        "mqueue",
+			Source:      "mqueue",
+			Options:     []string{"nosuid", "noexec", "nodev"},
+		},
+		{
+			Destination: "/sys",
+			Type:        "sysfs",
+			Source:      "sysfs",
+			Options:     []string{"nosuid", "noexec", "nodev", mode},
+		},
+		{
+			Destination: "/sys/fs/cgroup",
+			Type:        "cgroup",
+			Source:      "cgroup",
+			Options:     []string{"nosuid", "noexec", "nodev", "relatime", mode},
 		},
 	}
 }

@@ -33,19 +33,25 @@ func newProcess(in Input, sec *runtimeapi.LinuxContainerSecurityContext, u user)
 	}
 	score := max(int(in.Container.GetLinux().GetResources().GetOomScoreAdj()), in.Host.OOMScoreFloor)
 	p := &specs.Process{
-		Terminal: in.Container.GetTty(), Args: args, Env: envOf(in), Cwd: cwd,
+		Terminal:        in.Container.GetTty(),
+		Args:            args,
+		Env:             envOf(in),
+		Cwd:             cwd,
 		User:            specs.User{UID: u.uid, GID: u.gid, AdditionalGids: u.groups},
 		Capabilities:    capabilitiesOf(in.Host, sec),
 		NoNewPrivileges: sec.GetNoNewPrivs(),
 		OOMScoreAdj:     &score,
-		Rlimits:         []specs.POSIXRlimit{{Type: "RLIMIT_NOFILE", Hard: in.Host.OpenFiles, Soft: min(openFiles, in.Host.OpenFiles)}},
+		Rlimits: []specs.POSIXRlimit{
+			{Type: "RLIMIT_NOFILE", Hard: in.Host.OpenFiles, Soft: min(openFiles, in.Host.OpenFiles)},
+		},
 	}
 	return p, nil
 }
 
 // argsOf returns the command line. A command replaces the image's Entrypoint and Cmd; args alone replace its Cmd.
 func argsOf(in Input) ([]string, error) {
-	entry, rest := in.Container.GetCommand(), in.Container.GetArgs()
+	entry := in.Container.GetCommand()
+	rest := in.Container.GetArgs()
 	if len(entry) == 0 {
 		entry = in.Image.Entrypoint
 		if len(rest) == 0 {
@@ -98,12 +104,13 @@ func keyOf(kv string) string {
 
 // defaultCapabilities are the capabilities of a container whose security context names none.
 var defaultCapabilities = []string{
-	"CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FSETID", "CAP_FOWNER", "CAP_MKNOD", "CAP_NET_RAW", "CAP_SETGID", "CAP_SETUID", "CAP_SETFCAP",
+	"CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FSETID", "CAP_FOWNER", "CAP_MKNOD", "CAP_NET_RAW", "CAP_SETGID",
+	"CAP_SETUID", "CAP_SETFCAP",
 	"CAP_SETPCAP", "CAP_NET_BIND_SERVICE", "CAP_SYS_CHROOT", "CAP_KILL", "CAP_AUDIT_WRITE",
 }
 
-// capabilitiesOf applies the adds and drops of the security context to the defaults; "ALL" is applied first, so that single names refine
-// it. Capabilities that this machine does not have are left out.
+// capabilitiesOf applies the adds and drops of the security context to the defaults; "ALL" is applied first, so that
+// single names refine it. Capabilities that this machine does not have are left out.
 func capabilitiesOf(host hostFacts, sec *runtimeapi.LinuxContainerSecurityContext) *specs.LinuxCapabilities {
 	set := map[string]bool{}
 	add := func(names []string, have bool) {
@@ -117,7 +124,8 @@ func capabilitiesOf(host hostFacts, sec *runtimeapi.LinuxContainerSecurityContex
 		add(host.Capabilities, true)
 	} else {
 		c := sec.GetCapabilities()
-		adds, drops := normalize(c.GetAddCapabilities()), normalize(c.GetDropCapabilities())
+		adds := normalize(c.GetAddCapabilities())
+		drops := normalize(c.GetDropCapabilities())
 		if slices.Contains(adds, "CAP_ALL") {
 			add(host.Capabilities, true)
 		}
@@ -138,7 +146,13 @@ func capabilitiesOf(host hostFacts, sec *runtimeapi.LinuxContainerSecurityContex
 			amb = append(amb, n)
 		}
 	}
-	return &specs.LinuxCapabilities{Bounding: out, Effective: out, Permitted: out, Inheritable: amb, Ambient: amb}
+	return &specs.LinuxCapabilities{
+		Bounding:    out,
+		Effective:   out,
+		Permitted:   out,
+		Inheritable: amb,
+		Ambient:     amb,
+	}
 }
 
 func normalize(names []string) []string {

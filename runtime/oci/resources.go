@@ -16,7 +16,8 @@ type hostFacts = linux.Facts
 // minShares is the kernel's minimum of cpu.shares.
 const minShares = 2
 
-// Resources translates CRI's limits to OCI's; a zero means unset. Limits without a cgroup controller on this machine are left out.
+// Resources translates CRI's limits to OCI's; a zero means unset. Limits without a cgroup controller on this machine
+// are left out.
 func Resources(r *runtimeapi.LinuxContainerResources, host linux.Facts) *specs.LinuxResources {
 	out := &specs.LinuxResources{CPU: &specs.LinuxCPU{}, Memory: &specs.LinuxMemory{}}
 	if r.GetCpuPeriod() > 0 {
@@ -30,7 +31,8 @@ func Resources(r *runtimeapi.LinuxContainerResources, host linux.Facts) *specs.L
 		s := max(minShares, uint64(r.GetCpuShares()))
 		out.CPU.Shares = &s
 	}
-	out.CPU.Cpus, out.CPU.Mems = r.GetCpusetCpus(), r.GetCpusetMems()
+	out.CPU.Cpus = r.GetCpusetCpus()
+	out.CPU.Mems = r.GetCpusetMems()
 	if l := r.GetMemoryLimitInBytes(); l != 0 {
 		out.Memory.Limit = &l
 		// memory and swap together get the memory limit, so no swap: Kubernetes' default when no swap limit is set.
@@ -43,7 +45,10 @@ func Resources(r *runtimeapi.LinuxContainerResources, host linux.Facts) *specs.L
 	}
 	if slices.Contains(host.Controllers, "hugetlb") {
 		for _, h := range r.GetHugepageLimits() {
-			out.HugepageLimits = append(out.HugepageLimits, specs.LinuxHugepageLimit{Pagesize: h.GetPageSize(), Limit: h.GetLimit()})
+			out.HugepageLimits = append(out.HugepageLimits, specs.LinuxHugepageLimit{
+				Pagesize: h.GetPageSize(),
+				Limit:    h.GetLimit(),
+			})
 		}
 	}
 	if host.Cgroups == linux.CgroupV2 {
@@ -52,7 +57,8 @@ func Resources(r *runtimeapi.LinuxContainerResources, host linux.Facts) *specs.L
 	return out
 }
 
-// devicesOf sets the device cgroup rules: in.Devices, and for privileged containers all devices. libcontainer adds the default ones.
+// devicesOf sets the device cgroup rules: in.Devices, and for privileged containers all devices. libcontainer adds the
+// default ones.
 func devicesOf(l *specs.Linux, in Input, sec *runtimeapi.LinuxContainerSecurityContext) {
 	if sec.GetPrivileged() {
 		l.Resources.Devices = []specs.LinuxDeviceCgroup{{Allow: true, Access: "rwm"}}
@@ -62,9 +68,14 @@ func devicesOf(l *specs.Linux, in Input, sec *runtimeapi.LinuxContainerSecurityC
 	for _, d := range in.Devices {
 		l.Devices = append(l.Devices, d.LinuxDevice)
 		if !sec.GetPrivileged() {
-			major, minor := d.Major, d.Minor
+			major := d.Major
+			minor := d.Minor
 			l.Resources.Devices = append(l.Resources.Devices, specs.LinuxDeviceCgroup{
-				Allow: true, Type: d.Type, Major: &major, Minor: &minor, Access: d.Access,
+				Allow:  true,
+				Type:   d.Type,
+				Major:  &major,
+				Minor:  &minor,
+				Access: d.Access,
 			})
 		}
 	}

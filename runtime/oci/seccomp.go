@@ -13,7 +13,9 @@ import (
 )
 
 // seccompOf returns the seccomp filter; nil: unconfined.
-func seccompOf(in Input, sec *runtimeapi.LinuxContainerSecurityContext, caps *specs.LinuxCapabilities) (*specs.LinuxSeccomp, error) {
+func seccompOf(
+	in Input, sec *runtimeapi.LinuxContainerSecurityContext, caps *specs.LinuxCapabilities,
+) (*specs.LinuxSeccomp, error) {
 	if sec.GetPrivileged() {
 		return nil, nil
 	}
@@ -62,11 +64,16 @@ func LocalhostProfile(sec *runtimeapi.LinuxContainerSecurityContext) string {
 	return strings.TrimPrefix(sec.GetSeccompProfilePath(), "localhost/") //nolint:staticcheck // old kubelets
 }
 
-// DefaultSeccomp returns the RuntimeDefault filter of a container with these capabilities. System calls fail with EPERM unless they are
-// in allowed, or in byCapability with a capability that the container has.
+// DefaultSeccomp returns the RuntimeDefault filter of a container with these capabilities. System calls fail with EPERM
+// unless they are in allowed, or in byCapability with a capability that the container has.
 func DefaultSeccomp(caps []string) *specs.LinuxSeccomp {
-	deny, missing := uint(1), uint(38) // EPERM, ENOSYS
-	p := &specs.LinuxSeccomp{DefaultAction: specs.ActErrno, DefaultErrnoRet: &deny, Architectures: archs[runtime.GOARCH]}
+	deny := uint(1)
+	missing := uint(38) // EPERM, ENOSYS
+	p := &specs.LinuxSeccomp{
+		DefaultAction:   specs.ActErrno,
+		DefaultErrnoRet: &deny,
+		Architectures:   archs[runtime.GOARCH],
+	}
 	allow := func(args []specs.LinuxSeccompArg, names ...string) {
 		p.Syscalls = append(p.Syscalls, specs.LinuxSyscall{Names: names, Action: specs.ActAllow, Args: args})
 	}
@@ -83,9 +90,19 @@ func DefaultSeccomp(caps []string) *specs.LinuxSeccomp {
 	}
 	allow([]specs.LinuxSeccompArg{{Index: 0, Value: afVsock, Op: specs.OpNotEqual}}, "socket")
 	if !slices.Contains(caps, "CAP_SYS_ADMIN") {
-		allow([]specs.LinuxSeccompArg{{Index: 0, Value: namespaceFlags, ValueTwo: 0, Op: specs.OpMaskedEqual}}, "clone")
-		// A filter cannot read the flags of clone3, which are in memory. After ENOSYS the C library falls back to clone.
-		p.Syscalls = append(p.Syscalls, specs.LinuxSyscall{Names: []string{"clone3"}, Action: specs.ActErrno, ErrnoRet: &missing})
+		allow([]specs.LinuxSeccompArg{{
+			Index:    0,
+			Value:    namespaceFlags,
+			ValueTwo: 0,
+			Op:       specs.OpMaskedEqual,
+		}}, "clone")
+		// A filter cannot read the flags of clone3, which are in memory. After ENOSYS the C library falls back to
+		// clone.
+		p.Syscalls = append(p.Syscalls, specs.LinuxSyscall{
+			Names:    []string{"clone3"},
+			Action:   specs.ActErrno,
+			ErrnoRet: &missing,
+		})
 	}
 	return p
 }

@@ -2,8 +2,8 @@
 
 package oci
 
-// The RuntimeDefault seccomp profile, as data. It leaves out what an ordinary container does not need: loading kernel code, setting
-// the clock, mounting, kernel tracing, obsolete calls.
+// The RuntimeDefault seccomp profile, as data. It leaves out what an ordinary container does not need: loading kernel
+// code, setting the clock, mounting, kernel tracing, obsolete calls.
 
 const (
 	// namespaceFlags are the CLONE_NEW* flags: NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET.
@@ -12,8 +12,8 @@ const (
 	afVsock = 40
 )
 
-// personas are the allowed arguments of personality(2): the default, 32-bit variants, and the query. Others turn off protections, such
-// as address space randomization.
+// personas are the allowed arguments of personality(2): the default, 32-bit variants, and the query. Others turn off
+// protections, such as address space randomization.
 var personas = []uint64{0x0, 0x0008, 0x20000, 0x20008, 0xffffffff}
 
 // allowed lists the calls that every container may make. Names that an architecture does not have are skipped.
@@ -71,8 +71,11 @@ const allowed = `
 // byCapability lists the calls that a capability allows in addition.
 var byCapability = []struct{ capability, calls string }{
 	{"CAP_DAC_READ_SEARCH", "open_by_handle_at"},
-	{"CAP_SYS_ADMIN", `bpf clone clone3 fanotify_init fsconfig fsmount fsopen fspick lookup_dcookie lsm_set_self_attr mount mount_setattr
-		move_mount open_tree open_tree_attr perf_event_open quotactl quotactl_fd setdomainname sethostname setns syslog umount umount2 unshare`},
+	{
+		"CAP_SYS_ADMIN",
+		`bpf clone clone3 fanotify_init fsconfig fsmount fsopen fspick lookup_dcookie lsm_set_self_attr mount mount_setattr
+		move_mount open_tree open_tree_attr perf_event_open quotactl quotactl_fd setdomainname sethostname setns syslog umount umount2 unshare`,
+	},
 	{"CAP_SYS_BOOT", "reboot"},
 	{"CAP_SYS_CHROOT", "chroot"},
 	{"CAP_SYS_MODULE", "delete_module finit_module init_module"},

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package oci computes the OCI runtime spec of a container from its CRI configuration, the image's configuration and the facts of this
-// machine. runtime/server calls it. It is a pure function: it opens, stats and mounts nothing.
+// Package oci computes the OCI runtime spec of a container from its CRI configuration, the image's configuration and
+// the facts of this machine. runtime/server calls it. It is a pure function: it opens, stats and mounts nothing.
 package oci
 
 import (
@@ -39,21 +39,21 @@ type Input struct {
 	Files         PodFiles
 	// CgroupPath is the container's cgroup, relative to the root of the hierarchies.
 	CgroupPath string
-	// Devices are the host's device nodes for the container, with their paths in the container; for a privileged container all
-	// device nodes of the host.
+	// Devices are the host's device nodes for the container, with their paths in the container; for a privileged
+	// container all device nodes of the host.
 	Devices []Device
 	// SeccompProfile is the content of the profile file when the type is Localhost.
 	SeccompProfile []byte
 }
 
-// Namespaces are paths of the pod's namespaces to join. An empty path means the host's namespace, except for PID, where it means a new one.
-// With User, mounts that have id mappings get those of the user namespace.
+// Namespaces are paths of the pod's namespaces to join. An empty path means the host's namespace, except for PID, where
+// it means a new one. With User, mounts that have id mappings get those of the user namespace.
 type Namespaces struct {
 	User, Network, IPC, UTS, PID string
 }
 
-// PodFiles are host paths of files that are mounted into every container of the pod, unless the container mounts something else there.
-// Empty ones are not mounted.
+// PodFiles are host paths of files that are mounted into every container of the pod, unless the container mounts
+// something else there. Empty ones are not mounted.
 type PodFiles struct {
 	Hosts, ResolvConf, Hostname, Shm string
 }
@@ -120,7 +120,8 @@ func Spec(in Input) (Result, error) {
 
 // checkSupported refuses requests that would otherwise be ignored silently.
 func checkSupported(in Input, sec *runtimeapi.LinuxContainerSecurityContext) error {
-	if u := sec.GetNamespaceOptions().GetUsernsOptions(); u != nil && u.GetMode() != runtimeapi.NamespaceMode_NODE && in.Namespaces.User == "" {
+	if u := sec.GetNamespaceOptions().GetUsernsOptions(); u != nil && u.GetMode() != runtimeapi.NamespaceMode_NODE &&
+		in.Namespaces.User == "" {
 		return invalid("a user namespace in a pod sandbox that has none")
 	}
 	if sec.GetPrivileged() && !in.Sandbox.GetLinux().GetSecurityContext().GetPrivileged() {
@@ -129,7 +130,8 @@ func checkSupported(in Input, sec *runtimeapi.LinuxContainerSecurityContext) err
 	return checkAppArmor(in, sec)
 }
 
-// checkAppArmor refuses a Localhost profile on a kernel without AppArmor. RuntimeDefault and Unconfined mean the same there: none.
+// checkAppArmor refuses a Localhost profile on a kernel without AppArmor. RuntimeDefault and Unconfined mean the same
+// there: none.
 func checkAppArmor(in Input, sec *runtimeapi.LinuxContainerSecurityContext) error {
 	if appArmorProfile(sec) != "" && !in.Host.AppArmor {
 		return invalid("an AppArmor profile is asked for, but the kernel has no AppArmor")

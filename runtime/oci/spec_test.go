@@ -26,18 +26,37 @@ func input(change ...func(*Input)) Input {
 		Container: &runtimeapi.ContainerConfig{
 			Metadata: &runtimeapi.ContainerMetadata{Name: "c"},
 			Linux: &runtimeapi.LinuxContainerConfig{
-				Resources: &runtimeapi.LinuxContainerResources{}, SecurityContext: &runtimeapi.LinuxContainerSecurityContext{},
+				Resources:       &runtimeapi.LinuxContainerResources{},
+				SecurityContext: &runtimeapi.LinuxContainerSecurityContext{},
 			},
 		},
-		Sandbox: &runtimeapi.PodSandboxConfig{Linux: &runtimeapi.LinuxPodSandboxConfig{SecurityContext: &runtimeapi.LinuxSandboxSecurityContext{}}},
-		Image:   ocispec.ImageConfig{Entrypoint: []string{"/entry"}, Cmd: []string{"cmd"}, Env: []string{"A=image", "PATH=/image"}},
-		Host: linux.Facts{
-			Capabilities: linux.AllCapabilities(), OOMScoreFloor: -1000, OpenFiles: 5000, Seccomp: true, Swap: true,
-			Controllers: []string{"cpu", "hugetlb", "memory"},
+		Sandbox: &runtimeapi.PodSandboxConfig{
+			Linux: &runtimeapi.LinuxPodSandboxConfig{SecurityContext: &runtimeapi.LinuxSandboxSecurityContext{}},
 		},
-		Hostname: "pod", Rootfs: "/rootfs", Passwd: []byte(passwd), Group: []byte(group),
+		Image: ocispec.ImageConfig{
+			Entrypoint: []string{"/entry"},
+			Cmd:        []string{"cmd"},
+			Env:        []string{"A=image", "PATH=/image"},
+		},
+		Host: linux.Facts{
+			Capabilities:  linux.AllCapabilities(),
+			OOMScoreFloor: -1000,
+			OpenFiles:     5000,
+			Seccomp:       true,
+			Swap:          true,
+			Controllers:   []string{"cpu", "hugetlb", "memory"},
+		},
+		Hostname:   "pod",
+		Rootfs:     "/rootfs",
+		Passwd:     []byte(passwd),
+		Group:      []byte(group),
 		Namespaces: Namespaces{Network: "/ns/net", IPC: "/ns/ipc", UTS: "/ns/uts"},
-		Files:      PodFiles{Hosts: "/f/hosts", ResolvConf: "/f/resolv.conf", Hostname: "/f/hostname", Shm: "/f/shm"},
+		Files: PodFiles{
+			Hosts:      "/f/hosts",
+			ResolvConf: "/f/resolv.conf",
+			Hostname:   "/f/hostname",
+			Shm:        "/f/shm",
+		},
 		CgroupPath: "/pod/c",
 	}
 	for _, c := range change {
@@ -66,7 +85,10 @@ func TestArgs(t *testing.T) {
 		{[]string{"/mine"}, nil, []string{"/mine"}},
 		{[]string{"/mine"}, []string{"x", "y"}, []string{"/mine", "x", "y"}},
 	} {
-		got := spec(t, func(in *Input) { in.Container.Command, in.Container.Args = tc.command, tc.args }).Process.Args
+		got := spec(t, func(in *Input) {
+			in.Container.Command = tc.command
+			in.Container.Args = tc.args
+		}).Process.Args
 		if !slices.Equal(got, tc.want) {
 			t.Errorf("command %q, args %q: got %q, want %q", tc.command, tc.args, got, tc.want)
 		}
@@ -76,7 +98,11 @@ func TestArgs(t *testing.T) {
 func TestEnv(t *testing.T) {
 	got := spec(t, func(in *Input) {
 		in.Container.Tty = true
-		in.Container.Envs = []*runtimeapi.KeyValue{{Key: "A", Value: []byte("pod=1")}, {Key: "B"}, {Key: "HOSTNAME", Value: []byte("other")}}
+		in.Container.Envs = []*runtimeapi.KeyValue{
+			{Key: "A", Value: []byte("pod=1")},
+			{Key: "B"},
+			{Key: "HOSTNAME", Value: []byte("other")},
+		}
 	}).Process.Env
 	want := []string{"PATH=/image", "TERM=xterm", "HOSTNAME=other", "A=pod=1", "B="}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -95,21 +121,35 @@ func TestUser(t *testing.T) {
 		{"nothing said", func(*runtimeapi.LinuxContainerSecurityContext) {}, "", user{0, 0, []uint32{0}}},
 		{"image's name", func(*runtimeapi.LinuxContainerSecurityContext) {}, "web", user{101, 201, []uint32{201, 301}}},
 		{"image's numbers", func(*runtimeapi.LinuxContainerSecurityContext) {}, "7:8", user{7, 8, []uint32{8}}},
-		{"pod's number", func(s *runtimeapi.LinuxContainerSecurityContext) { s.RunAsUser = id(101) }, "root", user{101, 201, []uint32{201, 301}}},
-		{"unknown number", func(s *runtimeapi.LinuxContainerSecurityContext) { s.RunAsUser = id(999) }, "", user{999, 0, []uint32{0}}},
-		{"pod's name", func(s *runtimeapi.LinuxContainerSecurityContext) { s.RunAsUsername = "web" }, "", user{101, 201, []uint32{201, 301}}},
 		{
-			"pod's group", func(s *runtimeapi.LinuxContainerSecurityContext) { s.RunAsUser, s.RunAsGroup = id(101), id(5) }, "",
+			"pod's number", func(s *runtimeapi.LinuxContainerSecurityContext) { s.RunAsUser = id(101) }, "root",
+			user{101, 201, []uint32{201, 301}},
+		},
+		{
+			"unknown number", func(s *runtimeapi.LinuxContainerSecurityContext) { s.RunAsUser = id(999) }, "",
+			user{999, 0, []uint32{0}},
+		},
+		{
+			"pod's name", func(s *runtimeapi.LinuxContainerSecurityContext) { s.RunAsUsername = "web" }, "",
+			user{101, 201, []uint32{201, 301}},
+		},
+		{
+			"pod's group", func(s *runtimeapi.LinuxContainerSecurityContext) {
+				s.RunAsUser = id(101)
+				s.RunAsGroup = id(5)
+			}, "",
 			user{101, 5, []uint32{5, 301}},
 		},
 		{
 			"supplemental", func(s *runtimeapi.LinuxContainerSecurityContext) {
-				s.RunAsUser, s.SupplementalGroups = id(101), []int64{9, 9}
+				s.RunAsUser = id(101)
+				s.SupplementalGroups = []int64{9, 9}
 			}, "", user{101, 201, []uint32{9, 201, 301}},
 		},
 		{
 			"strict", func(s *runtimeapi.LinuxContainerSecurityContext) {
-				s.RunAsUser, s.SupplementalGroups = id(101), []int64{9}
+				s.RunAsUser = id(101)
+				s.SupplementalGroups = []int64{9}
 				s.SupplementalGroupsPolicy = runtimeapi.SupplementalGroupsPolicy_Strict
 			}, "", user{101, 201, []uint32{9, 201}},
 		},
@@ -126,25 +166,42 @@ func TestInvalid(t *testing.T) {
 		return func(in *Input) { in.Container.Mounts = []*runtimeapi.Mount{m} }
 	}
 	for name, change := range map[string]func(*Input){
-		"no command":        func(in *Input) { in.Image = ocispec.ImageConfig{} },
-		"unknown user name": secure(func(s *runtimeapi.LinuxContainerSecurityContext) { s.RunAsUsername = "nobody-here" }),
+		"no command": func(in *Input) { in.Image = ocispec.ImageConfig{} },
+		"unknown user name": secure(func(s *runtimeapi.LinuxContainerSecurityContext) {
+			s.RunAsUsername = "nobody-here"
+		}),
 		"group without user": secure(func(s *runtimeapi.LinuxContainerSecurityContext) {
 			s.RunAsGroup = &runtimeapi.Int64Value{Value: 1}
 		}),
 		"relative directory":    func(in *Input) { in.Container.WorkingDir = "x" },
 		"privileged in a plain": secure(func(s *runtimeapi.LinuxContainerSecurityContext) { s.Privileged = true }),
 		"user namespace without one": secure(func(s *runtimeapi.LinuxContainerSecurityContext) {
-			s.NamespaceOptions = &runtimeapi.NamespaceOption{UsernsOptions: &runtimeapi.UserNamespace{Mode: runtimeapi.NamespaceMode_POD}}
+			s.NamespaceOptions = &runtimeapi.NamespaceOption{
+				UsernsOptions: &runtimeapi.UserNamespace{Mode: runtimeapi.NamespaceMode_POD},
+			}
 		}),
-		"mount over the root":   mount(&runtimeapi.Mount{ContainerPath: "/", HostPath: "/x"}),
-		"mount of nothing":      mount(&runtimeapi.Mount{ContainerPath: "/x"}),
-		"mount option":          mount(&runtimeapi.Mount{ContainerPath: "/x", HostPath: "/x", MountOptions: []string{"dev"}}),
-		"recursive, not ro":     mount(&runtimeapi.Mount{ContainerPath: "/x", HostPath: "/x", RecursiveReadOnly: true}),
-		"id mappings":           mount(&runtimeapi.Mount{ContainerPath: "/x", HostPath: "/x", UidMappings: []*runtimeapi.IDMapping{{}}}),
-		"seccomp without":       func(in *Input) { in.Host.Seccomp = false; defaultProfile(in) },
-		"broken seccomp":        secure(func(s *runtimeapi.LinuxContainerSecurityContext) { s.Seccomp = localhost() }),
-		"AppArmor without":      secure(func(s *runtimeapi.LinuxContainerSecurityContext) { s.Apparmor = localhost() }),
-		"negative supplemental": secure(func(s *runtimeapi.LinuxContainerSecurityContext) { s.SupplementalGroups = []int64{-1} }),
+		"mount over the root": mount(&runtimeapi.Mount{ContainerPath: "/", HostPath: "/x"}),
+		"mount of nothing":    mount(&runtimeapi.Mount{ContainerPath: "/x"}),
+		"mount option": mount(&runtimeapi.Mount{
+			ContainerPath: "/x",
+			HostPath:      "/x",
+			MountOptions:  []string{"dev"},
+		}),
+		"recursive, not ro": mount(&runtimeapi.Mount{ContainerPath: "/x", HostPath: "/x", RecursiveReadOnly: true}),
+		"id mappings": mount(&runtimeapi.Mount{
+			ContainerPath: "/x",
+			HostPath:      "/x",
+			UidMappings:   []*runtimeapi.IDMapping{{}},
+		}),
+		"seccomp without": func(in *Input) {
+			in.Host.Seccomp = false
+			defaultProfile(in)
+		},
+		"broken seccomp":   secure(func(s *runtimeapi.LinuxContainerSecurityContext) { s.Seccomp = localhost() }),
+		"AppArmor without": secure(func(s *runtimeapi.LinuxContainerSecurityContext) { s.Apparmor = localhost() }),
+		"negative supplemental": secure(func(s *runtimeapi.LinuxContainerSecurityContext) {
+			s.SupplementalGroups = []int64{-1}
+		}),
 	} {
 		if _, err := Spec(input(change)); !errors.Is(err, ErrInvalid) {
 			t.Errorf("%s: got %v, want it refused", name, err)
@@ -157,7 +214,9 @@ func localhost() *runtimeapi.SecurityProfile {
 }
 
 func defaultProfile(in *Input) {
-	in.Container.Linux.SecurityContext.Seccomp = &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_RuntimeDefault}
+	in.Container.Linux.SecurityContext.Seccomp = &runtimeapi.SecurityProfile{
+		ProfileType: runtimeapi.SecurityProfile_RuntimeDefault,
+	}
 }
 
 func TestCapabilities(t *testing.T) {
@@ -169,19 +228,39 @@ func TestCapabilities(t *testing.T) {
 		n    int
 	}{
 		{"default", nil, []string{"CAP_CHOWN"}, []string{"CAP_SYS_ADMIN"}, len(defaultCapabilities)},
-		{"add", &runtimeapi.Capability{AddCapabilities: []string{"net_admin"}}, []string{"CAP_NET_ADMIN"}, nil, len(defaultCapabilities) + 1},
-		{"drop", &runtimeapi.Capability{DropCapabilities: []string{"CHOWN"}}, nil, []string{"CAP_CHOWN"}, len(defaultCapabilities) - 1},
+		{
+			"add", &runtimeapi.Capability{AddCapabilities: []string{"net_admin"}},
+			[]string{"CAP_NET_ADMIN"},
+			nil,
+			len(defaultCapabilities) + 1,
+		},
+		{
+			"drop", &runtimeapi.Capability{DropCapabilities: []string{"CHOWN"}}, nil,
+			[]string{"CAP_CHOWN"},
+			len(defaultCapabilities) - 1,
+		},
 		{"drop all", &runtimeapi.Capability{DropCapabilities: []string{"ALL"}}, nil, nil, 0},
 		{
-			"drop all, add one", &runtimeapi.Capability{DropCapabilities: []string{"ALL"}, AddCapabilities: []string{"KILL"}},
-			[]string{"CAP_KILL"}, nil, 1,
+			"drop all, add one", &runtimeapi.Capability{
+				DropCapabilities: []string{"ALL"},
+				AddCapabilities:  []string{"KILL"},
+			},
+			[]string{"CAP_KILL"},
+			nil, 1,
 		},
 		{
-			"add all, drop one", &runtimeapi.Capability{AddCapabilities: []string{"ALL"}, DropCapabilities: []string{"SYS_TIME"}},
-			[]string{"CAP_SYS_ADMIN"}, []string{"CAP_SYS_TIME"}, len(linux.AllCapabilities()) - 1,
+			"add all, drop one", &runtimeapi.Capability{
+				AddCapabilities:  []string{"ALL"},
+				DropCapabilities: []string{"SYS_TIME"},
+			},
+			[]string{"CAP_SYS_ADMIN"},
+			[]string{"CAP_SYS_TIME"},
+			len(linux.AllCapabilities()) - 1,
 		},
 	} {
-		got := spec(t, secure(func(s *runtimeapi.LinuxContainerSecurityContext) { s.Capabilities = tc.c })).Process.Capabilities.Bounding
+		got := spec(t, secure(func(s *runtimeapi.LinuxContainerSecurityContext) {
+			s.Capabilities = tc.c
+		})).Process.Capabilities.Bounding
 		for _, h := range tc.has {
 			if !slices.Contains(got, h) {
 				t.Errorf("%s: no %s in %v", tc.name, h, got)
@@ -204,7 +283,8 @@ func TestCapabilities(t *testing.T) {
 
 func TestClamps(t *testing.T) {
 	s := spec(t, func(in *Input) {
-		in.Host.OOMScoreFloor, in.Host.OpenFiles = 0, 20000
+		in.Host.OOMScoreFloor = 0
+		in.Host.OpenFiles = 20000
 		in.Container.Linux.Resources.OomScoreAdj = -997
 	})
 	if *s.Process.OOMScoreAdj != 0 || s.Process.Rlimits[0].Hard != 20000 || s.Process.Rlimits[0].Soft != 20000 {
@@ -217,9 +297,19 @@ func TestMounts(t *testing.T) {
 		in.Container.Linux.SecurityContext.ReadonlyRootfs = true
 		in.Container.Mounts = []*runtimeapi.Mount{
 			{ContainerPath: "/data/inner/", HostPath: "/h/inner", Readonly: true},
-			{ContainerPath: "/data", HostPath: "/h/data", Propagation: runtimeapi.MountPropagation_PROPAGATION_HOST_TO_CONTAINER},
+			{
+				ContainerPath: "/data",
+				HostPath:      "/h/data",
+				Propagation:   runtimeapi.MountPropagation_PROPAGATION_HOST_TO_CONTAINER,
+			},
 			{ContainerPath: "/etc/hosts", HostPath: "/kubelet/hosts"},
-			{ContainerPath: "/ro", HostPath: "/h/ro", Readonly: true, RecursiveReadOnly: true, MountOptions: []string{"noexec"}},
+			{
+				ContainerPath:     "/ro",
+				HostPath:          "/h/ro",
+				Readonly:          true,
+				RecursiveReadOnly: true,
+				MountOptions:      []string{"noexec"},
+			},
 		}
 	})
 	at := map[string]int{}
@@ -233,9 +323,13 @@ func TestMounts(t *testing.T) {
 		t.Errorf("order of mounts: %v", at)
 	}
 	for dest, want := range map[string]string{
-		"/data": "/h/data rbind,rslave,rw", "/data/inner": "/h/inner rbind,rprivate,ro", "/etc/hosts": "/kubelet/hosts rbind,rprivate,rw",
-		"/ro": "/h/ro rbind,rprivate,rro,noexec", "/etc/resolv.conf": "/f/resolv.conf rbind,rprivate,ro", "/dev/shm": "/f/shm rbind,rprivate,rw",
-		"/sys": "sysfs nosuid,noexec,nodev,ro",
+		"/data":            "/h/data rbind,rslave,rw",
+		"/data/inner":      "/h/inner rbind,rprivate,ro",
+		"/etc/hosts":       "/kubelet/hosts rbind,rprivate,rw",
+		"/ro":              "/h/ro rbind,rprivate,rro,noexec",
+		"/etc/resolv.conf": "/f/resolv.conf rbind,rprivate,ro",
+		"/dev/shm":         "/f/shm rbind,rprivate,rw",
+		"/sys":             "sysfs nosuid,noexec,nodev,ro",
 	} {
 		m := s.Mounts[at[dest]]
 		if got := m.Source + " " + strings.Join(m.Options, ","); got != want {
@@ -255,14 +349,22 @@ func TestNamespaces(t *testing.T) {
 		}
 		return out
 	}
-	want := map[specs.LinuxNamespaceType]string{"mount": "", "pid": "", "network": "/ns/net", "ipc": "/ns/ipc", "uts": "/ns/uts"}
+	want := map[specs.LinuxNamespaceType]string{
+		"mount":   "",
+		"pid":     "",
+		"network": "/ns/net",
+		"ipc":     "/ns/ipc",
+		"uts":     "/ns/uts",
+	}
 	if diff := cmp.Diff(want, have(spec(t))); diff != "" {
 		t.Errorf("a pod's container (-want +got):\n%s", diff)
 	}
 	host := spec(t, func(in *Input) {
 		in.Namespaces = Namespaces{}
 		in.Host.Cgroups = linux.CgroupV2
-		in.Container.Linux.SecurityContext.NamespaceOptions = &runtimeapi.NamespaceOption{Pid: runtimeapi.NamespaceMode_NODE}
+		in.Container.Linux.SecurityContext.NamespaceOptions = &runtimeapi.NamespaceOption{
+			Pid: runtimeapi.NamespaceMode_NODE,
+		}
 	})
 	if diff := cmp.Diff(map[specs.LinuxNamespaceType]string{"mount": "", "cgroup": ""}, have(host)); diff != "" {
 		t.Errorf("on the host's namespaces (-want +got):\n%s", diff)
@@ -277,12 +379,17 @@ func TestAppArmor(t *testing.T) {
 	}{
 		"nothing said": {func(*runtimeapi.LinuxContainerSecurityContext) {}, ""},
 		"by name": {func(s *runtimeapi.LinuxContainerSecurityContext) {
-			s.Apparmor = &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Localhost, LocalhostRef: "localhost/tight"}
+			s.Apparmor = &runtimeapi.SecurityProfile{
+				ProfileType:  runtimeapi.SecurityProfile_Localhost,
+				LocalhostRef: "localhost/tight",
+			}
 		}, "tight"},
 		"unconfined": {func(s *runtimeapi.LinuxContainerSecurityContext) {
 			s.Apparmor = &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Unconfined}
 		}, ""},
-		"by an old kubelet": {func(s *runtimeapi.LinuxContainerSecurityContext) { s.ApparmorProfile = "localhost/old" }, "old"}, //nolint:staticcheck // as it says
+		"by an old kubelet": {func(s *runtimeapi.LinuxContainerSecurityContext) {
+			s.ApparmorProfile = "localhost/old"
+		}, "old"}, //nolint:staticcheck // as it says
 	} {
 		s := spec(t, secure(c.change), func(in *Input) { in.Host.AppArmor = true })
 		if got := s.Process.ApparmorProfile; got != c.want {
@@ -291,7 +398,8 @@ func TestAppArmor(t *testing.T) {
 	}
 }
 
-// TestUserNamespace: the pod's is joined first, and mounts with id mappings, and the runtime's own files, are mapped as it maps ids.
+// TestUserNamespace: the pod's is joined first, and mounts with id mappings, and the runtime's own files, are mapped as
+// it maps ids.
 func TestUserNamespace(t *testing.T) {
 	ids := []*runtimeapi.IDMapping{{HostId: 65536, Length: 65536}}
 	s := spec(t, func(in *Input) {
@@ -300,7 +408,12 @@ func TestUserNamespace(t *testing.T) {
 			UsernsOptions: &runtimeapi.UserNamespace{Mode: runtimeapi.NamespaceMode_POD, Uids: ids, Gids: ids},
 		}
 		in.Container.Mounts = []*runtimeapi.Mount{
-			{ContainerPath: "/mapped", HostPath: "/h/mapped", UidMappings: ids, GidMappings: ids}, {ContainerPath: "/plain", HostPath: "/h/plain"},
+			{
+				ContainerPath: "/mapped",
+				HostPath:      "/h/mapped",
+				UidMappings:   ids,
+				GidMappings:   ids,
+			}, {ContainerPath: "/plain", HostPath: "/h/plain"},
 		}
 	})
 	if !slices.Contains(s.Linux.Namespaces, specs.LinuxNamespace{Type: specs.UserNamespace, Path: "/ns/user"}) {
@@ -309,7 +422,12 @@ func TestUserNamespace(t *testing.T) {
 	if len(s.Linux.UIDMappings)+len(s.Linux.GIDMappings) > 0 {
 		t.Errorf("got mappings %v, %v beside a namespace that has them", s.Linux.UIDMappings, s.Linux.GIDMappings)
 	}
-	want := map[string]bool{"/mapped": true, "/etc/hosts": true, "/etc/resolv.conf": true, "/etc/hostname": true}
+	want := map[string]bool{
+		"/mapped":          true,
+		"/etc/hosts":       true,
+		"/etc/resolv.conf": true,
+		"/etc/hostname":    true,
+	}
 	for _, m := range s.Mounts {
 		if got := slices.Contains(m.Options, "idmap"); got != want[m.Destination] {
 			t.Errorf("mount at %s: options %v, mapped want %v", m.Destination, m.Options, want[m.Destination])
@@ -320,10 +438,17 @@ func TestUserNamespace(t *testing.T) {
 func TestPrivileged(t *testing.T) {
 	s := spec(t, func(in *Input) {
 		sec := in.Container.Linux.SecurityContext
-		sec.Privileged, sec.MaskedPaths, sec.ReadonlyPaths = true, []string{"/proc/kcore"}, []string{"/proc/sys"}
+		sec.Privileged = true
+		sec.MaskedPaths = []string{"/proc/kcore"}
+		sec.ReadonlyPaths = []string{"/proc/sys"}
 		in.Sandbox.Linux.SecurityContext.Privileged = true
 		defaultProfile(in)
-		in.Devices = []Device{{specs.LinuxDevice{Path: "/dev/x", Type: "c", Major: 9, Minor: 9}, "rwm"}}
+		in.Devices = []Device{{specs.LinuxDevice{
+			Path:  "/dev/x",
+			Type:  "c",
+			Major: 9,
+			Minor: 9,
+		}, "rwm"}}
 	})
 	if s.Linux.Seccomp != nil || len(s.Linux.MaskedPaths)+len(s.Linux.ReadonlyPaths) > 0 ||
 		len(s.Process.Capabilities.Bounding) != len(linux.AllCapabilities()) || len(s.Linux.Devices) != 1 ||
@@ -334,11 +459,16 @@ func TestPrivileged(t *testing.T) {
 
 func TestResources(t *testing.T) {
 	r := &runtimeapi.LinuxContainerResources{
-		CpuPeriod: 100000, CpuQuota: 50000, CpuShares: 1, MemoryLimitInBytes: 1 << 20,
-		HugepageLimits: []*runtimeapi.HugepageLimit{{PageSize: "2MB", Limit: 1}}, Unified: map[string]string{"memory.high": "1"},
+		CpuPeriod:          100000,
+		CpuQuota:           50000,
+		CpuShares:          1,
+		MemoryLimitInBytes: 1 << 20,
+		HugepageLimits:     []*runtimeapi.HugepageLimit{{PageSize: "2MB", Limit: 1}},
+		Unified:            map[string]string{"memory.high": "1"},
 	}
 	got := Resources(r, linux.Facts{Cgroups: linux.CgroupV2, Swap: true, Controllers: []string{"hugetlb"}})
-	if *got.CPU.Shares != 2 || *got.CPU.Quota != 50000 || *got.CPU.Period != 100000 || *got.Memory.Limit != 1<<20 || *got.Memory.Swap != 1<<20 ||
+	if *got.CPU.Shares != 2 || *got.CPU.Quota != 50000 || *got.CPU.Period != 100000 || *got.Memory.Limit != 1<<20 ||
+		*got.Memory.Swap != 1<<20 ||
 		len(got.HugepageLimits) != 1 || got.Unified["memory.high"] != "1" {
 		t.Errorf("got %+v", got)
 	}
@@ -360,8 +490,15 @@ func TestSeccomp(t *testing.T) {
 		}
 	}
 	for n, want := range map[string]specs.LinuxSeccompAction{
-		"read": specs.ActAllow, "chroot": specs.ActAllow, "socket": specs.ActAllow, "clone3": specs.ActErrno, "mount": "", "keyctl": "", "bpf": "",
-		"kexec_load": "", "unshare": "",
+		"read":       specs.ActAllow,
+		"chroot":     specs.ActAllow,
+		"socket":     specs.ActAllow,
+		"clone3":     specs.ActErrno,
+		"mount":      "",
+		"keyctl":     "",
+		"bpf":        "",
+		"kexec_load": "",
+		"unshare":    "",
 	} {
 		if names[n] != want {
 			t.Errorf("%s: got %q, want %q", n, names[n], want)
@@ -384,7 +521,11 @@ func FuzzUser(f *testing.F) {
 	f.Add("0", []byte("root:x:0"), []byte(":::"))
 	f.Add("nobody:nogroup", []byte("nobody:x:65534:65534::/:/bin/false\n#\n"), []byte("nogroup:x:65534:\n"))
 	f.Fuzz(func(t *testing.T, image string, passwd, group []byte) {
-		in := input(func(in *Input) { in.Image.User, in.Passwd, in.Group = image, passwd, group })
+		in := input(func(in *Input) {
+			in.Image.User = image
+			in.Passwd = passwd
+			in.Group = group
+		})
 		if _, err := Spec(in); err != nil && !errors.Is(err, ErrInvalid) {
 			t.Errorf("user %q: got %v, want it refused as invalid", image, err)
 		}
@@ -393,11 +534,13 @@ func FuzzUser(f *testing.F) {
 
 // FuzzSeccomp: a profile that somebody put on the node is a filter or refused.
 func FuzzSeccomp(f *testing.F) {
-	f.Add([]byte(`{"defaultAction":"SCMP_ACT_ALLOW","syscalls":[{"names":["mkdir"],"action":"SCMP_ACT_ERRNO","errnoRet":1}]}`))
+	f.Add([]byte(
+		`{"defaultAction":"SCMP_ACT_ALLOW","syscalls":[{"names":["mkdir"],"action":"SCMP_ACT_ERRNO","errnoRet":1}]}`))
 	f.Add([]byte(`{"defaultAction":"x","architectures":["SCMP_ARCH_X86"],"syscalls":null,"flags":[""]}`))
 	f.Add([]byte(`{"syscalls":[{"args":[{"index":99,"op":""}]}]}`))
 	f.Fuzz(func(t *testing.T, profile []byte) {
-		in := input(secure(func(s *runtimeapi.LinuxContainerSecurityContext) { s.Seccomp = localhost() }), func(in *Input) { in.SeccompProfile = profile })
+		in := input(secure(func(s *runtimeapi.LinuxContainerSecurityContext) { s.Seccomp = localhost() }),
+			func(in *Input) { in.SeccompProfile = profile })
 		if r, err := Spec(in); err == nil && r.Spec.Linux.Seccomp == nil || err != nil && !errors.Is(err, ErrInvalid) {
 			t.Errorf("%q: %v", profile, err)
 		}

@@ -18,8 +18,8 @@ type user struct {
 	groups   []uint32
 }
 
-// resolveUser resolves the user of the security context, or else of the image. A name must be in the image's /etc/passwd; a number need
-// not be.
+// resolveUser resolves the user of the security context, or else of the image. A name must be in the image's
+// /etc/passwd; a number need not be.
 func resolveUser(in Input, sec *runtimeapi.LinuxContainerSecurityContext) (user, error) {
 	spec, err := userSpec(sec)
 	if err != nil {
@@ -33,11 +33,11 @@ func resolveUser(in Input, sec *runtimeapi.LinuxContainerSecurityContext) (user,
 	if err != nil {
 		return user{}, invalid("user %q: %v", spec, err)
 	}
-	u := user{uid: uint32(found.Uid), gid: uint32(found.Gid)} //nolint:gosec // the library bounds ids
+	u := user{uid: uint32(found.Uid), gid: uint32(found.Gid)} // the library bounds ids
 	u.groups = append(u.groups, u.gid)
 	if sec.GetSupplementalGroupsPolicy() == runtimeapi.SupplementalGroupsPolicy_Merge {
 		for _, g := range memberOf(in, found.Uid, found.Sgids) {
-			u.groups = append(u.groups, uint32(g)) //nolint:gosec // the library bounds ids
+			u.groups = append(u.groups, uint32(g)) // the library bounds ids
 		}
 	}
 	for _, g := range sec.GetSupplementalGroups() {
@@ -51,9 +51,12 @@ func resolveUser(in Input, sec *runtimeapi.LinuxContainerSecurityContext) (user,
 	return u, nil
 }
 
-// memberOf adds the groups of /etc/group that list the user to found: the library leaves them out when a primary group is given.
+// memberOf adds the groups of /etc/group that list the user to found: the library leaves them out when a primary group
+// is given.
 func memberOf(in Input, uid int, found []int) []int {
-	users, err := sysuser.ParsePasswdFilter(bytes.NewReader(in.Passwd), func(u sysuser.User) bool { return u.Uid == uid })
+	users, err := sysuser.ParsePasswdFilter(bytes.NewReader(in.Passwd), func(u sysuser.User) bool {
+		return u.Uid == uid
+	})
 	if err != nil || len(users) == 0 {
 		return found
 	}

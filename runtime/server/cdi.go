@@ -14,8 +14,8 @@ import (
 // maxCDIDevices bounds the CDI devices of one container.
 const maxCDIDevices = 1024
 
-// injectCDI adds the container edits of its CDI devices to the OCI spec. The CDI specifications of the machine are read each time: a device
-// plugin or DRA driver may have written them a moment before. Only root can write them.
+// injectCDI adds the container edits of its CDI devices to the OCI spec. The CDI specifications of the machine are read
+// each time: a device plugin or DRA driver may have written them a moment before. Only root can write them.
 func (s *Server) injectCDI(c *runtimeapi.ContainerConfig, spec *specs.Spec) error {
 	var names []string
 	for _, d := range c.GetCDIDevices() {
@@ -44,7 +44,8 @@ func (s *Server) injectCDI(c *runtimeapi.ContainerConfig, spec *specs.Spec) erro
 				why.WriteString("; " + path + ": " + e.Error())
 			}
 		}
-		return failedPrecondition("unresolvable CDI devices %s: no specification in %s has them%.1000s", strings.Join(missing, ", "), strings.Join(dirs, ", "), why.String())
+		return failedPrecondition("unresolvable CDI devices %s: no specification in %s has them%.1000s",
+			strings.Join(missing, ", "), strings.Join(dirs, ", "), why.String())
 	}
 	if err != nil {
 		return failedPrecondition("CDI device injection failed: %v", err)
@@ -52,7 +53,8 @@ func (s *Server) injectCDI(c *runtimeapi.ContainerConfig, spec *specs.Spec) erro
 	return nil
 }
 
-// resolveCDIMounts replaces the sources of mounts that the devices' specifications name by Config.HostPath. known is this call's own.
+// resolveCDIMounts replaces the sources of mounts that the devices' specifications name by Config.HostPath. known is
+// this call's own.
 func (s *Server) resolveCDIMounts(known *cdi.Cache, names []string) {
 	if s.cfg.HostPath == nil {
 		return

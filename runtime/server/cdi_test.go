@@ -29,13 +29,18 @@ func TestInjectMounts(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "metadata.json"), []byte(metadata), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s := &Server{cfg: Config{CDIDirs: []string{dir}, HostPath: func(p string) string {
-		if rest, ok := strings.CutPrefix(p, "/kubelet/"); ok {
-			return "/kubelet/data/" + rest
-		}
-		return p
-	}}}
-	c := &runtimeapi.ContainerConfig{CDIDevices: []*runtimeapi.CDIDevice{{Name: "x.io/metadata=a"}, {Name: "x.io/metadata=c"}}}
+	s := &Server{cfg: Config{
+		CDIDirs: []string{dir},
+		HostPath: func(p string) string {
+			if rest, ok := strings.CutPrefix(p, "/kubelet/"); ok {
+				return "/kubelet/data/" + rest
+			}
+			return p
+		},
+	}}
+	c := &runtimeapi.ContainerConfig{
+		CDIDevices: []*runtimeapi.CDIDevice{{Name: "x.io/metadata=a"}, {Name: "x.io/metadata=c"}},
+	}
 	spec := &specs.Spec{Mounts: []specs.Mount{{Source: "/kubelet/volume", Destination: "/volume"}}}
 	if err := s.injectCDI(c, spec); err != nil {
 		t.Fatal(err)
@@ -44,7 +49,13 @@ func TestInjectMounts(t *testing.T) {
 	for _, m := range spec.Mounts {
 		got[m.Destination] = m.Source
 	}
-	want := map[string]string{"/volume": "/kubelet/volume", "/all": "/kubelet/data/all", "/a": "/kubelet/data/a", "/b": "/usr/lib", "/c": "/kubelet/data/c"}
+	want := map[string]string{
+		"/volume": "/kubelet/volume",
+		"/all":    "/kubelet/data/all",
+		"/a":      "/kubelet/data/a",
+		"/b":      "/usr/lib",
+		"/c":      "/kubelet/data/c",
+	}
 	if !maps.Equal(got, want) {
 		t.Errorf("sources: got %v, want %v", got, want)
 	}
@@ -74,7 +85,10 @@ func TestInject(t *testing.T) {
 		for n := range strings.FieldsSeq(tt.names) {
 			c.CDIDevices = append(c.CDIDevices, &runtimeapi.CDIDevice{Name: n})
 		}
-		spec := &specs.Spec{Process: &specs.Process{Env: []string{"A=1"}}, Linux: &specs.Linux{Resources: &specs.LinuxResources{}}}
+		spec := &specs.Spec{
+			Process: &specs.Process{Env: []string{"A=1"}},
+			Linux:   &specs.Linux{Resources: &specs.LinuxResources{}},
+		}
 		err := s.injectCDI(c, spec)
 		if tt.err != "" {
 			if err == nil || !strings.Contains(err.Error(), tt.err) {
@@ -88,9 +102,12 @@ func TestInject(t *testing.T) {
 		if !strings.Contains(tt.names, "=0") {
 			continue
 		}
-		if len(spec.Linux.Devices) != 1 || spec.Linux.Devices[0].Path != "/dev/gpu0" || spec.Linux.Devices[0].Major != 1 || spec.Linux.Devices[0].Minor != 3 ||
-			len(spec.Linux.Resources.Devices) != 1 || !spec.Linux.Resources.Devices[0].Allow || len(spec.Mounts) != 1 || spec.Mounts[0].Source != "/usr/lib/gpu" ||
-			spec.Hooks == nil || len(spec.Hooks.CreateContainer) != 1 || !slices.Equal(spec.Process.User.AdditionalGids, []uint32{44}) {
+		if len(spec.Linux.Devices) != 1 || spec.Linux.Devices[0].Path != "/dev/gpu0" ||
+			spec.Linux.Devices[0].Major != 1 || spec.Linux.Devices[0].Minor != 3 ||
+			len(spec.Linux.Resources.Devices) != 1 || !spec.Linux.Resources.Devices[0].Allow ||
+			len(spec.Mounts) != 1 || spec.Mounts[0].Source != "/usr/lib/gpu" ||
+			spec.Hooks == nil || len(spec.Hooks.CreateContainer) != 1 ||
+			!slices.Equal(spec.Process.User.AdditionalGids, []uint32{44}) {
 			t.Errorf("%q: got %+v %+v", tt.names, spec, spec.Linux)
 		}
 	}

@@ -19,7 +19,9 @@ import (
 )
 
 // CreateContainer makes the container's root file system and OCI spec. It starts nothing.
-func (s *Server) CreateContainer(ctx context.Context, r *runtimeapi.CreateContainerRequest) (*runtimeapi.CreateContainerResponse, error) {
+func (s *Server) CreateContainer(
+	ctx context.Context, r *runtimeapi.CreateContainerRequest,
+) (*runtimeapi.CreateContainerResponse, error) {
 	sb, err := s.sandbox(r.GetPodSandboxId())
 	if err != nil {
 		return nil, err
@@ -44,10 +46,15 @@ func (s *Server) CreateContainer(ctx context.Context, r *runtimeapi.CreateContai
 	}
 	c := &container{id: id, dir: s.path("containers", id), exited: make(chan struct{})}
 	c.rec = containerRecord{
-		ID: id, SandboxID: sb.id, Config: message[*runtimeapi.ContainerConfig]{r.GetConfig()}, ImageID: img.ID, ImageRef: imageRef(img),
+		ID:         id,
+		SandboxID:  sb.id,
+		Config:     message[*runtimeapi.ContainerConfig]{r.GetConfig()},
+		ImageID:    img.ID,
+		ImageRef:   imageRef(img),
 		Resources:  message[*runtimeapi.LinuxContainerResources]{r.GetConfig().GetLinux().GetResources()},
 		User:       message[*runtimeapi.LinuxContainerUser]{&runtimeapi.LinuxContainerUser{}},
-		StopSignal: img.Config.StopSignal, Created: time.Now(),
+		StopSignal: img.Config.StopSignal,
+		Created:    time.Now(),
 	}
 	if c.rec.Resources.v == nil {
 		c.rec.Resources.v = &runtimeapi.LinuxContainerResources{}
@@ -90,8 +97,15 @@ func (s *Server) buildContainer(ctx context.Context, sb *sandbox, c *container, 
 		return err
 	}
 	in := oci.Input{
-		Container: c.rec.Config.v, Sandbox: pod.Config.v, Image: img.Config, Host: s.host, Hostname: pod.Hostname, Rootfs: rootfs,
-		Namespaces: sb.namespaces(), Files: sb.files(), CgroupPath: c.rec.CgroupPath,
+		Container:  c.rec.Config.v,
+		Sandbox:    pod.Config.v,
+		Image:      img.Config,
+		Host:       s.host,
+		Hostname:   pod.Hostname,
+		Rootfs:     rootfs,
+		Namespaces: sb.namespaces(),
+		Files:      sb.files(),
+		CgroupPath: c.rec.CgroupPath,
 	}
 	if in.Container, err = s.mountImages(ctx, sb, c); err != nil {
 		return err
@@ -112,11 +126,14 @@ func (s *Server) buildContainer(ctx context.Context, sb *sandbox, c *container, 
 	if err := writeJSON(filepath.Join(c.dir, specFile), res.Spec); err != nil {
 		return err
 	}
-	return c.update(func(r *containerRecord) { r.User.v, r.Complete = res.User, true })
+	return c.update(func(r *containerRecord) {
+		r.User.v = res.User
+		r.Complete = true
+	})
 }
 
-// readSpecInputs reads the files and kernel state that the spec depends on: the image's users, devices, profiles, the PID namespace of a
-// target container.
+// readSpecInputs reads the files and kernel state that the spec depends on: the image's users, devices, profiles, the
+// PID namespace of a target container.
 func (s *Server) readSpecInputs(sb *sandbox, in *oci.Input) error {
 	var err error
 	if in.Passwd, err = readInside(in.Rootfs, "etc/passwd"); err != nil {
@@ -194,7 +211,8 @@ func (s *Server) destroyContainer(ctx context.Context, c *container) error {
 	return removeAll(c.dir)
 }
 
-// removeCgroup removes the container's cgroup. The supervisor does that itself, unless it was killed in the middle of a start.
+// removeCgroup removes the container's cgroup. The supervisor does that itself, unless it was killed in the middle of a
+// start.
 func (s *Server) removeCgroup(c *container) error {
 	path := c.record().CgroupPath
 	if filepath.Base(path) != c.id {

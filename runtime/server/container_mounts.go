@@ -26,7 +26,8 @@ import (
 // maxUserFile bounds an image's /etc/passwd and /etc/group.
 const maxUserFile = 4 << 20
 
-// readInside reads a file below rootfs. Links cannot lead out of rootfs, and devices are not opened. A missing file is nil.
+// readInside reads a file below rootfs. Links cannot lead out of rootfs, and devices are not opened. A missing file is
+// nil.
 func readInside(rootfs, name string) ([]byte, error) {
 	root, err := inroot.Open(rootfs)
 	if err != nil {
@@ -43,8 +44,8 @@ func readInside(rootfs, name string) ([]byte, error) {
 	return b, nil
 }
 
-// resolveMounts resolves links in the sources of mounts, makes missing sources, as the kubelet expects, and checks that the source of a
-// mount with propagation is on a shared mount (or a slave one, where that is enough).
+// resolveMounts resolves links in the sources of mounts, makes missing sources, as the kubelet expects, and checks that
+// the source of a mount with propagation is on a shared mount (or a slave one, where that is enough).
 func resolveMounts(cfg *runtimeapi.ContainerConfig) (*runtimeapi.ContainerConfig, error) {
 	if len(cfg.GetMounts()) == 0 {
 		return cfg, nil
@@ -77,8 +78,10 @@ func resolveMounts(cfg *runtimeapi.ContainerConfig) (*runtimeapi.ContainerConfig
 			}
 		}
 		on, _ := linux.MountOf(mounts, src)
-		if both := m.GetPropagation() == runtimeapi.MountPropagation_PROPAGATION_BIDIRECTIONAL; !on.Shared && (both || !on.Slave) {
-			return nil, invalidArgument("mount at %s: %s is on the mount %s, which is not shared", m.GetContainerPath(), src, on.Point)
+		if both := m.GetPropagation() == runtimeapi.MountPropagation_PROPAGATION_BIDIRECTIONAL; !on.Shared &&
+			(both || !on.Slave) {
+			return nil, invalidArgument("mount at %s: %s is on the mount %s, which is not shared",
+				m.GetContainerPath(), src, on.Point)
 		}
 	}
 	return out, nil
@@ -115,8 +118,11 @@ func (s *Server) mountImages(ctx context.Context, sb *sandbox, c *container) (*r
 		if err != nil {
 			return nil, fmt.Errorf("image volume at %s: %w", m.GetContainerPath(), err)
 		}
-		out.Mounts[i].HostPath, out.Mounts[i].Readonly, out.Mounts[i].Image = at, true, nil
-		out.Mounts[i].UidMappings, out.Mounts[i].GidMappings = nil, nil // the snapshot is mapped already
+		out.Mounts[i].HostPath = at
+		out.Mounts[i].Readonly = true
+		out.Mounts[i].Image = nil
+		out.Mounts[i].UidMappings = nil
+		out.Mounts[i].GidMappings = nil // the snapshot is mapped already
 	}
 	if out == nil {
 		return cfg, nil
@@ -142,7 +148,8 @@ func subPath(root, sub string) (string, error) {
 	return os.Readlink(fmt.Sprintf("/proc/self/fd/%d", f.Fd()))
 }
 
-// devices returns the device nodes of a container: those in its configuration, and all of the host's when it is privileged.
+// devices returns the device nodes of a container: those in its configuration, and all of the host's when it is
+// privileged.
 func devices(asked []*runtimeapi.Device, privileged bool) ([]oci.Device, error) {
 	var out []oci.Device
 	var err error
@@ -176,12 +183,14 @@ func addDevice(out []oci.Device, d *runtimeapi.Device) ([]oci.Device, error) {
 		if !ok {
 			return nil, errors.New("not a device node")
 		}
-		dev.Path, dev.Access = d.GetContainerPath(), d.GetPermissions()
+		dev.Path = d.GetContainerPath()
+		dev.Access = d.GetPermissions()
 		return append(out, dev), nil
 	}
 	found, err := hostDevices(src, nil, 0)
 	for _, dev := range found {
-		dev.Path, dev.Access = filepath.Join(d.GetContainerPath(), strings.TrimPrefix(dev.Path, src)), d.GetPermissions()
+		dev.Path = filepath.Join(d.GetContainerPath(), strings.TrimPrefix(dev.Path, src))
+		dev.Access = d.GetPermissions()
 		out = append(out, dev)
 	}
 	return out, err
@@ -228,8 +237,16 @@ func device(path string, fi fs.FileInfo) (oci.Device, bool) {
 	if fi.Mode()&fs.ModeCharDevice != 0 {
 		kind = "c"
 	}
-	mode, uid, gid := fi.Mode().Perm(), st.Uid, st.Gid
+	mode := fi.Mode().Perm()
+	uid := st.Uid
+	gid := st.Gid
 	return oci.Device{LinuxDevice: specs.LinuxDevice{
-		Path: path, Type: kind, Major: int64(unix.Major(st.Rdev)), Minor: int64(unix.Minor(st.Rdev)), FileMode: &mode, UID: &uid, GID: &gid,
+		Path:     path,
+		Type:     kind,
+		Major:    int64(unix.Major(st.Rdev)),
+		Minor:    int64(unix.Minor(st.Rdev)),
+		FileMode: &mode,
+		UID:      &uid,
+		GID:      &gid,
 	}}, true
 }

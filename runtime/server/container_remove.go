@@ -8,9 +8,11 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// RemoveContainer removes a container and its root file system; a running one is killed first. The kubelet removes the log. An unknown
-// container is not an error.
-func (s *Server) RemoveContainer(ctx context.Context, r *runtimeapi.RemoveContainerRequest) (*runtimeapi.RemoveContainerResponse, error) {
+// RemoveContainer removes a container and its root file system; a running one is killed first. The kubelet removes the
+// log. An unknown container is not an error.
+func (s *Server) RemoveContainer(
+	ctx context.Context, r *runtimeapi.RemoveContainerRequest,
+) (*runtimeapi.RemoveContainerResponse, error) {
 	c, err := s.container(r.GetContainerId())
 	if isNotFound(err) {
 		return &runtimeapi.RemoveContainerResponse{}, nil

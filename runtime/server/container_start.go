@@ -11,7 +11,9 @@ import (
 )
 
 // StartContainer runs a created container.
-func (s *Server) StartContainer(ctx context.Context, r *runtimeapi.StartContainerRequest) (*runtimeapi.StartContainerResponse, error) {
+func (s *Server) StartContainer(
+	ctx context.Context, r *runtimeapi.StartContainerRequest,
+) (*runtimeapi.StartContainerResponse, error) {
 	c, err := s.container(r.GetContainerId())
 	if err != nil {
 		return nil, err
@@ -38,7 +40,10 @@ func (s *Server) StartContainer(ctx context.Context, r *runtimeapi.StartContaine
 	cfg := rec.Config.v
 	// The supervisor completes a start even if the caller cancels; so wait, and record it.
 	st, err := s.shim.Run(context.WithoutCancel(ctx), c.id, shim.Run{
-		Spec: spec, LogPath: rec.LogPath, Stdin: cfg.GetStdin(), StdinOnce: cfg.GetStdinOnce(),
+		Spec:      spec,
+		LogPath:   rec.LogPath,
+		Stdin:     cfg.GetStdin(),
+		StdinOnce: cfg.GetStdinOnce(),
 	})
 	if err != nil {
 		s.recordStartFailure(c, err)
@@ -50,7 +55,8 @@ func (s *Server) StartContainer(ctx context.Context, r *runtimeapi.StartContaine
 	return &runtimeapi.StartContainerResponse{}, nil
 }
 
-// recordStart records the start. If the container has ended by now, recordExit may have ignored the exit, so it is recorded here.
+// recordStart records the start. If the container has ended by now, recordExit may have ignored the exit, so it is
+// recorded here.
 func (s *Server) recordStart(sb *sandbox, c *container, st shim.State) error {
 	if err := c.update(func(r *containerRecord) { r.Started = st.Started }); err != nil {
 		return err
@@ -66,7 +72,9 @@ func (s *Server) recordStart(sb *sandbox, c *container, st shim.State) error {
 // recordStartFailure records a failed start as an exit: the container cannot be started again.
 func (s *Server) recordStartFailure(c *container, err error) {
 	finished := s.markExited(c, func(r *containerRecord) {
-		r.ExitCode, r.Reason, r.Message = startFailedCode, "StartError", err.Error()
+		r.ExitCode = startFailedCode
+		r.Reason = "StartError"
+		r.Message = err.Error()
 	})
 	if !finished {
 		s.log.Error("container ended while it failed to start", "container", c.id)

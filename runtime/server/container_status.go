@@ -12,7 +12,9 @@ import (
 )
 
 // ContainerStatus describes a container; verbose adds its OCI spec.
-func (s *Server) ContainerStatus(ctx context.Context, r *runtimeapi.ContainerStatusRequest) (*runtimeapi.ContainerStatusResponse, error) {
+func (s *Server) ContainerStatus(
+	ctx context.Context, r *runtimeapi.ContainerStatusRequest,
+) (*runtimeapi.ContainerStatusResponse, error) {
 	c, err := s.container(r.GetContainerId())
 	if err != nil {
 		return nil, err
@@ -39,11 +41,25 @@ func containerStatus(c *container) *runtimeapi.ContainerStatus {
 	r := c.record()
 	cfg := r.Config.v
 	return &runtimeapi.ContainerStatus{
-		Id: r.ID, Metadata: cfg.GetMetadata(), State: r.state(), CreatedAt: nanos(r.Created), StartedAt: nanos(r.Started),
-		FinishedAt: nanos(r.Finished), ExitCode: r.ExitCode, Image: r.image(), ImageRef: r.ImageRef, ImageId: r.ImageID,
-		Reason: r.Reason, Message: r.Message, Labels: cfg.GetLabels(), Annotations: cfg.GetAnnotations(), Mounts: cfg.GetMounts(),
-		LogPath: r.LogPath, Resources: &runtimeapi.ContainerResources{Linux: r.Resources.v},
-		User: &runtimeapi.ContainerUser{Linux: r.User.v}, StopSignal: r.reportedSignal(),
+		Id:          r.ID,
+		Metadata:    cfg.GetMetadata(),
+		State:       r.state(),
+		CreatedAt:   nanos(r.Created),
+		StartedAt:   nanos(r.Started),
+		FinishedAt:  nanos(r.Finished),
+		ExitCode:    r.ExitCode,
+		Image:       r.image(),
+		ImageRef:    r.ImageRef,
+		ImageId:     r.ImageID,
+		Reason:      r.Reason,
+		Message:     r.Message,
+		Labels:      cfg.GetLabels(),
+		Annotations: cfg.GetAnnotations(),
+		Mounts:      cfg.GetMounts(),
+		LogPath:     r.LogPath,
+		Resources:   &runtimeapi.ContainerResources{Linux: r.Resources.v},
+		User:        &runtimeapi.ContainerUser{Linux: r.User.v},
+		StopSignal:  r.reportedSignal(),
 	}
 }
 
@@ -60,7 +76,8 @@ func (r *containerRecord) image() *runtimeapi.ImageSpec {
 func (r *containerRecord) reportedSignal() runtimeapi.Signal {
 	want := stopSignal(r)
 	for n, name := range runtimeapi.Signal_name {
-		if sig, ok := parseSignal(name[len("SIGNAL_"):]); n != 0 && ok && sig == want && name != "SIGNAL_SIGCLD" && name != "SIGNAL_SIGPOLL" && name != "SIGNAL_SIGIOT" {
+		if sig, ok := parseSignal(name[len("SIGNAL_"):]); n != 0 && ok && sig == want && name != "SIGNAL_SIGCLD" &&
+			name != "SIGNAL_SIGPOLL" && name != "SIGNAL_SIGIOT" {
 			return runtimeapi.Signal(n)
 		}
 	}
@@ -86,7 +103,9 @@ func (s *Server) statusesOf(sandboxID string) []*runtimeapi.ContainerStatus {
 }
 
 // ListContainers lists containers, newest first.
-func (s *Server) ListContainers(_ context.Context, r *runtimeapi.ListContainersRequest) (*runtimeapi.ListContainersResponse, error) {
+func (s *Server) ListContainers(
+	_ context.Context, r *runtimeapi.ListContainersRequest,
+) (*runtimeapi.ListContainersResponse, error) {
 	return &runtimeapi.ListContainersResponse{Containers: s.listContainers(r.GetFilter())}, nil
 }
 
@@ -98,9 +117,16 @@ func (s *Server) listContainers(q *runtimeapi.ContainerFilter) []*runtimeapi.Con
 			continue
 		}
 		out = append(out, &runtimeapi.Container{
-			Id: r.ID, PodSandboxId: r.SandboxID, Metadata: r.Config.v.GetMetadata(), Image: r.image(), ImageRef: r.ImageRef,
-			ImageId: r.ImageID, State: r.state(), CreatedAt: nanos(r.Created), Labels: r.Config.v.GetLabels(),
-			Annotations: r.Config.v.GetAnnotations(),
+			Id:           r.ID,
+			PodSandboxId: r.SandboxID,
+			Metadata:     r.Config.v.GetMetadata(),
+			Image:        r.image(),
+			ImageRef:     r.ImageRef,
+			ImageId:      r.ImageID,
+			State:        r.state(),
+			CreatedAt:    nanos(r.Created),
+			Labels:       r.Config.v.GetLabels(),
+			Annotations:  r.Config.v.GetAnnotations(),
 		})
 	}
 	return out

@@ -18,8 +18,11 @@ import (
 // killTimeout bounds the wait for the end of a killed container: a process in uninterruptible sleep does not end.
 const killTimeout = 2 * time.Minute
 
-// StopContainer sends the stop signal, waits for the timeout, and then kills. An unknown or ended container is not an error.
-func (s *Server) StopContainer(ctx context.Context, r *runtimeapi.StopContainerRequest) (*runtimeapi.StopContainerResponse, error) {
+// StopContainer sends the stop signal, waits for the timeout, and then kills. An unknown or ended container is not an
+// error.
+func (s *Server) StopContainer(
+	ctx context.Context, r *runtimeapi.StopContainerRequest,
+) (*runtimeapi.StopContainerResponse, error) {
 	c, err := s.container(r.GetContainerId())
 	if isNotFound(err) {
 		return &runtimeapi.StopContainerResponse{}, nil
@@ -66,7 +69,8 @@ func (s *Server) killContainer(ctx context.Context, c *container) error {
 	if err != nil && !errors.Is(err, shim.ErrNotRunning) {
 		return err
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, killTimeout, errors.New("killed, but not gone after "+killTimeout.String()))
+	ctx, cancel := context.WithTimeoutCause(ctx, killTimeout,
+		errors.New("killed, but not gone after "+killTimeout.String()))
 	defer cancel()
 	select {
 	case <-c.exited:

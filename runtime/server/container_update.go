@@ -68,7 +68,9 @@ func (s *Server) UpdatePodSandboxResources(
 }
 
 // ReopenContainerLog makes a running container log to a new file at the same path, after a rotation.
-func (s *Server) ReopenContainerLog(ctx context.Context, r *runtimeapi.ReopenContainerLogRequest) (*runtimeapi.ReopenContainerLogResponse, error) {
+func (s *Server) ReopenContainerLog(
+	ctx context.Context, r *runtimeapi.ReopenContainerLogRequest,
+) (*runtimeapi.ReopenContainerLogResponse, error) {
 	c, err := s.container(r.GetContainerId())
 	if err != nil {
 		return nil, err

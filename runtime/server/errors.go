@@ -82,7 +82,8 @@ func find[T any](all map[string]T, kind, id string) (T, error) {
 	if len(id) >= minPrefix {
 		for full, v := range all {
 			if strings.HasPrefix(full, id) {
-				found, n = v, n+1
+				found = v
+				n = n + 1
 			}
 		}
 	}

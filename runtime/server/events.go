@@ -12,8 +12,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// broker sends events to the streams of GetContainerEvents. The stream of a slow client is closed, so that it never misses an event
-// without noticing.
+// broker sends events to the streams of GetContainerEvents. The stream of a slow client is closed, so that it never
+// misses an event without noticing.
 type broker struct {
 	mu   sync.Mutex
 	subs map[chan *runtimeapi.ContainerEventResponse]struct{}
@@ -44,19 +44,25 @@ func (b *broker) listening() bool {
 	return len(b.subs) > 0
 }
 
-// sendEvent sends an event of a sandbox or one of its containers, with the status of the sandbox and all its containers.
+// sendEvent sends an event of a sandbox or one of its containers, with the status of the sandbox and all its
+// containers.
 func (s *Server) sendEvent(sb *sandbox, id string, t runtimeapi.ContainerEventType) {
 	if !s.events.listening() {
 		return
 	}
 	s.events.send(&runtimeapi.ContainerEventResponse{
-		ContainerId: id, ContainerEventType: t, CreatedAt: time.Now().UnixNano(),
-		PodSandboxStatus: sandboxStatus(sb), ContainersStatuses: s.statusesOf(sb.id),
+		ContainerId:        id,
+		ContainerEventType: t,
+		CreatedAt:          time.Now().UnixNano(),
+		PodSandboxStatus:   sandboxStatus(sb),
+		ContainersStatuses: s.statusesOf(sb.id),
 	})
 }
 
 // GetContainerEvents streams events until the client disconnects.
-func (s *Server) GetContainerEvents(_ *runtimeapi.GetEventsRequest, out grpc.ServerStreamingServer[runtimeapi.ContainerEventResponse]) error {
+func (s *Server) GetContainerEvents(
+	_ *runtimeapi.GetEventsRequest, out grpc.ServerStreamingServer[runtimeapi.ContainerEventResponse],
+) error {
 	ch := make(chan *runtimeapi.ContainerEventResponse, eventQueue)
 	s.events.mu.Lock()
 	s.events.subs[ch] = struct{}{}

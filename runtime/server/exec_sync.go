@@ -19,10 +19,12 @@ import (
 	"keelson/runtime/shim"
 )
 
-// maxExecOutput is the maximum of each stream in ExecSync's response; CRI requires a limit. Output beyond it is dropped.
+// maxExecOutput is the maximum of each stream in ExecSync's response; CRI requires a limit. Output beyond it is
+// dropped.
 const maxExecOutput = 16 << 20
 
-// execDrain bounds the wait for output after the command has ended: processes that it left behind may hold its streams open.
+// execDrain bounds the wait for output after the command has ended: processes that it left behind may hold its streams
+// open.
 const execDrain = time.Second
 
 // ExecSync runs a command in a container and returns its output. After the timeout the command is killed.
@@ -64,7 +66,8 @@ func (s *Server) ExecSync(ctx context.Context, r *runtimeapi.ExecSyncRequest) (*
 		}
 		return nil, toStatus(err)
 	}
-	return &runtimeapi.ExecSyncResponse{Stdout: out.wait(), Stderr: errs.wait(), ExitCode: int32(code)}, nil //nolint:gosec // exit codes are small
+	// exit codes are small
+	return &runtimeapi.ExecSyncResponse{Stdout: out.wait(), Stderr: errs.wait(), ExitCode: int32(code)}, nil
 }
 
 // execProcess returns the container's process with another command.
@@ -85,7 +88,8 @@ func (s *Server) execProcess(id string, cmd []string, tty bool) (*container, *sp
 		return nil, nil, wrapf(err, "exec in container %s", c.id)
 	}
 	p := spec.Process
-	p.Args, p.Terminal = cmd, tty
+	p.Args = cmd
+	p.Terminal = tty
 	if tty && !hasEnv(p.Env, "TERM") {
 		p.Env = append(p.Env, "TERM=xterm")
 	}

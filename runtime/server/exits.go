@@ -12,8 +12,8 @@ import (
 	"keelson/runtime/shim"
 )
 
-// watchShim subscribes to the supervisor's exits until ctx is done. The first list of containers goes to load, whose result is sent to
-// loaded. After an upgrade of the supervisor it subscribes again; a supervisor that died is replaced.
+// watchShim subscribes to the supervisor's exits until ctx is done. The first list of containers goes to load, whose
+// result is sent to loaded. After an upgrade of the supervisor it subscribes again; a supervisor that died is replaced.
 func (s *Server) watchShim(ctx context.Context, loaded chan<- error) {
 	first := true
 	for pause := time.Duration(0); ctx.Err() == nil; pause = min(2*pause+10*time.Millisecond, 5*time.Second) {
@@ -78,8 +78,8 @@ func (s *Server) reconcile(all []shim.State) {
 	}
 }
 
-// recordExit records a container's exit, once, and sends the event. The exit of a container whose start is not recorded yet is left to
-// recordStart.
+// recordExit records a container's exit, once, and sends the event. The exit of a container whose start is not recorded
+// yet is left to recordStart.
 func (s *Server) recordExit(st shim.State) {
 	if st.Hold {
 		s.pidHolderExited(st)
@@ -97,12 +97,14 @@ func (s *Server) recordExit(st shim.State) {
 
 // setExit sets exit code and reason, with the reasons that Kubernetes uses.
 func (r *containerRecord) setExit(st shim.State) {
-	r.Finished, r.ExitCode = st.Exited, int32(st.ExitCode) //nolint:gosec // exit codes are small
+	r.Finished = st.Exited
+	r.ExitCode = int32(st.ExitCode) // exit codes are small
 	switch {
 	case st.OOMKilled:
 		r.Reason = "OOMKilled"
 	case st.Lost:
-		r.Reason, r.Message = "Unknown", "the container ended while its supervisor was not running"
+		r.Reason = "Unknown"
+		r.Message = "the container ended while its supervisor was not running"
 	case st.ExitCode == 0:
 		r.Reason = "Completed"
 	default:
@@ -113,11 +115,14 @@ func (r *containerRecord) setExit(st shim.State) {
 // recordLost records the end of a container that the supervisor does not know.
 func (s *Server) recordLost(c *container) {
 	s.markExited(c, func(r *containerRecord) {
-		r.ExitCode, r.Reason, r.Message = 255, "Unknown", "the container was gone when its runtime came back"
+		r.ExitCode = 255
+		r.Reason = "Unknown"
+		r.Message = "the container was gone when its runtime came back"
 	})
 }
 
-// markExited records a container as exited and sends the event; set sets how it ended. It returns false when it was recorded already.
+// markExited records a container as exited and sends the event; set sets how it ended. It returns false when it was
+// recorded already.
 func (s *Server) markExited(c *container, set func(*containerRecord)) bool {
 	done := false
 	err := c.update(func(r *containerRecord) {

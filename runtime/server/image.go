@@ -26,8 +26,12 @@ func (s *Server) PullImage(ctx context.Context, r *runtimeapi.PullImageRequest) 
 	var auth *image.Auth
 	if a := r.GetAuth(); a != nil {
 		auth = &image.Auth{
-			Username: a.GetUsername(), Password: a.GetPassword(), Auth: a.GetAuth(), ServerAddress: a.GetServerAddress(),
-			IdentityToken: a.GetIdentityToken(), RegistryToken: a.GetRegistryToken(),
+			Username:      a.GetUsername(),
+			Password:      a.GetPassword(),
+			Auth:          a.GetAuth(),
+			ServerAddress: a.GetServerAddress(),
+			IdentityToken: a.GetIdentityToken(),
+			RegistryToken: a.GetRegistryToken(),
 		}
 	}
 	img, err := s.cfg.Images.Pull(ctx, ref, auth, s.progress(r))
@@ -44,7 +48,8 @@ func addImportHint(err error) error {
 			return err
 		}
 	}
-	return fmt.Errorf("%w (its registry cannot be reached: import the image with `keelson image import FILE`, or name another place with --image-mirror HOST=URL)", err)
+	return fmt.Errorf("%w (its registry cannot be reached: import the image with `keelson image import FILE`, or "+
+		"name another place with --image-mirror HOST=URL)", err)
 }
 
 // progressInterval is the minimum time between two marks of one pull.
@@ -65,14 +70,20 @@ func (s *Server) progress(r *runtimeapi.PullImageRequest) image.Progress {
 		}
 		last = now
 		s.cfg.Marks.Emit(mark.Mark{
-			Step: mark.StepImage, Component: "runtime", At: begin, Took: now.Sub(begin), Subject: subject(pod),
-			Detail: &mark.Image{Image: r.GetImage().GetImage(), Bytes: done, Total: total},
+			Step:      mark.StepImage,
+			Component: "runtime",
+			At:        begin,
+			Took:      now.Sub(begin),
+			Subject:   subject(pod),
+			Detail:    &mark.Image{Image: r.GetImage().GetImage(), Bytes: done, Total: total},
 		})
 	}
 }
 
 // ListImages lists images, or the one that the filter names.
-func (s *Server) ListImages(_ context.Context, r *runtimeapi.ListImagesRequest) (*runtimeapi.ListImagesResponse, error) {
+func (s *Server) ListImages(
+	_ context.Context, r *runtimeapi.ListImagesRequest,
+) (*runtimeapi.ListImagesResponse, error) {
 	out := &runtimeapi.ListImagesResponse{}
 	if ref := r.GetFilter().GetImage().GetImage(); ref != "" {
 		if img, ok := s.cfg.Images.Get(ref); ok {
@@ -87,7 +98,9 @@ func (s *Server) ListImages(_ context.Context, r *runtimeapi.ListImagesRequest) 
 }
 
 // ImageStatus returns no image for an absent one; CRI defines that as no error.
-func (s *Server) ImageStatus(_ context.Context, r *runtimeapi.ImageStatusRequest) (*runtimeapi.ImageStatusResponse, error) {
+func (s *Server) ImageStatus(
+	_ context.Context, r *runtimeapi.ImageStatusRequest,
+) (*runtimeapi.ImageStatusResponse, error) {
 	out := &runtimeapi.ImageStatusResponse{}
 	if img, ok := s.cfg.Images.Get(r.GetImage().GetImage()); ok {
 		out.Image = criImage(img)
@@ -100,7 +113,11 @@ func (s *Server) ImageStatus(_ context.Context, r *runtimeapi.ImageStatusRequest
 
 func criImage(img image.Image) *runtimeapi.Image {
 	out := &runtimeapi.Image{
-		Id: img.ID, RepoTags: img.RepoTags, RepoDigests: img.RepoDigests, Size: uint64(max(0, img.Size)), Pinned: img.Pinned,
+		Id:          img.ID,
+		RepoTags:    img.RepoTags,
+		RepoDigests: img.RepoDigests,
+		Size:        uint64(max(0, img.Size)),
+		Pinned:      img.Pinned,
 	}
 	name, _, _ := strings.Cut(img.Config.User, ":")
 	if uid, err := strconv.ParseInt(name, 10, 64); err == nil {
@@ -114,7 +131,9 @@ func criImage(img image.Image) *runtimeapi.Image {
 }
 
 // RemoveImage removes an image and all its names. An absent one is not an error; the built-in image stays.
-func (s *Server) RemoveImage(ctx context.Context, r *runtimeapi.RemoveImageRequest) (*runtimeapi.RemoveImageResponse, error) {
+func (s *Server) RemoveImage(
+	ctx context.Context, r *runtimeapi.RemoveImageRequest,
+) (*runtimeapi.RemoveImageResponse, error) {
 	ref := r.GetImage().GetImage()
 	img, ok := s.cfg.Images.Get(ref)
 	if !ok {
@@ -135,10 +154,13 @@ func (s *Server) ImageFsInfo(context.Context, *runtimeapi.ImageFsInfoRequest) (*
 	}
 	now := time.Now()
 	fs := &runtimeapi.FilesystemUsage{
-		Timestamp: now.UnixNano(), FsId: &runtimeapi.FilesystemIdentifier{Mountpoint: u.Dir},
-		UsedBytes: value(uint64(max(0, u.Bytes))), InodesUsed: value(uint64(max(0, u.Inodes))),
+		Timestamp:  now.UnixNano(),
+		FsId:       &runtimeapi.FilesystemIdentifier{Mountpoint: u.Dir},
+		UsedBytes:  value(uint64(max(0, u.Bytes))),
+		InodesUsed: value(uint64(max(0, u.Inodes))),
 	}
 	return &runtimeapi.ImageFsInfoResponse{
-		ImageFilesystems: []*runtimeapi.FilesystemUsage{fs}, ContainerFilesystems: []*runtimeapi.FilesystemUsage{fs},
+		ImageFilesystems:     []*runtimeapi.FilesystemUsage{fs},
+		ContainerFilesystems: []*runtimeapi.FilesystemUsage{fs},
 	}, nil
 }

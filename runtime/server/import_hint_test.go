@@ -10,7 +10,8 @@ import (
 	"testing"
 )
 
-// TestAddImportHint: a pull that reaches no registry names the ways to get an image without one; other errors do not change.
+// TestAddImportHint: a pull that reaches no registry names the ways to get an image without one; other errors do not
+// change.
 func TestAddImportHint(t *testing.T) {
 	for err, want := range map[error]bool{
 		fmt.Errorf("get: %w", &net.OpError{Op: "dial", Err: errors.New("connection refused")}): true,
@@ -18,7 +19,8 @@ func TestAddImportHint(t *testing.T) {
 		errors.New("manifest unknown"):   false,
 	} {
 		got := addImportHint(err)
-		if said := strings.Contains(got.Error(), "keelson image import") && strings.Contains(got.Error(), "--image-mirror"); said != want || !errors.Is(got, err) {
+		if said := strings.Contains(got.Error(), "keelson image import") &&
+			strings.Contains(got.Error(), "--image-mirror"); said != want || !errors.Is(got, err) {
 			t.Errorf("%v: got %v, want the hint: %v", err, got, want)
 		}
 	}

@@ -9,7 +9,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// The streaming list verbs return the same items as the unary ones, in several messages: a gRPC message has a size limit.
+// The streaming list verbs return the same items as the unary ones, in several messages: a gRPC message has a size
+// limit.
 
 // chunkSize is the number of items per message.
 const chunkSize = 500
@@ -56,7 +57,8 @@ func (s *Server) StreamContainerStats(
 
 // StreamPodSandboxStats is the streaming form of ListPodSandboxStats.
 func (s *Server) StreamPodSandboxStats(
-	r *runtimeapi.StreamPodSandboxStatsRequest, out grpc.ServerStreamingServer[runtimeapi.StreamPodSandboxStatsResponse],
+	r *runtimeapi.StreamPodSandboxStatsRequest,
+	out grpc.ServerStreamingServer[runtimeapi.StreamPodSandboxStatsResponse],
 ) error {
 	all, err := s.ListPodSandboxStats(out.Context(), &runtimeapi.ListPodSandboxStatsRequest{Filter: r.GetFilter()})
 	if err != nil {
@@ -69,7 +71,8 @@ func (s *Server) StreamPodSandboxStats(
 
 // StreamPodSandboxMetrics is the streaming form of ListPodSandboxMetrics.
 func (s *Server) StreamPodSandboxMetrics(
-	_ *runtimeapi.StreamPodSandboxMetricsRequest, out grpc.ServerStreamingServer[runtimeapi.StreamPodSandboxMetricsResponse],
+	_ *runtimeapi.StreamPodSandboxMetricsRequest,
+	out grpc.ServerStreamingServer[runtimeapi.StreamPodSandboxMetricsResponse],
 ) error {
 	all, err := s.ListPodSandboxMetrics(out.Context(), &runtimeapi.ListPodSandboxMetricsRequest{})
 	if err != nil {
@@ -81,10 +84,14 @@ func (s *Server) StreamPodSandboxMetrics(
 }
 
 // StreamImages is the streaming form of ListImages.
-func (s *Server) StreamImages(r *runtimeapi.StreamImagesRequest, out grpc.ServerStreamingServer[runtimeapi.StreamImagesResponse]) error {
+func (s *Server) StreamImages(
+	r *runtimeapi.StreamImagesRequest, out grpc.ServerStreamingServer[runtimeapi.StreamImagesResponse],
+) error {
 	all, err := s.ListImages(out.Context(), &runtimeapi.ListImagesRequest{Filter: r.GetFilter()})
 	if err != nil {
 		return err
 	}
-	return inChunks(all.GetImages(), func(p []*runtimeapi.Image) error { return out.Send(&runtimeapi.StreamImagesResponse{Images: p}) })
+	return inChunks(all.GetImages(), func(p []*runtimeapi.Image) error {
+		return out.Send(&runtimeapi.StreamImagesResponse{Images: p})
+	})
 }

@@ -20,8 +20,8 @@ import (
 	"keelson/runtime/shim"
 )
 
-// load reads the records of sandboxes and containers, compares them with the supervisor's containers, and removes what is incomplete or
-// unknown.
+// load reads the records of sandboxes and containers, compares them with the supervisor's containers, and removes what
+// is incomplete or unknown.
 func (s *Server) load(ctx context.Context, all []shim.State) error {
 	if err := s.loadSandboxes(ctx); err != nil {
 		return err
@@ -98,21 +98,23 @@ func (s *Server) loadSandboxes(ctx context.Context) error {
 // damagedDir holds damaged records, for inspection.
 const damagedDir = "damaged"
 
-// readRecord reads a record from its file or, when that is damaged, from its copy (see lib/record). restored: the copy was used, and the
-// caller must write the record again. Damaged files are moved to damagedDir.
+// readRecord reads a record from its file or, when that is damaged, from its copy (see lib/record). restored: the copy
+// was used, and the caller must write the record again. Damaged files are moved to damagedDir.
 func (s *Server) readRecord(path string, decode func([]byte) error) (restored bool, err error) {
 	damage, err := record.Read(path, decode)
 	switch {
 	case damage != nil:
 		kept, aerr := record.SetAside(path, s.path(damagedDir))
-		s.log.Error("damaged record restored from its copy; its sandbox or container keeps running", "record", path, "kept", kept, "error", errors.Join(damage, aerr))
+		s.log.Error("damaged record restored from its copy; its sandbox or container keeps running", "record", path,
+			"kept", kept, "error", errors.Join(damage, aerr))
 		return true, nil
 	case err == nil || errors.Is(err, fs.ErrNotExist):
 		return false, err
 	}
 	for _, p := range []string{path, record.Copy(path)} {
 		kept, aerr := record.SetAside(p, s.path(damagedDir))
-		s.log.Error("damaged record has no good copy; its sandbox or container is removed", "record", p, "kept", kept, "error", errors.Join(err, aerr))
+		s.log.Error("damaged record has no good copy; its sandbox or container is removed", "record", p, "kept", kept,
+			"error", errors.Join(err, aerr))
 	}
 	return false, err
 }
@@ -129,7 +131,9 @@ func (s *Server) adoptSandbox(sb *sandbox) {
 	if !sb.rec.Ready {
 		return
 	}
-	lost := slices.ContainsFunc(sb.rec.heldNamespaces(), func(k linux.Namespace) bool { return !linux.IsNamespace(sb.ns(string(k))) })
+	lost := slices.ContainsFunc(sb.rec.heldNamespaces(), func(k linux.Namespace) bool {
+		return !linux.IsNamespace(sb.ns(string(k)))
+	})
 	if !lost {
 		return
 	}

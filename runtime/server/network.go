@@ -15,11 +15,11 @@ import (
 	"keelson/lib/mark"
 )
 
-// Network connects pods to the pod network: package network, or CNI plugins. All methods must be idempotent: they are repeated after a
-// crash.
+// Network connects pods to the pod network: package network, or CNI plugins. All methods must be idempotent: they are
+// repeated after a crash.
 type Network interface {
-	// Attach connects a pod's network namespace. An attached pod keeps its addresses. After an error the caller calls Detach; the
-	// Attachment then has the plugins that ran.
+	// Attach connects a pod's network namespace. An attached pod keeps its addresses. After an error the caller calls
+	// Detach; the Attachment then has the plugins that ran.
 	Attach(ctx context.Context, pod Pod) (Attachment, error)
 	// Detach undoes Attach of the sandbox with this id. A sandbox that is not attached is not an error.
 	Detach(ctx context.Context, id string) error
@@ -84,12 +84,16 @@ func (s *Server) watchNetwork(ctx context.Context, wg *sync.WaitGroup) (known fu
 	return func() { <-first }
 }
 
-// setNetworkState stores the network's state. It sends an event without a pod, so that the kubelet asks for the runtime's status.
+// setNetworkState stores the network's state. It sends an event without a pod, so that the kubelet asks for the
+// runtime's status.
 func (s *Server) setNetworkState(err error) {
 	s.network.mu.Lock()
 	s.network.err = err
 	s.network.mu.Unlock()
-	s.events.send(&runtimeapi.ContainerEventResponse{ContainerEventType: runtimeapi.ContainerEventType_CONTAINER_STARTED_EVENT, CreatedAt: time.Now().UnixNano()})
+	s.events.send(&runtimeapi.ContainerEventResponse{
+		ContainerEventType: runtimeapi.ContainerEventType_CONTAINER_STARTED_EVENT,
+		CreatedAt:          time.Now().UnixNano(),
+	})
 }
 
 // networkReady returns the condition NetworkReady, with containerd's reason and message.
@@ -98,7 +102,9 @@ func (s *Server) networkReady() *runtimeapi.RuntimeCondition {
 	defer s.network.mu.Unlock()
 	c := &runtimeapi.RuntimeCondition{Type: runtimeapi.NetworkReady, Status: true}
 	if err := s.network.err; err != nil {
-		c.Status, c.Reason, c.Message = false, "NetworkPluginNotReady", fmt.Sprintf("Network plugin returns error: %v", err)
+		c.Status = false
+		c.Reason = "NetworkPluginNotReady"
+		c.Message = fmt.Sprintf("Network plugin returns error: %v", err)
 	}
 	return c
 }
@@ -106,7 +112,12 @@ func (s *Server) networkReady() *runtimeapi.RuntimeCondition {
 // attachNetwork attaches the pod to the network and emits the mark.
 func (s *Server) attachNetwork(ctx context.Context, sb *sandbox) ([]netip.Addr, error) {
 	cfg := sb.rec.Config.v
-	m := mark.Mark{Step: mark.StepNetwork, Component: "runtime", At: time.Now(), Subject: subject(cfg.GetMetadata())}
+	m := mark.Mark{
+		Step:      mark.StepNetwork,
+		Component: "runtime",
+		At:        time.Now(),
+		Subject:   subject(cfg.GetMetadata()),
+	}
 	detail := &mark.Network{HostNetwork: sb.rec.options().GetNetwork() == runtimeapi.NamespaceMode_NODE}
 	m.Detail = detail
 	if detail.HostNetwork || s.cfg.Network == nil {
@@ -121,7 +132,8 @@ func (s *Server) attachNetwork(ctx context.Context, sb *sandbox) ([]netip.Addr, 
 		err = errors.New("the network gave it no address")
 	}
 	m.Took = time.Since(m.At)
-	detail.CNI, detail.Plugins = got.CNI, got.Plugins
+	detail.CNI = got.CNI
+	detail.Plugins = got.Plugins
 	for _, ip := range got.Addrs {
 		detail.IPs = append(detail.IPs, ip.String())
 	}

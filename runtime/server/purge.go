@@ -19,7 +19,8 @@ import (
 	"keelson/runtime/shim"
 )
 
-// Limits of Purge. Each applies to one step without progress, not to the whole purge: a thousand containers may take long.
+// Limits of Purge. Each applies to one step without progress, not to the whole purge: a thousand containers may take
+// long.
 const (
 	purgeReportAfter = 3 * time.Second  // after this time Purge reports what it waits for
 	answerLimit      = 10 * time.Second // for an answer of the supervisor
@@ -27,10 +28,10 @@ const (
 	killCgroupLimit  = 5 * time.Second  // for the end of the processes of a killed cgroup
 )
 
-// Purge ends all containers and the supervisor, and removes all that they have in the kernel, and all records. It needs only the data
-// directory: the supervisor may be dead or hang. Processes that do not end in time are killed through their cgroup; it is an error if that
-// does not end them either. Run must not be running. Purge is idempotent. waiting, which may be nil, is called with what Purge waits for when
-// that takes long.
+// Purge ends all containers and the supervisor, and removes all that they have in the kernel, and all records. It needs
+// only the data directory: the supervisor may be dead or hang. Processes that do not end in time are killed through
+// their cgroup; it is an error if that does not end them either. Run must not be running. Purge is idempotent. waiting,
+// which may be nil, is called with what Purge waits for when that takes long.
 func (s *Server) Purge(ctx context.Context, waiting func(what string)) error {
 	if waiting == nil {
 		waiting = func(string) {}
@@ -58,7 +59,9 @@ func (s *Server) Purge(ctx context.Context, waiting func(what string)) error {
 	for _, id := range dirNames(filepath.Join(s.shimDir(), shim.ContainersDir)) {
 		errs = append(errs, removeAll(filepath.Join(s.shimDir(), shim.ContainersDir, id)))
 	}
-	s.sandboxes, s.containers, s.names = map[string]*sandbox{}, map[string]*container{}, map[string]string{}
+	s.sandboxes = map[string]*sandbox{}
+	s.containers = map[string]*container{}
+	s.names = map[string]string{}
 	errs = append(errs, s.sweepSnapshots(ctx), linux.RemoveCgroup(s.host.Cgroups, s.cfg.CgroupParent))
 	return errors.Join(errs...)
 }
@@ -75,8 +78,8 @@ func dirNames(dir string) []string {
 	return out
 }
 
-// purgeSupervisor ends every container and then the supervisor. If the supervisor is dead and has containers on disk, a new one is
-// started to end them.
+// purgeSupervisor ends every container and then the supervisor. If the supervisor is dead and has containers on disk, a
+// new one is started to end them.
 func (s *Server) purgeSupervisor(ctx context.Context, waiting func(string)) error {
 	h, err := s.hello(ctx)
 	if errors.Is(err, shim.ErrDown) {
@@ -138,7 +141,9 @@ func (s *Server) deleteAll(ctx context.Context, waiting func(string)) error {
 	defer stop(nil)
 	say := time.AfterFunc(purgeReportAfter, func() { waiting(names()) })
 	defer say.Stop()
-	giveUp := time.AfterFunc(endLimit, func() { stop(fmt.Errorf("%s were killed and did not end in %s", names(), endLimit)) })
+	giveUp := time.AfterFunc(endLimit, func() {
+		stop(fmt.Errorf("%s were killed and did not end in %s", names(), endLimit))
+	})
 	defer giveUp.Stop()
 	var g errgroup.Group
 	g.SetLimit(64) // containers that hang must not block the others
@@ -180,7 +185,7 @@ func waitExit(ctx context.Context, pid int) error {
 	}
 	defer func() { _ = unix.Close(fd) }()
 	for ctx.Err() == nil {
-		p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}} //nolint:gosec // descriptors are small
+		p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}} // descriptors are small
 		n, err := unix.Poll(p, 100)
 		if n == 1 {
 			return nil
@@ -198,7 +203,9 @@ func (s *Server) purgeSandbox(ctx context.Context, id string) error {
 	if s.cfg.Network != nil {
 		errs = append(errs, s.cfg.Network.Detach(ctx, id))
 	}
-	kinds := []linux.Namespace{linux.NetworkNamespace, linux.IPCNamespace, linux.UTSNamespace, linux.UserNamespace, pidNamespace}
+	kinds := []linux.Namespace{
+		linux.NetworkNamespace, linux.IPCNamespace, linux.UTSNamespace, linux.UserNamespace, pidNamespace,
+	}
 	errs = append(errs, linux.Release(sb.ns(""), kinds), linux.Unmount(sb.shm()))
 	if err := errors.Join(errs...); err != nil {
 		return err
@@ -218,7 +225,8 @@ func (s *Server) killCgroup(cgroup string) error {
 			for _, pid := range pids {
 				left = append(left, linux.Describe(pid))
 			}
-			return fmt.Errorf("processes in cgroup %s were killed and did not end: %s", cgroup, strings.Join(left, "; "))
+			return fmt.Errorf("processes in cgroup %s were killed and did not end: %s", cgroup,
+				strings.Join(left, "; "))
 		}
 	}
 }

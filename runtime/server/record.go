@@ -29,7 +29,7 @@ func (m message[T]) MarshalJSON() ([]byte, error) { return protojson.Marshal(m.v
 
 // UnmarshalJSON reads it and ignores fields of later versions.
 func (m *message[T]) UnmarshalJSON(b []byte) error {
-	m.v = m.v.ProtoReflect().New().Interface().(T) //nolint:forcetypeassert // a message's own type
+	m.v = m.v.ProtoReflect().New().Interface().(T) // a message's own type
 	return protojson.UnmarshalOptions{DiscardUnknown: true}.Unmarshal(b, m.v)
 }
 
@@ -53,8 +53,8 @@ type sandboxRecord struct {
 	Hostname string       `json:"hostname"`
 }
 
-// sandbox is one pod sandbox. Stop and Remove hold op for writing, calls that need the sandbox to exist hold it for reading; mu guards
-// the record.
+// sandbox is one pod sandbox. Stop and Remove hold op for writing, calls that need the sandbox to exist hold it for
+// reading; mu guards the record.
 type sandbox struct {
 	id  string
 	dir string
@@ -156,7 +156,8 @@ func (c *container) update(change func(*containerRecord)) error {
 	if err != nil && next.state() == was {
 		return err
 	}
-	// The new record is used even if it could not be written: an exit has happened, and the supervisor has it on disk as well.
+	// The new record is used even if it could not be written: an exit has happened, and the supervisor has it on disk
+	// as well.
 	c.rec = next
 	if next.state() == runtimeapi.ContainerState_CONTAINER_EXITED && was != next.state() {
 		close(c.exited)

@@ -28,9 +28,13 @@ func (s *Server) writeFiles(sb *sandbox) error {
 			return err
 		}
 	}
-	for name, body := range map[string]string{"hosts": hosts, "resolv.conf": resolv, "hostname": sb.rec.Hostname + "\n"} {
+	for name, body := range map[string]string{
+		"hosts":       hosts,
+		"resolv.conf": resolv,
+		"hostname":    sb.rec.Hostname + "\n",
+	} {
 		// Any user in a container may read them.
-		if err := os.WriteFile(filepath.Join(sb.dir, name), []byte(body), 0o644); err != nil { //nolint:gosec // see above
+		if err := os.WriteFile(filepath.Join(sb.dir, name), []byte(body), 0o644); err != nil { // see above
 			return fmt.Errorf("write the pod's %s: %w", name, err)
 		}
 	}
@@ -62,8 +66,10 @@ func resolvConf(d *runtimeapi.DNSConfig) string {
 // files returns the files of writeFiles, and the pod's shared memory.
 func (sb *sandbox) files() oci.PodFiles {
 	f := oci.PodFiles{
-		Hosts: filepath.Join(sb.dir, "hosts"), ResolvConf: filepath.Join(sb.dir, "resolv.conf"),
-		Hostname: filepath.Join(sb.dir, "hostname"), Shm: sb.shm(),
+		Hosts:      filepath.Join(sb.dir, "hosts"),
+		ResolvConf: filepath.Join(sb.dir, "resolv.conf"),
+		Hostname:   filepath.Join(sb.dir, "hostname"),
+		Shm:        sb.shm(),
 	}
 	r := sb.record()
 	if r.options().GetIpc() == runtimeapi.NamespaceMode_NODE {

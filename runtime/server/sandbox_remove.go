@@ -12,7 +12,9 @@ import (
 )
 
 // RemovePodSandbox stops the sandbox and removes it with all its containers. An unknown sandbox is not an error.
-func (s *Server) RemovePodSandbox(ctx context.Context, r *runtimeapi.RemovePodSandboxRequest) (*runtimeapi.RemovePodSandboxResponse, error) {
+func (s *Server) RemovePodSandbox(
+	ctx context.Context, r *runtimeapi.RemovePodSandboxRequest,
+) (*runtimeapi.RemovePodSandboxResponse, error) {
 	sb, err := s.sandbox(r.GetPodSandboxId())
 	if isNotFound(err) {
 		return &runtimeapi.RemovePodSandboxResponse{}, nil
@@ -58,7 +60,8 @@ func (s *Server) removeSandbox(ctx context.Context, sb *sandbox) error {
 	return nil
 }
 
-// podCgroup returns the parent cgroup of the pod's containers: the one that the kubelet named, or one below CgroupParent.
+// podCgroup returns the parent cgroup of the pod's containers: the one that the kubelet named, or one below
+// CgroupParent.
 func (s *Server) podCgroup(r *sandboxRecord) string {
 	if p := r.Config.v.GetLinux().GetCgroupParent(); p != "" {
 		return filepath.Join("/", p)

@@ -22,7 +22,9 @@ import (
 )
 
 // RunPodSandbox makes the sandbox: a directory, namespaces, network, files. After an error everything is undone.
-func (s *Server) RunPodSandbox(ctx context.Context, r *runtimeapi.RunPodSandboxRequest) (*runtimeapi.RunPodSandboxResponse, error) {
+func (s *Server) RunPodSandbox(
+	ctx context.Context, r *runtimeapi.RunPodSandboxRequest,
+) (*runtimeapi.RunPodSandboxResponse, error) {
 	cfg := r.GetConfig()
 	m := cfg.GetMetadata()
 	if m.GetName() == "" || m.GetUid() == "" {
@@ -32,7 +34,12 @@ func (s *Server) RunPodSandbox(ctx context.Context, r *runtimeapi.RunPodSandboxR
 		return nil, invalidArgument("run pod sandbox: no runtime handler %q is configured", r.GetRuntimeHandler())
 	}
 	id := newID()
-	rec := sandboxRecord{ID: id, Config: message[*runtimeapi.PodSandboxConfig]{cfg}, Handler: r.GetRuntimeHandler(), Created: time.Now()}
+	rec := sandboxRecord{
+		ID:      id,
+		Config:  message[*runtimeapi.PodSandboxConfig]{cfg},
+		Handler: r.GetRuntimeHandler(),
+		Created: time.Now(),
+	}
 	if err := s.checkUserNamespace(ctx, &rec); err != nil {
 		return nil, err
 	}
@@ -96,7 +103,11 @@ func (s *Server) buildSandbox(ctx context.Context, sb *sandbox) error {
 			return fmt.Errorf("mount the pod's /dev/shm: %w", err)
 		}
 	}
-	return sb.update(func(r *sandboxRecord) { r.IPs, r.Ready, r.Complete = ips, true, true })
+	return sb.update(func(r *sandboxRecord) {
+		r.IPs = ips
+		r.Ready = true
+		r.Complete = true
+	})
 }
 
 func (sb *sandbox) ns(kind string) string { return filepath.Join(sb.dir, "ns", kind) }
@@ -174,9 +185,12 @@ func (s *Server) buildNamespaces(ctx context.Context, sb *sandbox) error {
 	return nil
 }
 
-// configureNamespaces sets up the new namespaces of this thread: loopback, host name, and the pod's sysctls, except for those that later
-// selects. It returns these.
-func configureNamespaces(r *sandboxRecord, kinds []linux.Namespace, later func(sysctl string) bool) (remaining map[string]string, err error) {
+// configureNamespaces sets up the new namespaces of this thread: loopback, host name, and the pod's sysctls, except for
+// those that later selects. It returns these.
+func configureNamespaces(r *sandboxRecord, kinds []linux.Namespace, later func(
+	sysctl string,
+) bool,
+) (remaining map[string]string, err error) {
 	if slices.Contains(kinds, linux.NetworkNamespace) {
 		if err := linux.LoopbackUp(); err != nil {
 			return nil, err
@@ -204,7 +218,8 @@ func namespaceOf(sysctl string) linux.Namespace {
 	switch {
 	case strings.HasPrefix(name, "net."):
 		return linux.NetworkNamespace
-	case strings.HasPrefix(name, "kernel.shm"), strings.HasPrefix(name, "kernel.msg"), name == "kernel.sem", strings.HasPrefix(name, "fs.mqueue."):
+	case strings.HasPrefix(name, "kernel.shm"), strings.HasPrefix(name, "kernel.msg"), name == "kernel.sem",
+		strings.HasPrefix(name, "fs.mqueue."):
 		return linux.IPCNamespace
 	case name == "kernel.domainname":
 		return linux.UTSNamespace
@@ -212,7 +227,8 @@ func namespaceOf(sysctl string) linux.Namespace {
 	return ""
 }
 
-// checkSysctls refuses sysctls that would change the host: each must belong to a namespace that the pod does not share with the host.
+// checkSysctls refuses sysctls that would change the host: each must belong to a namespace that the pod does not share
+// with the host.
 func checkSysctls(sysctls map[string]string, kinds []linux.Namespace) error {
 	for k := range sysctls {
 		in := namespaceOf(k)
@@ -227,7 +243,12 @@ func checkSysctls(sysctls map[string]string, kinds []linux.Namespace) error {
 }
 
 func subject(m *runtimeapi.PodSandboxMetadata) mark.Subject {
-	return mark.Subject{Resource: "pods", Namespace: m.GetNamespace(), Name: m.GetName(), UID: m.GetUid()}
+	return mark.Subject{
+		Resource:  "pods",
+		Namespace: m.GetNamespace(),
+		Name:      m.GetName(),
+		UID:       m.GetUid(),
+	}
 }
 
 // podOf returns the input of Network.Attach for a sandbox.
@@ -236,8 +257,15 @@ func podOf(sb *sandbox) (Pod, error) {
 	m := cfg.GetMetadata()
 	ports, err := portsOf(cfg)
 	return Pod{
-		ID: sb.id, Netns: sb.ns(string(linux.NetworkNamespace)), Namespace: m.GetNamespace(), Name: m.GetName(), UID: m.GetUid(),
-		Annotations: cfg.GetAnnotations(), CgroupParent: cfg.GetLinux().GetCgroupParent(), DNS: cfg.GetDnsConfig(), Ports: ports,
+		ID:           sb.id,
+		Netns:        sb.ns(string(linux.NetworkNamespace)),
+		Namespace:    m.GetNamespace(),
+		Name:         m.GetName(),
+		UID:          m.GetUid(),
+		Annotations:  cfg.GetAnnotations(),
+		CgroupParent: cfg.GetLinux().GetCgroupParent(),
+		DNS:          cfg.GetDnsConfig(),
+		Ports:        ports,
 	}, err
 }
 
@@ -251,8 +279,9 @@ func portsOf(cfg *runtimeapi.PodSandboxConfig) ([]PortMapping, error) {
 			return nil, invalidArgument("port mapping %d to %d", p.GetHostPort(), p.GetContainerPort())
 		}
 		pm := PortMapping{
-			Protocol: p.GetProtocol().String(),
-			HostPort: uint16(p.GetHostPort()), ContainerPort: uint16(p.GetContainerPort()),
+			Protocol:      p.GetProtocol().String(),
+			HostPort:      uint16(p.GetHostPort()),
+			ContainerPort: uint16(p.GetContainerPort()),
 		}
 		if ip := p.GetHostIp(); ip != "" {
 			var err error

@@ -13,13 +13,17 @@ import (
 )
 
 // PodSandboxStatus describes a sandbox and its containers.
-func (s *Server) PodSandboxStatus(_ context.Context, r *runtimeapi.PodSandboxStatusRequest) (*runtimeapi.PodSandboxStatusResponse, error) {
+func (s *Server) PodSandboxStatus(
+	_ context.Context, r *runtimeapi.PodSandboxStatusRequest,
+) (*runtimeapi.PodSandboxStatusResponse, error) {
 	sb, err := s.sandbox(r.GetPodSandboxId())
 	if err != nil {
 		return nil, err
 	}
 	out := &runtimeapi.PodSandboxStatusResponse{
-		Status: sandboxStatus(sb), ContainersStatuses: s.statusesOf(sb.id), Timestamp: time.Now().UnixNano(),
+		Status:             sandboxStatus(sb),
+		ContainersStatuses: s.statusesOf(sb.id),
+		Timestamp:          time.Now().UnixNano(),
 	}
 	if r.GetVerbose() {
 		info, err := json.Marshal(sandboxInfo{sb.record(), sandboxSpec(sb)})
@@ -31,7 +35,8 @@ func (s *Server) PodSandboxStatus(_ context.Context, r *runtimeapi.PodSandboxSta
 	return out, nil
 }
 
-// sandboxInfo is the verbose information: the record, and the OCI spec in which tools look up the network namespace, as containerd has it.
+// sandboxInfo is the verbose information: the record, and the OCI spec in which tools look up the network namespace, as
+// containerd has it.
 type sandboxInfo struct {
 	sandboxRecord
 	RuntimeSpec *specs.Spec `json:"runtimeSpec,omitempty"`
@@ -43,7 +48,9 @@ func sandboxSpec(sb *sandbox) *specs.Spec {
 	if network == "" {
 		return nil
 	}
-	return &specs.Spec{Linux: &specs.Linux{Namespaces: []specs.LinuxNamespace{{Type: specs.NetworkNamespace, Path: network}}}}
+	return &specs.Spec{
+		Linux: &specs.Linux{Namespaces: []specs.LinuxNamespace{{Type: specs.NetworkNamespace, Path: network}}},
+	}
 }
 
 func (r *sandboxRecord) state() runtimeapi.PodSandboxState {
@@ -70,14 +77,22 @@ func sandboxStatus(sb *sandbox) *runtimeapi.PodSandboxStatus {
 		opts = &runtimeapi.NamespaceOption{}
 	}
 	return &runtimeapi.PodSandboxStatus{
-		Id: r.ID, Metadata: r.Config.v.GetMetadata(), State: r.state(), CreatedAt: r.Created.UnixNano(), Network: net,
-		Linux:  &runtimeapi.LinuxPodSandboxStatus{Namespaces: &runtimeapi.Namespace{Options: opts}},
-		Labels: r.Config.v.GetLabels(), Annotations: r.Config.v.GetAnnotations(), RuntimeHandler: r.Handler,
+		Id:             r.ID,
+		Metadata:       r.Config.v.GetMetadata(),
+		State:          r.state(),
+		CreatedAt:      r.Created.UnixNano(),
+		Network:        net,
+		Linux:          &runtimeapi.LinuxPodSandboxStatus{Namespaces: &runtimeapi.Namespace{Options: opts}},
+		Labels:         r.Config.v.GetLabels(),
+		Annotations:    r.Config.v.GetAnnotations(),
+		RuntimeHandler: r.Handler,
 	}
 }
 
 // ListPodSandbox lists sandboxes, newest first.
-func (s *Server) ListPodSandbox(_ context.Context, r *runtimeapi.ListPodSandboxRequest) (*runtimeapi.ListPodSandboxResponse, error) {
+func (s *Server) ListPodSandbox(
+	_ context.Context, r *runtimeapi.ListPodSandboxRequest,
+) (*runtimeapi.ListPodSandboxResponse, error) {
 	return &runtimeapi.ListPodSandboxResponse{Items: s.listSandboxes(r.GetFilter())}, nil
 }
 
@@ -89,8 +104,13 @@ func (s *Server) listSandboxes(q *runtimeapi.PodSandboxFilter) []*runtimeapi.Pod
 			continue
 		}
 		out = append(out, &runtimeapi.PodSandbox{
-			Id: r.ID, Metadata: r.Config.v.GetMetadata(), State: r.state(), CreatedAt: r.Created.UnixNano(),
-			Labels: r.Config.v.GetLabels(), Annotations: r.Config.v.GetAnnotations(), RuntimeHandler: r.Handler,
+			Id:             r.ID,
+			Metadata:       r.Config.v.GetMetadata(),
+			State:          r.state(),
+			CreatedAt:      r.Created.UnixNano(),
+			Labels:         r.Config.v.GetLabels(),
+			Annotations:    r.Config.v.GetAnnotations(),
+			RuntimeHandler: r.Handler,
 		})
 	}
 	return out

@@ -14,7 +14,9 @@ import (
 )
 
 // StopPodSandbox kills the pod's containers and removes its namespaces and network. An unknown sandbox is not an error.
-func (s *Server) StopPodSandbox(ctx context.Context, r *runtimeapi.StopPodSandboxRequest) (*runtimeapi.StopPodSandboxResponse, error) {
+func (s *Server) StopPodSandbox(
+	ctx context.Context, r *runtimeapi.StopPodSandboxRequest,
+) (*runtimeapi.StopPodSandboxResponse, error) {
 	sb, err := s.sandbox(r.GetPodSandboxId())
 	if isNotFound(err) {
 		return &runtimeapi.StopPodSandboxResponse{}, nil
@@ -55,7 +57,8 @@ func (s *Server) stopSandbox(ctx context.Context, sb *sandbox) error {
 	return nil
 }
 
-// teardownSandbox undoes buildSandbox, except for the directory. An error does not stop it; missing parts are not errors.
+// teardownSandbox undoes buildSandbox, except for the directory. An error does not stop it; missing parts are not
+// errors.
 func (s *Server) teardownSandbox(ctx context.Context, sb *sandbox) error {
 	var errs []error
 	r := sb.record()
@@ -65,7 +68,8 @@ func (s *Server) teardownSandbox(ctx context.Context, sb *sandbox) error {
 	if r.options().GetPid() == runtimeapi.NamespaceMode_POD {
 		errs = append(errs, s.shim.Delete(ctx, sb.holderID()))
 	}
-	errs = append(errs, linux.Release(sb.ns(""), append(r.ownNamespaces(), pidNamespace, linux.UserNamespace)), linux.Unmount(sb.shm()))
+	errs = append(errs, linux.Release(sb.ns(""), append(r.ownNamespaces(), pidNamespace, linux.UserNamespace)),
+		linux.Unmount(sb.shm()))
 	return errors.Join(errs...)
 }
 

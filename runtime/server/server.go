@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package server implements CRI v1, one file per verb. Package runtime makes a Server; the kubelet calls it through package cri. It uses
-// image, snapshot and oci for what a container is made of, and the supervisor (package shim) to run it. It never calls the API server.
+// Package server implements CRI v1, one file per verb. Package runtime makes a Server; the kubelet calls it through
+// package cri. It uses image, snapshot and oci for what a container is made of, and the supervisor (package shim) to
+// run it. It never calls the API server.
 //
-// There is no pause container. A pod's network, IPC and UTS namespaces are held by bind mounts below the pod's directory. A PID namespace
-// ends with its first process, so only a pod whose containers share one has a holder process, of a few hundred kB.
+// There is no pause container. A pod's network, IPC and UTS namespaces are held by bind mounts below the pod's
+// directory. A PID namespace ends with its first process, so only a pod whose containers share one has a holder
+// process, of a few hundred kB.
 //
 // Invariants:
-//  1. The record of a sandbox or container is written before anything is made in the kernel, and deleted after all of that is removed.
-//     So the next start finds whatever a crash left incomplete, and removes it.
+//  1. The record of a sandbox or container is written before anything is made in the kernel, and deleted after all of
+//     that is removed. So the next start finds whatever a crash left incomplete, and removes it.
 //  2. The supervisor knows which containers run; the records say what they are. load compares the two at the start.
 //  3. Stop and Remove are idempotent; an unknown id is not an error.
 package server
@@ -48,19 +50,20 @@ type Config struct {
 	Snapshots    *snapshot.Store
 	// Network may be nil: pods then have a loopback interface only.
 	Network Network
-	// Connected, unless nil, is called with a pod's addresses before its containers can be created. An error fails RunPodSandbox.
+	// Connected, unless nil, is called with a pod's addresses before its containers can be created. An error fails
+	// RunPodSandbox.
 	Connected func(ctx context.Context, pod *runtimeapi.PodSandboxConfig, addrs []netip.Addr) error
 	// Logs bounds each container's log; zero fields mean Kubernetes' defaults.
 	Logs  logrotate.Policy
 	Marks *mark.Recorder
 	Log   *slog.Logger
-	// StreamTCP also serves exec, attach and port-forward streams on a loopback port with TLS, for clients in other processes. Otherwise
-	// only DialStreams reaches them.
+	// StreamTCP also serves exec, attach and port-forward streams on a loopback port with TLS, for clients in other
+	// processes. Otherwise only DialStreams reaches them.
 	StreamTCP bool
 	// CDIDirs hold the CDI specifications; empty: /etc/cdi and /var/run/cdi.
 	CDIDirs []string
-	// HostPath returns where the path that a CDI specification names as the source of a mount is on this machine; nil: there. It is called
-	// once for each mount.
+	// HostPath returns where the path that a CDI specification names as the source of a mount is on this machine; nil:
+	// there. It is called once for each mount.
 	HostPath func(string) string
 }
 
@@ -90,8 +93,14 @@ type Server struct {
 // New prepares a Server. It starts nothing and reads nothing.
 func New(cfg Config) (*Server, error) {
 	s := &Server{
-		cfg: cfg, log: cfg.Log, events: newBroker(), base: &url.URL{}, pairListener: newPairListener(),
-		sandboxes: map[string]*sandbox{}, containers: map[string]*container{}, names: map[string]string{},
+		cfg:          cfg,
+		log:          cfg.Log,
+		events:       newBroker(),
+		base:         &url.URL{},
+		pairListener: newPairListener(),
+		sandboxes:    map[string]*sandbox{},
+		containers:   map[string]*container{},
+		names:        map[string]string{},
 	}
 	sc := streaming.DefaultConfig
 	sc.BaseURL = s.base
@@ -102,7 +111,8 @@ func New(cfg Config) (*Server, error) {
 	return s, nil
 }
 
-// Run loads the sandboxes and containers of earlier runs, calls ready and serves until ctx is done. Containers keep running after it.
+// Run loads the sandboxes and containers of earlier runs, calls ready and serves until ctx is done. Containers keep
+// running after it.
 func (s *Server) Run(ctx context.Context, ready func()) error {
 	if err := s.ensureShim(ctx); err != nil {
 		return err

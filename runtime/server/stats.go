@@ -33,11 +33,14 @@ func (p *sample) next(now time.Time, cpu uint64) *runtimeapi.UInt64Value {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if took := now.Sub(p.at); p.at.IsZero() || cpu < p.cpu {
-		p.at, p.cpu, p.rate = now, cpu, 0
+		p.at = now
+		p.cpu = cpu
+		p.rate = 0
 		return nil
 	} else if took >= minSample {
 		p.rate = uint64(float64(cpu-p.cpu) / took.Seconds())
-		p.at, p.cpu = now, cpu
+		p.at = now
+		p.cpu = cpu
 	}
 	return value(p.rate)
 }
@@ -50,8 +53,8 @@ type diskSample struct {
 	bytes, inodes uint64
 }
 
-// A writable layer is counted at most every minDiskAge. When counting is slow (a container may make many files), it is counted less often,
-// so that it takes at most a hundredth of the time.
+// A writable layer is counted at most every minDiskAge. When counting is slow (a container may make many files), it is
+// counted less often, so that it takes at most a hundredth of the time.
 const (
 	minDiskAge = 9 * time.Second // the kubelet asks every 10 s
 	maxDiskAge = 10 * time.Minute
@@ -61,7 +64,9 @@ const (
 func value(n uint64) *runtimeapi.UInt64Value { return &runtimeapi.UInt64Value{Value: n} }
 
 // ContainerStats returns a container's usage; one that does not run has disk usage only.
-func (s *Server) ContainerStats(_ context.Context, r *runtimeapi.ContainerStatsRequest) (*runtimeapi.ContainerStatsResponse, error) {
+func (s *Server) ContainerStats(
+	_ context.Context, r *runtimeapi.ContainerStatsRequest,
+) (*runtimeapi.ContainerStatsResponse, error) {
 	c, err := s.container(r.GetContainerId())
 	if err != nil {
 		return nil, err
@@ -74,7 +79,9 @@ func (s *Server) ContainerStats(_ context.Context, r *runtimeapi.ContainerStatsR
 }
 
 // ListContainerStats returns the usage of running containers.
-func (s *Server) ListContainerStats(_ context.Context, r *runtimeapi.ListContainerStatsRequest) (*runtimeapi.ListContainerStatsResponse, error) {
+func (s *Server) ListContainerStats(
+	_ context.Context, r *runtimeapi.ListContainerStatsRequest,
+) (*runtimeapi.ListContainerStatsResponse, error) {
 	q := r.GetFilter()
 	out := &runtimeapi.ListContainerStatsResponse{}
 	for _, c := range s.selectContainers(q.GetId(), q.GetPodSandboxId(), q.GetLabelSelector()) {
@@ -96,7 +103,10 @@ func (s *Server) containerStats(c *container) (*runtimeapi.ContainerStats, error
 	now := time.Now()
 	st := &runtimeapi.ContainerStats{
 		Attributes: &runtimeapi.ContainerAttributes{
-			Id: r.ID, Metadata: r.Config.v.GetMetadata(), Labels: r.Config.v.GetLabels(), Annotations: r.Config.v.GetAnnotations(),
+			Id:          r.ID,
+			Metadata:    r.Config.v.GetMetadata(),
+			Labels:      r.Config.v.GetLabels(),
+			Annotations: r.Config.v.GetAnnotations(),
 		},
 		WritableLayer: s.diskUsage(c, now),
 	}
@@ -118,13 +128,21 @@ func (s *Server) containerStats(c *container) (*runtimeapi.ContainerStats, error
 func usage(u linux.CgroupUsage, now time.Time, cpu *sample) (*runtimeapi.CpuUsage, *runtimeapi.MemoryUsage) {
 	t := now.UnixNano()
 	m := &runtimeapi.MemoryUsage{
-		Timestamp: t, WorkingSetBytes: value(u.WorkingSet), UsageBytes: value(u.Memory), RssBytes: value(u.RSS),
-		PageFaults: value(u.PageFaults), MajorPageFaults: value(u.MajorPageFaults),
+		Timestamp:       t,
+		WorkingSetBytes: value(u.WorkingSet),
+		UsageBytes:      value(u.Memory),
+		RssBytes:        value(u.RSS),
+		PageFaults:      value(u.PageFaults),
+		MajorPageFaults: value(u.MajorPageFaults),
 	}
 	if u.MemoryLimit > 0 {
 		m.AvailableBytes = value(u.MemoryLimit - min(u.MemoryLimit, u.WorkingSet))
 	}
-	return &runtimeapi.CpuUsage{Timestamp: t, UsageCoreNanoSeconds: value(u.CPU), UsageNanoCores: cpu.next(now, u.CPU)}, m
+	return &runtimeapi.CpuUsage{
+		Timestamp:            t,
+		UsageCoreNanoSeconds: value(u.CPU),
+		UsageNanoCores:       cpu.next(now, u.CPU),
+	}, m
 }
 
 func (s *Server) diskUsage(c *container, now time.Time) *runtimeapi.FilesystemUsage {
@@ -137,16 +155,22 @@ func (s *Server) diskUsage(c *container, now time.Time) *runtimeapi.FilesystemUs
 			return nil
 		}
 		d.took = time.Since(now)
-		d.at, d.bytes, d.inodes = now, uint64(max(0, u.Bytes)), uint64(max(0, u.Inodes))
+		d.at = now
+		d.bytes = uint64(max(0, u.Bytes))
+		d.inodes = uint64(max(0, u.Inodes))
 	}
 	return &runtimeapi.FilesystemUsage{
-		Timestamp: d.at.UnixNano(), FsId: &runtimeapi.FilesystemIdentifier{Mountpoint: s.cfg.Snapshots.Path(c.id)},
-		UsedBytes: value(d.bytes), InodesUsed: value(d.inodes),
+		Timestamp:  d.at.UnixNano(),
+		FsId:       &runtimeapi.FilesystemIdentifier{Mountpoint: s.cfg.Snapshots.Path(c.id)},
+		UsedBytes:  value(d.bytes),
+		InodesUsed: value(d.inodes),
 	}
 }
 
 // PodSandboxStats returns the usage of a pod and its containers.
-func (s *Server) PodSandboxStats(_ context.Context, r *runtimeapi.PodSandboxStatsRequest) (*runtimeapi.PodSandboxStatsResponse, error) {
+func (s *Server) PodSandboxStats(
+	_ context.Context, r *runtimeapi.PodSandboxStatsRequest,
+) (*runtimeapi.PodSandboxStatsResponse, error) {
 	sb, err := s.sandbox(r.GetPodSandboxId())
 	if err != nil {
 		return nil, err
@@ -159,7 +183,9 @@ func (s *Server) PodSandboxStats(_ context.Context, r *runtimeapi.PodSandboxStat
 }
 
 // ListPodSandboxStats returns the usage of ready pods.
-func (s *Server) ListPodSandboxStats(_ context.Context, r *runtimeapi.ListPodSandboxStatsRequest) (*runtimeapi.ListPodSandboxStatsResponse, error) {
+func (s *Server) ListPodSandboxStats(
+	_ context.Context, r *runtimeapi.ListPodSandboxStatsRequest,
+) (*runtimeapi.ListPodSandboxStatsResponse, error) {
 	out := &runtimeapi.ListPodSandboxStatsResponse{}
 	for _, sb := range s.selectSandboxes(r.GetFilter().GetId(), r.GetFilter().GetLabelSelector()) {
 		if !sb.record().Ready {
@@ -202,7 +228,10 @@ func (s *Server) podStats(sb *sandbox) (*runtimeapi.PodSandboxStats, error) {
 	}
 	return &runtimeapi.PodSandboxStats{
 		Attributes: &runtimeapi.PodSandboxAttributes{
-			Id: r.ID, Metadata: r.Config.v.GetMetadata(), Labels: r.Config.v.GetLabels(), Annotations: r.Config.v.GetAnnotations(),
+			Id:          r.ID,
+			Metadata:    r.Config.v.GetMetadata(),
+			Labels:      r.Config.v.GetLabels(),
+			Annotations: r.Config.v.GetAnnotations(),
 		},
 		Linux: l,
 	}, nil
@@ -250,7 +279,11 @@ func networkUsage(ns string, now time.Time) *runtimeapi.NetworkUsage {
 			continue
 		}
 		i := &runtimeapi.NetworkInterfaceUsage{
-			Name: c.name, RxBytes: value(c.rx[0]), RxErrors: value(c.rx[2]), TxBytes: value(c.tx[0]), TxErrors: value(c.tx[2]),
+			Name:     c.name,
+			RxBytes:  value(c.rx[0]),
+			RxErrors: value(c.rx[2]),
+			TxBytes:  value(c.tx[0]),
+			TxErrors: value(c.tx[2]),
 		}
 		if out.DefaultInterface == nil || c.name == "eth0" {
 			out.DefaultInterface = i
@@ -279,8 +312,8 @@ func interfaces(ns string) []counters {
 	return parseInterfaces(string(raw))
 }
 
-// parseInterfaces reads /proc/net/dev: two lines of heading, then "name:" with eight numbers received and eight sent, the first four of
-// which are bytes, packets, errors, dropped.
+// parseInterfaces reads /proc/net/dev: two lines of heading, then "name:" with eight numbers received and eight sent,
+// the first four of which are bytes, packets, errors, dropped.
 func parseInterfaces(dev string) []counters {
 	var out []counters
 	for line := range strings.Lines(dev) {

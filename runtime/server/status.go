@@ -22,7 +22,10 @@ const (
 // Version returns the runtime's name and version. Only CRI v1 is served.
 func (s *Server) Version(context.Context, *runtimeapi.VersionRequest) (*runtimeapi.VersionResponse, error) {
 	return &runtimeapi.VersionResponse{
-		Version: "0.1.0", RuntimeName: runtimeName, RuntimeVersion: runtimeRelease, RuntimeApiVersion: "v1",
+		Version:           "0.1.0",
+		RuntimeName:       runtimeName,
+		RuntimeVersion:    runtimeRelease,
+		RuntimeApiVersion: "v1",
 	}, nil
 }
 
@@ -30,7 +33,9 @@ func (s *Server) Version(context.Context, *runtimeapi.VersionRequest) (*runtimea
 func (s *Server) Status(ctx context.Context, r *runtimeapi.StatusRequest) (*runtimeapi.StatusResponse, error) {
 	ready := &runtimeapi.RuntimeCondition{Type: runtimeapi.RuntimeReady, Status: true}
 	if _, err := s.shim.Hello(ctx); err != nil {
-		ready.Status, ready.Reason, ready.Message = false, "ContainerSupervisorDown", err.Error()
+		ready.Status = false
+		ready.Reason = "ContainerSupervisorDown"
+		ready.Message = err.Error()
 	}
 	users := s.usernsSupport(ctx)
 	out := &runtimeapi.StatusResponse{
@@ -38,7 +43,8 @@ func (s *Server) Status(ctx context.Context, r *runtimeapi.StatusRequest) (*runt
 			Conditions: []*runtimeapi.RuntimeCondition{ready, s.networkReady()},
 		},
 		RuntimeHandlers: []*runtimeapi.RuntimeHandler{{Features: &runtimeapi.RuntimeHandlerFeatures{
-			RecursiveReadOnlyMounts: linux.CanMountRecursivelyReadOnly(), UserNamespaces: users == nil,
+			RecursiveReadOnlyMounts: linux.CanMountRecursivelyReadOnly(),
+			UserNamespaces:          users == nil,
 		}}},
 		Features: &runtimeapi.RuntimeFeatures{SupplementalGroupsPolicy: true, MountOptions: true},
 	}
@@ -56,16 +62,24 @@ func (s *Server) Status(ctx context.Context, r *runtimeapi.StatusRequest) (*runt
 }
 
 // RuntimeConfig reports the cgroup driver: cgroupfs.
-func (s *Server) RuntimeConfig(context.Context, *runtimeapi.RuntimeConfigRequest) (*runtimeapi.RuntimeConfigResponse, error) {
-	return &runtimeapi.RuntimeConfigResponse{Linux: &runtimeapi.LinuxRuntimeConfiguration{CgroupDriver: runtimeapi.CgroupDriver_CGROUPFS}}, nil
+func (s *Server) RuntimeConfig(
+	context.Context, *runtimeapi.RuntimeConfigRequest,
+) (*runtimeapi.RuntimeConfigResponse, error) {
+	return &runtimeapi.RuntimeConfigResponse{
+		Linux: &runtimeapi.LinuxRuntimeConfiguration{CgroupDriver: runtimeapi.CgroupDriver_CGROUPFS},
+	}, nil
 }
 
 // UpdateRuntimeConfig ignores the node's pod CIDR: the pod network has its own configuration.
-func (s *Server) UpdateRuntimeConfig(context.Context, *runtimeapi.UpdateRuntimeConfigRequest) (*runtimeapi.UpdateRuntimeConfigResponse, error) {
+func (s *Server) UpdateRuntimeConfig(
+	context.Context, *runtimeapi.UpdateRuntimeConfigRequest,
+) (*runtimeapi.UpdateRuntimeConfigResponse, error) {
 	return &runtimeapi.UpdateRuntimeConfigResponse{}, nil
 }
 
 // CheckpointContainer is not supported.
-func (s *Server) CheckpointContainer(context.Context, *runtimeapi.CheckpointContainerRequest) (*runtimeapi.CheckpointContainerResponse, error) {
+func (s *Server) CheckpointContainer(
+	context.Context, *runtimeapi.CheckpointContainerRequest,
+) (*runtimeapi.CheckpointContainerResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "keelson does not checkpoint containers")
 }

@@ -43,7 +43,9 @@ func (s *Server) Attach(_ context.Context, r *runtimeapi.AttachRequest) (*runtim
 }
 
 // PortForward returns a URL, valid once, for connections to the pod's ports.
-func (s *Server) PortForward(_ context.Context, r *runtimeapi.PortForwardRequest) (*runtimeapi.PortForwardResponse, error) {
+func (s *Server) PortForward(
+	_ context.Context, r *runtimeapi.PortForwardRequest,
+) (*runtimeapi.PortForwardResponse, error) {
 	sb, err := s.sandbox(r.GetPodSandboxId())
 	if err != nil {
 		return nil, err
@@ -59,7 +61,8 @@ type streams struct{ s *Server }
 
 // Exec runs a command with the streams connected. A non-zero exit code is a CodeExitError.
 func (w streams) Exec(
-	ctx context.Context, id string, cmd []string, in io.Reader, out, errw io.WriteCloser, tty bool, resize <-chan remotecommand.TerminalSize,
+	ctx context.Context, id string, cmd []string, in io.Reader, out, errw io.WriteCloser, tty bool,
+	resize <-chan remotecommand.TerminalSize,
 ) error {
 	c, p, err := w.s.execProcess(id, cmd, tty)
 	if err != nil {
@@ -69,7 +72,12 @@ func (w streams) Exec(
 	if tty {
 		code, err = w.s.execTerminal(ctx, c.id, shim.Exec{Process: p}, in, out, resize)
 	} else {
-		code, err = w.s.execPipes(ctx, c.id, shim.Exec{Process: p, Stdin: in != nil, Stdout: out != nil, Stderr: errw != nil}, in, out, errw)
+		code, err = w.s.execPipes(ctx, c.id, shim.Exec{
+			Process: p,
+			Stdin:   in != nil,
+			Stdout:  out != nil,
+			Stderr:  errw != nil,
+		}, in, out, errw)
 	}
 	if err != nil {
 		return err
@@ -80,8 +88,11 @@ func (w streams) Exec(
 	return nil
 }
 
-// execPipes runs an exec without a terminal. The command gets its ends of the pipes: data does not pass through the supervisor.
-func (s *Server) execPipes(ctx context.Context, id string, e shim.Exec, in io.Reader, out, errw io.WriteCloser) (int, error) {
+// execPipes runs an exec without a terminal. The command gets its ends of the pipes: data does not pass through the
+// supervisor.
+func (s *Server) execPipes(
+	ctx context.Context, id string, e shim.Exec, in io.Reader, out, errw io.WriteCloser,
+) (int, error) {
 	var theirs, ours []*os.File
 	defer func() { shim.CloseAll(ours) }()
 	defer func() { shim.CloseAll(theirs) }()
@@ -91,7 +102,8 @@ func (s *Server) execPipes(ctx context.Context, id string, e shim.Exec, in io.Re
 		if err != nil {
 			return 0, err
 		}
-		theirs, ours = append(theirs, r), append(ours, w)
+		theirs = append(theirs, r)
+		ours = append(ours, w)
 		go func() { // ends with the client's input, or with EPIPE when the command has closed its end
 			defer func() { _ = w.Close() }()
 			_, _ = io.Copy(w, in) // the command need not read everything
@@ -105,7 +117,8 @@ func (s *Server) execPipes(ctx context.Context, id string, e shim.Exec, in io.Re
 		if err != nil {
 			return 0, err
 		}
-		theirs, ours = append(theirs, w), append(ours, r)
+		theirs = append(theirs, w)
+		ours = append(ours, r)
 		outputs.Go(func() { _, _ = io.Copy(o, r) }) // the client may have gone
 	}
 	x, err := s.shim.Exec(ctx, id, e, theirs...)
@@ -123,7 +136,8 @@ func (s *Server) execPipes(ctx context.Context, id string, e shim.Exec, in io.Re
 	return code, err
 }
 
-// waitFor waits until the output of an ended command has been copied, or for limit: processes that it left behind may hold the streams open.
+// waitFor waits until the output of an ended command has been copied, or for limit: processes that it left behind may
+// hold the streams open.
 func waitFor(g *sync.WaitGroup, limit time.Duration) {
 	done := make(chan struct{})
 	go func() { // ends with the group: the caller closes the read ends
@@ -146,7 +160,8 @@ func (s *Server) execTerminal(
 	if err != nil {
 		return 0, fmt.Errorf("make socket pair: %w", err)
 	}
-	ours, theirs := os.NewFile(uintptr(fds[0]), "console"), os.NewFile(uintptr(fds[1]), "console")
+	ours := os.NewFile(uintptr(fds[0]), "console")
+	theirs := os.NewFile(uintptr(fds[1]), "console")
 	defer func() { _ = ours.Close() }()
 	x, err := s.shim.Exec(ctx, id, e, theirs)
 	_ = theirs.Close() // sent
@@ -188,7 +203,8 @@ func resizeTerminal(ctx context.Context, tty *os.File, resize <-chan remotecomma
 
 // Attach connects the streams of a running container until it ends or the client disconnects.
 func (w streams) Attach(
-	ctx context.Context, id string, in io.Reader, out, errw io.WriteCloser, _ bool, resize <-chan remotecommand.TerminalSize,
+	ctx context.Context, id string, in io.Reader, out, errw io.WriteCloser, _ bool,
+	resize <-chan remotecommand.TerminalSize,
 ) error {
 	c, err := w.s.container(id)
 	if err != nil {
@@ -206,10 +222,12 @@ func (w streams) Attach(
 			shim.CloseAll(theirs)
 			return err
 		}
-		theirs, ours = append(theirs, pw), append(ours, r)
+		theirs = append(theirs, pw)
+		ours = append(ours, r)
 		outputs.Go(func() { _, _ = io.Copy(o, r) }) // the client may have gone
 	}
-	x, err := w.s.shim.Attach(ctx, c.id, shim.Attach{Stdin: in != nil, Stdout: out != nil, Stderr: errw != nil}, theirs...)
+	x, err := w.s.shim.Attach(ctx, c.id, shim.Attach{Stdin: in != nil, Stdout: out != nil, Stderr: errw != nil},
+		theirs...)
 	shim.CloseAll(theirs)
 	if err != nil {
 		return err

@@ -22,8 +22,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Streams of exec, attach and port-forward never cross the node's network unencrypted, where a pod could intercept them. The kubelet in
-// this process gets them over socket pairs, clients of the CRI socket over TLS. Each URL is valid once and cannot be guessed.
+// Streams of exec, attach and port-forward never cross the node's network unencrypted, where a pod could intercept
+// them. The kubelet in this process gets them over socket pairs, clients of the CRI socket over TLS. Each URL is valid
+// once and cannot be guessed.
 
 // pairListener is a net.Listener whose connections are socket pairs that dial makes, in this process only.
 type pairListener struct {
@@ -93,7 +94,8 @@ func (s *Server) DialStreams(ctx context.Context) (net.Conn, error) { return s.p
 func (s *Server) serveStreams(ctx context.Context, wg *sync.WaitGroup) (stop func(), err error) {
 	web := &http.Server{Handler: s.stream, ReadHeaderTimeout: 10 * time.Second}
 	listeners := []net.Listener{s.pairListener}
-	s.base.Scheme, s.base.Host = "http", "streams"
+	s.base.Scheme = "http"
+	s.base.Host = "streams"
 	if s.cfg.StreamTCP {
 		var lc net.ListenConfig
 		l, err := lc.Listen(ctx, "tcp", "127.0.0.1:0")
@@ -105,9 +107,12 @@ func (s *Server) serveStreams(ctx context.Context, wg *sync.WaitGroup) (stop fun
 			_ = l.Close()
 			return nil, fmt.Errorf("make the streaming server's certificate: %w", err)
 		}
-		s.base.Scheme, s.base.Host = "https", l.Addr().String()
+		s.base.Scheme = "https"
+		s.base.Host = l.Addr().String()
 		listeners = append(listeners, tls.NewListener(l, &tls.Config{
-			MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{cert}, NextProtos: []string{"http/1.1"}, // streams upgrade, which HTTP/2 cannot
+			MinVersion:   tls.VersionTLS12,
+			Certificates: []tls.Certificate{cert},
+			NextProtos:   []string{"http/1.1"}, // streams upgrade, which HTTP/2 cannot
 		}))
 	}
 	for _, l := range listeners {
@@ -121,8 +126,8 @@ func (s *Server) serveStreams(ctx context.Context, wg *sync.WaitGroup) (stop fun
 	return func() { _ = web.Close() }, nil // the listeners are in this process only
 }
 
-// selfSigned makes a certificate for the life of this process. CRI cannot tell clients which CA to trust, so they do not verify it; it
-// protects the streams from passive listeners only.
+// selfSigned makes a certificate for the life of this process. CRI cannot tell clients which CA to trust, so they do
+// not verify it; it protects the streams from passive listeners only.
 func selfSigned() (tls.Certificate, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -130,10 +135,13 @@ func selfSigned() (tls.Certificate, error) {
 	}
 	now := time.Now()
 	t := &x509.Certificate{
-		SerialNumber: big.NewInt(now.UnixNano()), Subject: pkix.Name{CommonName: "keelson-streams"},
-		NotBefore: now.Add(-time.Hour), NotAfter: now.AddDate(1, 0, 0),
-		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		SerialNumber: big.NewInt(now.UnixNano()),
+		Subject:      pkix.Name{CommonName: "keelson-streams"},
+		NotBefore:    now.Add(-time.Hour),
+		NotAfter:     now.AddDate(1, 0, 0),
+		KeyUsage:     x509.KeyUsageDigitalSignature,
+		ExtKeyUsage:  []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+		IPAddresses:  []net.IP{net.IPv4(127, 0, 0, 1)},
 	}
 	der, err := x509.CreateCertificate(rand.Reader, t, t, key.Public(), key)
 	if err != nil {

@@ -55,12 +55,20 @@ func (s *Server) checkUserNamespace(ctx context.Context, r *sandboxRecord) error
 	if m := o.GetUsernsOptions().GetMode(); m != runtimeapi.NamespaceMode_POD {
 		return invalidArgument("run pod sandbox: user namespace mode %s", m)
 	}
-	for kind, mode := range map[string]runtimeapi.NamespaceMode{"network": o.GetNetwork(), "PID": o.GetPid(), "IPC": o.GetIpc()} {
+	for kind, mode := range map[string]runtimeapi.NamespaceMode{
+		"network": o.GetNetwork(),
+		"PID":     o.GetPid(),
+		"IPC":     o.GetIpc(),
+	} {
 		if mode == runtimeapi.NamespaceMode_NODE {
-			return invalidArgument("run pod sandbox: a pod with a user namespace of its own cannot share the host's %s namespace", kind)
+			return invalidArgument("run pod sandbox: a pod with a user namespace of its own cannot share the host's "+
+				"%s namespace", kind)
 		}
 	}
-	for what, maps := range map[string][]*runtimeapi.IDMapping{"user": o.GetUsernsOptions().GetUids(), "group": o.GetUsernsOptions().GetGids()} {
+	for what, maps := range map[string][]*runtimeapi.IDMapping{
+		"user":  o.GetUsernsOptions().GetUids(),
+		"group": o.GetUsernsOptions().GetGids(),
+	} {
 		if err := checkMappings(maps); err != nil {
 			return invalidArgument("run pod sandbox: mapping of %s ids: %v", what, err)
 		}
@@ -112,7 +120,8 @@ func (s *Server) usernsSupport(ctx context.Context) error {
 	if err != nil && (c.err == nil || c.err.Error() != err.Error()) {
 		s.log.Warn("pods cannot have user namespaces", "error", err)
 	}
-	c.at, c.err = time.Now(), err
+	c.at = time.Now()
+	c.err = err
 	return err
 }
 
@@ -123,7 +132,9 @@ func checkMappedUser(r *sandboxRecord, u *runtimeapi.LinuxContainerUser) error {
 	}
 	maps := r.idMaps()
 	has := func(maps []linux.IDMap, id int64) bool {
-		return slices.ContainsFunc(maps, func(m linux.IDMap) bool { return id >= int64(m.Inside) && id < int64(m.Inside)+int64(m.Length) })
+		return slices.ContainsFunc(maps, func(m linux.IDMap) bool {
+			return id >= int64(m.Inside) && id < int64(m.Inside)+int64(m.Length)
+		})
 	}
 	if !has(maps.UIDs, u.GetUid()) {
 		return invalidArgument("user %d is not mapped in the pod's user namespace", u.GetUid())
@@ -148,7 +159,8 @@ func (s *Server) probeUserNamespace(ctx context.Context) (err error) {
 	const first = 65536
 	maps := []linux.IDMap{{Outside: first, Length: 65536}}
 	kinds := []linux.Namespace{linux.NetworkNamespace, linux.IPCNamespace, linux.UTSNamespace}
-	if err := linux.HoldUserNamespace(sb.ns(""), kinds, linux.IDMaps{UIDs: maps, GIDs: maps}, s.waitCmd(ctx)); err != nil {
+	if err := linux.HoldUserNamespace(sb.ns(""), kinds, linux.IDMaps{UIDs: maps, GIDs: maps},
+		s.waitCmd(ctx)); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, linux.Release(sb.ns(""), append(kinds, linux.UserNamespace))) }()
@@ -162,7 +174,8 @@ func (s *Server) probeUserNamespace(ctx context.Context) (err error) {
 // waitCmd returns the command that keeps a user namespace alive while it is set up.
 func (s *Server) waitCmd(ctx context.Context) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, s.cfg.Shim, shim.WaitCommand)
-	cmd.Env, cmd.Dir = []string{}, "/"
+	cmd.Env = []string{}
+	cmd.Dir = "/"
 	return cmd
 }
 
@@ -176,10 +189,15 @@ func (s *Server) prepareRootfs(ctx context.Context, sb *sandbox, id string, img 
 	if err != nil {
 		return "", err
 	}
-	return s.cfg.Snapshots.PrepareMapped(ctx, id, img, snapshot.Mapping{UserNamespace: sb.ns(string(linux.UserNamespace)), UID: uid, GID: gid})
+	return s.cfg.Snapshots.PrepareMapped(ctx, id, img, snapshot.Mapping{
+		UserNamespace: sb.ns(string(linux.UserNamespace)),
+		UID:           uid,
+		GID:           gid,
+	})
 }
 
-// checkMappedMounts refuses id-mapped mounts that the pod or the file system does not support, before anything is started.
+// checkMappedMounts refuses id-mapped mounts that the pod or the file system does not support, before anything is
+// started.
 func checkMappedMounts(sb *sandbox, mounts []*runtimeapi.Mount) error {
 	r := sb.record()
 	u := r.options().GetUsernsOptions()
@@ -188,10 +206,12 @@ func checkMappedMounts(sb *sandbox, mounts []*runtimeapi.Mount) error {
 			continue
 		}
 		if !r.hasUserNamespace() {
-			return invalidArgument("mount at %s: it has id mappings, but the pod has no user namespace of its own", m.GetContainerPath())
+			return invalidArgument("mount at %s: it has id mappings, but the pod has no user namespace of its own",
+				m.GetContainerPath())
 		}
 		if !sameMappings(m.GetUidMappings(), u.GetUids()) || !sameMappings(m.GetGidMappings(), u.GetGids()) {
-			return invalidArgument("mount at %s: its id mappings are not those of the pod's user namespace", m.GetContainerPath())
+			return invalidArgument("mount at %s: its id mappings are not those of the pod's user namespace",
+				m.GetContainerPath())
 		}
 		if err := linux.CheckMappedMount(m.GetHostPath(), sb.ns(string(linux.UserNamespace))); err != nil {
 			return failedPrecondition("mount at %s: %v", m.GetContainerPath(), err)
@@ -216,7 +236,9 @@ func (s *Server) buildUserNamespace(ctx context.Context, sb *sandbox, kinds []li
 		return err
 	}
 	return linux.InNamespaces(sb.ns(""), kinds, func() error {
-		remaining, err := configureNamespaces(&r, kinds, func(name string) bool { return namespaceOf(name) == linux.IPCNamespace })
+		remaining, err := configureNamespaces(&r, kinds, func(name string) bool {
+			return namespaceOf(name) == linux.IPCNamespace
+		})
 		if err != nil || len(remaining) == 0 {
 			return err
 		}

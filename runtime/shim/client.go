@@ -108,7 +108,8 @@ func (r *Reply) err() error {
 	return errors.New(r.Error)
 }
 
-// call sends a request and waits for its reply. When ctx ends first, the connection is closed and the outcome is unknown.
+// call sends a request and waits for its reply. When ctx ends first, the connection is closed and the outcome is
+// unknown.
 func (c *Client) call(ctx context.Context, verb, id string, arg, value any) error {
 	conn, err := c.open(ctx, verb, id, arg)
 	if err != nil {
@@ -125,8 +126,8 @@ func (c *Client) call(ctx context.Context, verb, id string, arg, value any) erro
 	return err
 }
 
-// callIdempotent is call for idempotent verbs: it repeats a call whose connection was closed without a reply. That happens when the
-// supervisor is killed, and to Delete when an upgrade interrupts its wait.
+// callIdempotent is call for idempotent verbs: it repeats a call whose connection was closed without a reply. That
+// happens when the supervisor is killed, and to Delete when an upgrade interrupts its wait.
 func (c *Client) callIdempotent(ctx context.Context, verb, id string, arg, value any) error {
 	var err error
 	for pause := time.Millisecond; pause < time.Second; pause *= 2 {
@@ -236,8 +237,8 @@ func (c *Client) Configure(ctx context.Context, s Settings) error {
 // Quit ends the supervisor; it refuses while containers run.
 func (c *Client) Quit(ctx context.Context) error { return c.call(ctx, VerbQuit, "", nil, nil) }
 
-// Subscribe calls first with all states, then exit for each container that ended, in order. It returns nil when ctx ends, and an error
-// when the connection is lost: subscribe again.
+// Subscribe calls first with all states, then exit for each container that ended, in order. It returns nil when ctx
+// ends, and an error when the connection is lost: subscribe again.
 func (c *Client) Subscribe(ctx context.Context, first func([]State), exit func(State)) error {
 	conn, err := c.open(ctx, VerbSubscribe, "", nil)
 	if err != nil {

@@ -18,8 +18,8 @@ import (
 	"keelson/runtime/shim"
 )
 
-// holder starts a namespace holder. It returns a function that runs a command in a container with the capabilities caps in the holder's PID
-// namespace.
+// holder starts a namespace holder. It returns a function that runs a command in a container with the capabilities caps
+// in the holder's PID namespace.
 func holder(n *node, caps ...string) (shim.State, func(id, command string) (int, string)) {
 	n.t.Helper()
 	st, err := n.c.Hold(n.t.Context(), "holder", shim.Hold{Name: "/pause"})
@@ -37,32 +37,36 @@ func holder(n *node, caps ...string) (shim.State, func(id, command string) (int,
 	}
 }
 
-// TestHolderGivesNothingAway: a container that shares the holder's PID namespace and may trace processes gets no access to the host
-// through the holder.
+// TestHolderGivesNothingAway: a container that shares the holder's PID namespace and may trace processes gets no access
+// to the host through the holder.
 func TestHolderGivesNothingAway(t *testing.T) {
 	n := newNode(t)
 	victim := filepath.Join(t.TempDir(), "of-the-host")
 	if err := os.WriteFile(victim, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	st, guest := holder(n, "CAP_SYS_PTRACE", "CAP_SYS_ADMIN", "CAP_SYS_CHROOT", "CAP_DAC_OVERRIDE", "CAP_DAC_READ_SEARCH", "CAP_KILL")
+	st, guest := holder(n, "CAP_SYS_PTRACE", "CAP_SYS_ADMIN", "CAP_SYS_CHROOT", "CAP_DAC_OVERRIDE",
+		"CAP_DAC_READ_SEARCH", "CAP_KILL")
 	for name, command := range map[string]string{
 		"root":       "ls -A /proc/1/root/",
 		"above-root": "ls -A /proc/1/root/../../..",
 		"cwd":        "ls -A /proc/1/cwd/../..",
-		"by-name":    "ls /proc/1/root" + victim + " /proc/1/cwd" + victim + " /proc/1/root/../.." + victim + " 2>/dev/null",
-		"write":      "touch /proc/1/root/new 2>/dev/null && echo written",
-		"files":      "ls -A /proc/1/fd/",
+		"by-name": "ls /proc/1/root" + victim + " /proc/1/cwd" + victim + " /proc/1/root/../.." + victim +
+			" 2>/dev/null",
+		"write": "touch /proc/1/root/new 2>/dev/null && echo written",
+		"files": "ls -A /proc/1/fd/",
 		// The mount namespace may be entered, but it contains no program to run and no file to read.
-		"mounts": "nsenter -t 1 -m /bin/true 2>/dev/null && echo entered; grep -v '^[0-9]* [0-9]* [0-9:]* / / ro,nosuid,nodev,noexec' /proc/1/mountinfo",
-		"kill":   "kill -9 1; kill -11 1; kill -19 1; kill -15 1; grep -q T /proc/1/stat && echo stopped",
+		"mounts": "nsenter -t 1 -m /bin/true 2>/dev/null && echo entered; grep -v '^[0-9]* [0-9]* [0-9:]* / / " +
+			"ro,nosuid,nodev,noexec' /proc/1/mountinfo",
+		"kill": "kill -9 1; kill -11 1; kill -19 1; kill -15 1; grep -q T /proc/1/stat && echo stopped",
 	} {
 		if _, got := guest(name, command); got != "" {
 			t.Errorf("%s: %q found %q, want nothing", name, command, got)
 		}
 	}
 	// Control experiment: for a process that is not confined, the same commands find something.
-	if _, got := guest("control", "ls -A /proc/self/root/ && ls -A /proc/self/fd/ && cat /proc/self/mountinfo"); len(got) < 100 {
+	if _, got := guest("control", "ls -A /proc/self/root/ && ls -A /proc/self/fd/ && cat /proc/self/mountinfo"); len(
+		got) < 100 {
 		t.Errorf("the same of an ordinary process: got %q, want more", got)
 	}
 	now, err := n.c.State(t.Context(), "holder")
@@ -71,9 +75,17 @@ func TestHolderGivesNothingAway(t *testing.T) {
 	}
 	status := processStatus(t, st.PID)
 	for field, want := range map[string]string{
-		"CapInh": "0000000000000000", "CapPrm": "0000000000000000", "CapEff": "0000000000000000", "CapBnd": "0000000000000000",
-		"CapAmb": "0000000000000000", "NoNewPrivs": "1", "Seccomp": "2", "Uid": "65534\t65534\t65534\t65534", "Gid": "65534\t65534\t65534\t65534",
-		"Groups": "", "Threads": "1",
+		"CapInh":     "0000000000000000",
+		"CapPrm":     "0000000000000000",
+		"CapEff":     "0000000000000000",
+		"CapBnd":     "0000000000000000",
+		"CapAmb":     "0000000000000000",
+		"NoNewPrivs": "1",
+		"Seccomp":    "2",
+		"Uid":        "65534\t65534\t65534\t65534",
+		"Gid":        "65534\t65534\t65534\t65534",
+		"Groups":     "",
+		"Threads":    "1",
 	} {
 		if got := status[field]; got != want {
 			t.Errorf("holder's %s: got %q, want %q", field, got, want)
@@ -116,22 +128,28 @@ func TestHolderIsInThePodsNamespaces(t *testing.T) {
 		if err != nil || got == mine {
 			t.Errorf("%s namespace: got %q, %v, want another than the host's", k, got, err)
 		}
-		if theirs, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/%s", pod.PID, k)); k == "net" || k == "ipc" || k == "uts" {
+		if theirs, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/%s", pod.PID, k)); k == "net" || k == "ipc" ||
+			k == "uts" {
 			if err != nil || got != theirs {
 				t.Errorf("%s namespace: got %q, want the pod's %q (%v)", k, got, theirs, err)
 			}
 		}
 	}
-	_, err = n.c.Hold(t.Context(), "lost", shim.Hold{Name: "/pause", Namespaces: []string{"/proc/self/ns/pid", "/dev/null"}})
+	_, err = n.c.Hold(t.Context(), "lost", shim.Hold{
+		Name:       "/pause",
+		Namespaces: []string{"/proc/self/ns/pid", "/dev/null"},
+	})
 	if err == nil || !strings.Contains(err.Error(), "join the pod's namespace: Invalid argument") {
 		t.Errorf("a namespace that is none: got %v", err)
 	}
 	if kids := childrenOf(t, supervisorPID(n)); len(kids) != 2 {
-		t.Errorf("after a holder that could not start: the supervisor has children %v, want the container and the first holder", kids)
+		t.Errorf("after a holder that could not start: the supervisor has children %v, want the container and the "+
+			"first holder", kids)
 	}
 }
 
-// TestHolderJoinsNothingInherited: the holder does not treat a descriptor that the supervisor inherited as one of its namespaces.
+// TestHolderJoinsNothingInherited: the holder does not treat a descriptor that the supervisor inherited as one of its
+// namespaces.
 func TestHolderJoinsNothingInherited(t *testing.T) {
 	null, err := os.Open(os.DevNull)
 	if err != nil {
@@ -147,7 +165,8 @@ func TestHolderJoinsNothingInherited(t *testing.T) {
 		t.Fatal(err)
 	}
 	pod := n.run("pod", "sleep 1000", nil)
-	const first = 4 // number of the first namespace descriptor; the last one is directly before the inherited descriptor
+	// number of the first namespace descriptor; the last one is directly before the inherited descriptor
+	const first = 4
 	paths := slices.Repeat([]string{fmt.Sprintf("/proc/%d/ns/net", pod.PID)}, inherited-first)
 	if _, err := n.c.Hold(t.Context(), "holder", shim.Hold{Name: "/pause", Namespaces: paths}); err != nil {
 		t.Error(err)
@@ -196,8 +215,14 @@ func TestHolderUnderATracer(t *testing.T) {
 	n.run("tracer", "", func(r *shim.Run) {
 		r.Spec.Linux.Namespaces[0].Path = fmt.Sprintf("/proc/%d/ns/pid", st.PID)
 		r.Spec.Process.Capabilities = &specs.LinuxCapabilities{Bounding: caps, Effective: caps, Permitted: caps}
-		r.Spec.Mounts = append(r.Spec.Mounts, specs.Mount{Destination: "/test", Type: "bind", Source: self, Options: []string{"bind", "ro"}})
-		r.Spec.Process.Args, r.Spec.Process.Env = []string{"/test"}, []string{traceEnv + "=1"}
+		r.Spec.Mounts = append(r.Spec.Mounts, specs.Mount{
+			Destination: "/test",
+			Type:        "bind",
+			Source:      self,
+			Options:     []string{"bind", "ro"},
+		})
+		r.Spec.Process.Args = []string{"/test"}
+		r.Spec.Process.Env = []string{traceEnv + "=1"}
 	})
 	if s := n.wait("tracer"); s.ExitCode != 0 {
 		t.Fatalf("tracer: exit code %d: %s", s.ExitCode, n.log("tracer"))
@@ -208,7 +233,16 @@ func TestHolderUnderATracer(t *testing.T) {
 	}
 	const eperm, echild = 1, 10
 	// wait4 is the control: it is not blocked, which shows that the calls were really made.
-	for call, want := range map[string]int{"wait4": echild, "openat": eperm, "socket": eperm, "execve": eperm, "setns": eperm, "mount": eperm, "ptrace": eperm, "clone": eperm} {
+	for call, want := range map[string]int{
+		"wait4":  echild,
+		"openat": eperm,
+		"socket": eperm,
+		"execve": eperm,
+		"setns":  eperm,
+		"mount":  eperm,
+		"ptrace": eperm,
+		"clone":  eperm,
+	} {
 		if e, ok := got[call]; !ok || e != want {
 			t.Errorf("%s in the holder: got errno %d (%v), want %d", call, e, ok, want)
 		}

@@ -16,7 +16,8 @@ import (
 	"keelson/runtime/shim"
 )
 
-// execCode runs a command in the container and returns its output and exit code. The exec has neither standard input nor standard error.
+// execCode runs a command in the container and returns its output and exit code. The exec has neither standard input
+// nor standard error.
 func execCode(n *node, id, command string) (string, int) {
 	n.t.Helper()
 	r, w, err := os.Pipe()
@@ -47,13 +48,14 @@ func execCode(n *node, id, command string) (string, int) {
 // owner are the capabilities that root needs to change any file.
 var owner = []string{"CAP_FOWNER", "CAP_CHOWN", "CAP_DAC_OVERRIDE"}
 
-// attackNull is a shell script that changes the mode and owner of the files behind its standard input and standard error, if they are
-// devices.
+// attackNull is a shell script that changes the mode and owner of the files behind its standard input and standard
+// error, if they are devices.
 const attackNull = `for fd in 0 2; do f=/proc/self/fd/$fd
   if [ -c $f ]; then chmod 0601 $f; chown 7:8 $f; fi
 done 2>/dev/null; ls -lL /dev/null /proc/self/fd/0 | cut -c1-10`
 
-// TestNullIsTheContainersOwn: a process without standard input or output gets the container's own /dev/null. It cannot change the host's.
+// TestNullIsTheContainersOwn: a process without standard input or output gets the container's own /dev/null. It cannot
+// change the host's.
 func TestNullIsTheContainersOwn(t *testing.T) {
 	n := newNode(t)
 	var before, after unix.Stat_t
@@ -71,7 +73,8 @@ func TestNullIsTheContainersOwn(t *testing.T) {
 			t.Fatal(err)
 		}
 		if after.Mode != before.Mode || after.Uid != before.Uid || after.Gid != before.Gid {
-			t.Errorf("%s: the host's /dev/null became %o %d:%d, was %o %d:%d", what, after.Mode, after.Uid, after.Gid, before.Mode, before.Uid, before.Gid)
+			t.Errorf("%s: the host's /dev/null became %o %d:%d, was %o %d:%d", what, after.Mode, after.Uid, after.Gid,
+				before.Mode, before.Uid, before.Gid)
 		}
 	}
 	own := func(r *shim.Run) {
@@ -94,8 +97,10 @@ func TestNullIsTheContainersOwn(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, trick := range []string{
-		"rm /dev/null; ln -s " + secret + " /dev/null", "rm /dev/null; ln -s /proc/1/root/../.." + secret + " /dev/null",
-		"rm -f /dev/null; mkfifo /dev/null", "rm -f /dev/null; ln -s /dev/tty /dev/null", "rm -f /dev/null; ln -s /dev/null /dev/null",
+		"rm /dev/null; ln -s " + secret + " /dev/null", "rm /dev/null; ln -s /proc/1/root/../.." + secret +
+			" /dev/null",
+		"rm -f /dev/null; mkfifo /dev/null", "rm -f /dev/null; ln -s /dev/tty /dev/null",
+		"rm -f /dev/null; ln -s /dev/null /dev/null",
 		"rm -f /dev/null; mkdir /dev/null", "rm -f /dev/null; echo file > /tmp/null; ln -s /tmp/null /dev/null",
 	} {
 		id := fmt.Sprintf("trick%d", n.seq)
@@ -111,7 +116,8 @@ func TestNullIsTheContainersOwn(t *testing.T) {
 			t.Errorf("%s: got code %d, %v, want an empty input and 5", trick, code, err)
 		}
 		_ = x.Close()
-		if _, err := n.c.Exec(t.Context(), id, shim.Exec{Process: p}); err == nil || !strings.Contains(err.Error(), "/dev/null") {
+		if _, err := n.c.Exec(t.Context(), id, shim.Exec{Process: p}); err == nil ||
+			!strings.Contains(err.Error(), "/dev/null") {
 			t.Errorf("%s: exec without an output: got %v, want it refused for want of a /dev/null", trick, err)
 		}
 	}
@@ -125,23 +131,36 @@ func pipeTo(t *testing.T) *os.File {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _, _ = r.Close(), w.Close() })
+	t.Cleanup(func() {
+		_ = r.Close()
+		_ = w.Close()
+	})
 	return w
 }
 
-// TestNullWithADevOfAnotherKind: if the pod mounts its own /dev, the container's /dev/null cannot be used. Standard input is then an empty
-// pipe, not the host's /dev/null.
+// TestNullWithADevOfAnotherKind: if the pod mounts its own /dev, the container's /dev/null cannot be used. Standard
+// input is then an empty pipe, not the host's /dev/null.
 func TestNullWithADevOfAnotherKind(t *testing.T) {
 	n := newNode(t)
 	n.run("dev", "ls -l /proc/self/fd/0 | grep -c pipe; cat; echo end", func(r *shim.Run) {
 		dev := t.TempDir()
 		for i := range r.Spec.Mounts {
 			if m := &r.Spec.Mounts[i]; m.Destination == "/dev" {
-				*m = specs.Mount{Destination: "/dev/", Type: "bind", Source: dev, Options: []string{"rbind", "rw"}}
+				*m = specs.Mount{
+					Destination: "/dev/",
+					Type:        "bind",
+					Source:      dev,
+					Options:     []string{"rbind", "rw"},
+				}
 			}
 		}
 		r.Spec.Mounts = r.Spec.Mounts[:2:2]
-		r.Spec.Mounts = append(r.Spec.Mounts, specs.Mount{Destination: "/usr", Type: "bind", Source: "/usr", Options: []string{"rbind", "ro"}})
+		r.Spec.Mounts = append(r.Spec.Mounts, specs.Mount{
+			Destination: "/usr",
+			Type:        "bind",
+			Source:      "/usr",
+			Options:     []string{"rbind", "ro"},
+		})
 	})
 	n.wait("dev")
 	if got := n.log("dev"); got != "stdout:1\nstdout:end\n" {

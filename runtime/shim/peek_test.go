@@ -22,8 +22,8 @@ import (
 // peekEnv makes the test binary look for a file of the host instead of testing.
 const peekEnv = "KEELSON_TEST_PEEK"
 
-// peek searches, in a busy loop, the root and working directories of all processes in its PID namespace for a file that only the host has.
-// It prints at most three finds.
+// peek searches, in a busy loop, the root and working directories of all processes in its PID namespace for a file that
+// only the host has. It prints at most three finds.
 func peek(path string) {
 	fmt.Println("looking")
 	for seen := 0; ; {
@@ -47,8 +47,8 @@ func peek(path string) {
 	}
 }
 
-// TestStartingContainerGivesNothingAway: until its start is complete, the first process of a container still has access to the host.
-// Another container in the same PID namespace that may trace processes must not gain that access.
+// TestStartingContainerGivesNothingAway: until its start is complete, the first process of a container still has access
+// to the host. Another container in the same PID namespace that may trace processes must not gain that access.
 func TestStartingContainerGivesNothingAway(t *testing.T) {
 	n := newNode(t)
 	victim := filepath.Join(t.TempDir(), "of-the-host")
@@ -68,8 +68,14 @@ func TestStartingContainerGivesNothingAway(t *testing.T) {
 	n.run("peek", "", func(r *shim.Run) {
 		share(r)
 		r.Spec.Process.Capabilities = &specs.LinuxCapabilities{Bounding: caps, Effective: caps, Permitted: caps}
-		r.Spec.Mounts = append(r.Spec.Mounts, specs.Mount{Destination: "/test", Type: "bind", Source: self, Options: []string{"bind", "ro"}})
-		r.Spec.Process.Args, r.Spec.Process.Env = []string{"/test"}, []string{peekEnv + "=" + victim}
+		r.Spec.Mounts = append(r.Spec.Mounts, specs.Mount{
+			Destination: "/test",
+			Type:        "bind",
+			Source:      self,
+			Options:     []string{"bind", "ro"},
+		})
+		r.Spec.Process.Args = []string{"/test"}
+		r.Spec.Process.Env = []string{peekEnv + "=" + victim}
 	})
 	pollUntil(t, func() bool { return strings.Contains(n.log("peek"), "looking") })
 	for i := range 20 {
@@ -92,8 +98,8 @@ func TestStartingContainerGivesNothingAway(t *testing.T) {
 	}
 }
 
-// TestStartingTracerFindsNobodyOnTheWay: the same if the container that may trace processes starts while the start of the other one is in
-// progress.
+// TestStartingTracerFindsNobodyOnTheWay: the same if the container that may trace processes starts while the start of
+// the other one is in progress.
 func TestStartingTracerFindsNobodyOnTheWay(t *testing.T) {
 	n := newNode(t)
 	victim := filepath.Join(t.TempDir(), "of-the-host")
@@ -133,7 +139,8 @@ func TestStartingTracerFindsNobodyOnTheWay(t *testing.T) {
 	}
 	caps := []string{"CAP_SYS_PTRACE", "CAP_DAC_READ_SEARCH"}
 	// A shell begins to search sooner after its start than a Go program.
-	look := "for i in 1 2 3 4 5 6 7 8; do for p in /proc/[0-9]*; do [ -e $p/root" + victim + " ] && echo found by $p; done; done; echo looked; sleep 1000"
+	look := "for i in 1 2 3 4 5 6 7 8; do for p in /proc/[0-9]*; do [ -e $p/root" + victim +
+		" ] && echo found by $p; done; done; echo looked; sleep 1000"
 	for i := range 40 {
 		id := fmt.Sprintf("peek%d", i)
 		n.run(id, look, func(r *shim.Run) {
@@ -158,7 +165,10 @@ func TestNextSupervisorThaws(t *testing.T) {
 		r.Spec.Process.Capabilities = &specs.LinuxCapabilities{Bounding: caps, Effective: caps, Permitted: caps}
 	})
 	set := func() bool {
-		for file, value := range map[string]string{"/sys/fs/cgroup/freezer" + n.cgroup + "/c1/freezer.state": "FROZEN", "/sys/fs/cgroup" + n.cgroup + "/c1/cgroup.freeze": "1"} {
+		for file, value := range map[string]string{
+			"/sys/fs/cgroup/freezer" + n.cgroup + "/c1/freezer.state": "FROZEN",
+			"/sys/fs/cgroup" + n.cgroup + "/c1/cgroup.freeze":         "1",
+		} {
 			if _, err := os.Stat(file); err == nil {
 				return os.WriteFile(file, []byte(value), 0) == nil
 			}

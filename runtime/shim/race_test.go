@@ -36,8 +36,8 @@ func raceRounds(t *testing.T) int {
 // endLimit is the maximum time until a killed container is gone, on a busy machine.
 const endLimit = 20 * time.Second
 
-// TestExecAgainstTheEnd: a container that ends while execs start in it leaves no process behind, not even a zombie: a zombie in its PID
-// namespace would prevent the end of the container's first process.
+// TestExecAgainstTheEnd: a container that ends while execs start in it leaves no process behind, not even a zombie: a
+// zombie in its PID namespace would prevent the end of the container's first process.
 func TestExecAgainstTheEnd(t *testing.T) {
 	n := newNode(t)
 	supervisor := supervisorPID(n)
@@ -67,13 +67,15 @@ func TestExecAgainstTheEnd(t *testing.T) {
 			}
 		})
 		execAlong(n, id, func() {
-			time.Sleep(time.Duration(i%17) * 2 * time.Millisecond) // so that the end coincides with every stage of an exec
+			// so that the end coincides with every stage of an exec
+			time.Sleep(time.Duration(i%17) * 2 * time.Millisecond)
 			if err := way.end(id); err != nil {
 				t.Errorf("%s: %v", id, err)
 			}
 			began := time.Now()
 			if err := deleteWithin(n, id, way.name == "oom"); err != nil {
-				t.Fatalf("%s: not gone after %s: %v; children of the supervisor: %q", id, time.Since(began), err, describe(childrenOf(t, supervisor)))
+				t.Fatalf("%s: not gone after %s: %v; children of the supervisor: %q", id, time.Since(began), err,
+					describe(childrenOf(t, supervisor)))
 			}
 		})
 		_ = os.RemoveAll(filepath.Join(n.dir, "rootfs-"+strconv.Itoa(n.seq)))
@@ -108,7 +110,8 @@ func restless() {
 	select {}
 }
 
-// TestExecDuringExecve: an exec into a container succeeds at any time, even while its first process executes execve again and again.
+// TestExecDuringExecve: an exec into a container succeeds at any time, even while its first process executes execve
+// again and again.
 func TestExecDuringExecve(t *testing.T) {
 	n := newNode(t)
 	self, err := os.ReadFile("/proc/self/exe")
@@ -116,7 +119,7 @@ func TestExecDuringExecve(t *testing.T) {
 		t.Fatal(err)
 	}
 	n.run("restless", "", func(r *shim.Run) {
-		if err := os.WriteFile(filepath.Join(r.Spec.Root.Path, "restless"), self, 0o755); err != nil { //nolint:gosec // a program
+		if err := os.WriteFile(filepath.Join(r.Spec.Root.Path, "restless"), self, 0o755); err != nil { // a program
 			t.Fatal(err)
 		}
 		r.Spec.Process.Args = []string{"/restless"}
@@ -155,7 +158,12 @@ func execAlong(n *node, id string, f func()) {
 					n.t.Error(err)
 					return
 				}
-				x, err := n.c.Exec(n.t.Context(), id, shim.Exec{Process: p, Stdin: true, Stdout: true, Stderr: true}, null, null, null)
+				x, err := n.c.Exec(n.t.Context(), id, shim.Exec{
+					Process: p,
+					Stdin:   true,
+					Stdout:  true,
+					Stderr:  true,
+				}, null, null, null)
 				_ = null.Close()
 				if err == nil {
 					_, _ = x.Wait(n.t.Context()) // how it ended depends on the race

@@ -15,8 +15,8 @@ import (
 	"keelson/runtime/shim/shimtest"
 )
 
-// TestLogRotation: the log of a running container is rotated as configured, across an upgrade of the supervisor, without losing a line;
-// what was configured outlives a supervisor that was killed.
+// TestLogRotation: the log of a running container is rotated as configured, across an upgrade of the supervisor,
+// without losing a line; what was configured outlives a supervisor that was killed.
 func TestLogRotation(t *testing.T) {
 	n := newNode(t)
 	n.run("counts", waitingCounter(1), nil) // until the log policy is configured

@@ -13,8 +13,8 @@ type Session struct {
 	verb string
 	// PID of the process, for an exec.
 	PID int
-	// Stdin is the write end of an attached container's standard input: a FIFO, or the terminal. Nil when not requested. The caller
-	// closes it.
+	// Stdin is the write end of an attached container's standard input: a FIFO, or the terminal. Nil when not
+	// requested. The caller closes it.
 	Stdin *os.File
 	// Terminal: Stdin is a terminal, whose size may be set.
 	Terminal bool
@@ -36,7 +36,8 @@ func (c *Client) Exec(ctx context.Context, id string, e Exec, files ...*os.File)
 	return &Session{conn: conn, verb: VerbExec, PID: st.PID}, nil
 }
 
-// Attach connects to a container's streams. For files see type Attach; the caller closes them after Attach has returned.
+// Attach connects to a container's streams. For files see type Attach; the caller closes them after Attach has
+// returned.
 func (c *Client) Attach(ctx context.Context, id string, a Attach, files ...*os.File) (*Session, error) {
 	conn, err := c.open(ctx, VerbAttach, id, a, files...)
 	if err != nil {
@@ -58,8 +59,8 @@ func (c *Client) Attach(ctx context.Context, id string, a Attach, files ...*os.F
 	return s, nil
 }
 
-// Wait returns the exit code of the exec's process, or of the attached container. When ctx ends first it returns ctx's cause
-// and the session is closed.
+// Wait returns the exit code of the exec's process, or of the attached container. When ctx ends first it returns ctx's
+// cause and the session is closed.
 func (s *Session) Wait(ctx context.Context) (int, error) {
 	stop := context.AfterFunc(ctx, func() { _ = s.conn.Close() })
 	defer stop()

@@ -1,18 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package shim is the protocol between the runtime and the container supervisor of the node: the messages, their framing on a unix
-// socket, and the Client. runtime/server uses the Client; the program keelson-shim, which serves it, uses the messages.
+// Package shim is the protocol between the runtime and the container supervisor of the node: the messages, their
+// framing on a unix socket, and the Client. runtime/server uses the Client; the program keelson-shim, which serves it,
+// uses the messages.
 //
-// The supervisor is one process per node, not one per pod as in containerd. It is the parent of all containers and outlives the main
-// program. It knows nothing of Kubernetes: it gets an OCI spec, and reports when and how the process ended.
+// The supervisor is one process per node, not one per pod as in containerd. It is the parent of all containers and
+// outlives the main program. It knows nothing of Kubernetes: it gets an OCI spec, and reports when and how the process
+// ended.
 //
 // Invariants:
 //  1. An exit is written to the container's state file before it is reported.
-//  2. A connection carries one call. Exec, Attach and Subscribe have several replies; closing an Exec's connection kills its process.
+//  2. A connection carries one call. Exec, Attach and Subscribe have several replies; closing an Exec's connection
+//     kills its process.
 //  3. File descriptors are sent with the message that names them; the receiver of a message owns them.
-//  4. An upgrade loses no call: the supervisor answers every connection that it has accepted before it executes its new program. New
-//     connections wait in the listening socket's queue. An upgrade does not wait for a Delete that waits for a container's end, or for
-//     Subscribe and Attach: their connections are closed. The Client repeats Delete; callers of the others call again.
+//  4. An upgrade loses no call: the supervisor answers every connection that it has accepted before it executes its new
+//     program. New connections wait in the listening socket's queue. An upgrade does not wait for a Delete that waits
+//     for a container's end, or for Subscribe and Attach: their connections are closed. The Client repeats Delete;
+//     callers of the others call again.
 package shim
 
 import (
@@ -44,7 +48,8 @@ const (
 	EmptyDir = "empty"
 )
 
-// WaitCommand is the argument with which the program only waits for the end of its standard input; linux.HoldUserNamespace needs it.
+// WaitCommand is the argument with which the program only waits for the end of its standard input;
+// linux.HoldUserNamespace needs it.
 const WaitCommand = "wait"
 
 // Verbs of the protocol.
@@ -116,8 +121,9 @@ type Run struct {
 // containerPrefix starts the path of PIDNamespaceOf.
 const containerPrefix = "container:"
 
-// PIDNamespaceOf returns a path, for Run's spec, that means the PID namespace of another container of the supervisor. The supervisor
-// resolves it at the start. A path below /proc is not safe here: the pid may belong to another process by then.
+// PIDNamespaceOf returns a path, for Run's spec, that means the PID namespace of another container of the supervisor.
+// The supervisor resolves it at the start. A path below /proc is not safe here: the pid may belong to another process
+// by then.
 func PIDNamespaceOf(id string) string { return containerPrefix + id }
 
 // PIDNamespaceOwner returns the id that was given to PIDNamespaceOf.
@@ -139,8 +145,8 @@ type Kill struct {
 	All    bool `json:"all,omitempty"`
 }
 
-// Exec runs another process in a container. With Process.Terminal the message carries one socket, over which the terminal is sent;
-// otherwise one descriptor for each of stdin, stdout and stderr that is true, in that order.
+// Exec runs another process in a container. With Process.Terminal the message carries one socket, over which the
+// terminal is sent; otherwise one descriptor for each of stdin, stdout and stderr that is true, in that order.
 type Exec struct {
 	Process *specs.Process `json:"process"`
 	Stdin   bool           `json:"stdin,omitempty"`
@@ -189,10 +195,11 @@ type Settings struct {
 
 // State is the supervisor's state of a container, and the content of its state file.
 type State struct {
-	ID        string    `json:"id"`
-	PID       int       `json:"pid"`
-	StartTime uint64    `json:"startTime"` // of the process, in clock ticks since boot: with it a reused pid is recognized
-	Boot      string    `json:"boot"`      // the kernel's boot id
+	ID  string `json:"id"`
+	PID int    `json:"pid"`
+	// of the process, in clock ticks since boot: with it a reused pid is recognized
+	StartTime uint64    `json:"startTime"`
+	Boot      string    `json:"boot"` // the kernel's boot id
 	Started   time.Time `json:"started"`
 	Exited    time.Time `json:"exited,omitzero"` // zero while it runs
 	ExitCode  int       `json:"exitCode"`

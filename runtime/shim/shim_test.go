@@ -53,7 +53,12 @@ type node struct {
 func newNode(t testing.TB) *node {
 	helper := shimtest.Shim(t)
 	dir := t.TempDir()
-	n := &node{t: t, dir: dir, cgroup: fmt.Sprintf("/keelson-shimtest-%d-%s", os.Getpid(), strings.ReplaceAll(t.Name(), "/", "-"))}
+	n := &node{
+		t:   t,
+		dir: dir,
+		cgroup: fmt.Sprintf("/keelson-shimtest-%d-%s", os.Getpid(),
+			strings.ReplaceAll(t.Name(), "/", "-")),
+	}
 	shimtest.NoLeaks(t, filepath.Base(n.cgroup))
 	shimtest.NoLeaks(t, dir)
 	c, err := shim.Ensure(t.Context(), dir, helper, nil)
@@ -133,19 +138,29 @@ func (n *node) spec(command string) *specs.Spec {
 		Version: specs.Version,
 		Root:    &specs.Root{Path: rootfs},
 		Process: &specs.Process{
-			Args: []string{"/bin/sh", "-c", command}, Env: []string{"PATH=/bin"}, Cwd: "/",
+			Args:         []string{"/bin/sh", "-c", command},
+			Env:          []string{"PATH=/bin"},
+			Cwd:          "/",
 			Capabilities: &specs.LinuxCapabilities{Bounding: caps, Effective: caps, Permitted: caps},
 		},
 		Mounts: []specs.Mount{
 			{Destination: "/proc", Type: "proc", Source: "proc"},
 			{Destination: "/dev", Type: "tmpfs", Source: "tmpfs", Options: []string{"nosuid", "mode=755"}},
-			{Destination: "/dev/pts", Type: "devpts", Source: "devpts", Options: []string{"newinstance", "ptmxmode=0666", "mode=0620"}},
+			{
+				Destination: "/dev/pts",
+				Type:        "devpts",
+				Source:      "devpts",
+				Options:     []string{"newinstance", "ptmxmode=0666", "mode=0620"},
+			},
 			{Destination: "/usr", Type: "bind", Source: "/usr", Options: []string{"rbind", "ro"}},
 		},
 		Linux: &specs.Linux{
 			CgroupsPath: fmt.Sprintf("%s/c%d", n.cgroup, n.seq),
 			Namespaces: []specs.LinuxNamespace{
-				{Type: specs.PIDNamespace}, {Type: specs.MountNamespace}, {Type: specs.IPCNamespace}, {Type: specs.UTSNamespace},
+				{Type: specs.PIDNamespace},
+				{Type: specs.MountNamespace},
+				{Type: specs.IPCNamespace},
+				{Type: specs.UTSNamespace},
 				{Type: specs.NetworkNamespace},
 			},
 			Resources: &specs.LinuxResources{},
@@ -367,14 +382,18 @@ func TestExec(t *testing.T) {
 	}
 	_ = s.Close()
 	waitGone(t, s.PID)
-	if _, err := n.c.Exec(t.Context(), "nobody", shim.Exec{Process: n.spec("").Process}); !errors.Is(err, shim.ErrNotFound) {
+	if _, err := n.c.Exec(t.Context(), "nobody", shim.Exec{Process: n.spec("").Process}); !errors.Is(err,
+		shim.ErrNotFound) {
 		t.Errorf("exec in no container: got %v", err)
 	}
 }
 
 func TestAttach(t *testing.T) {
 	n := newNode(t)
-	n.run("cat", "cat; echo end", func(r *shim.Run) { r.Stdin, r.StdinOnce = true, true })
+	n.run("cat", "cat; echo end", func(r *shim.Run) {
+		r.Stdin = true
+		r.StdinOnce = true
+	})
 	r, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
@@ -404,7 +423,8 @@ func TestAttach(t *testing.T) {
 func TestTerminal(t *testing.T) {
 	n := newNode(t)
 	n.run("tty", "read line; echo got $line; test -t 0 && test -t 1 && exit 7", func(r *shim.Run) {
-		r.Stdin, r.Spec.Process.Terminal = true, true
+		r.Stdin = true
+		r.Spec.Process.Terminal = true
 	})
 	s, err := n.c.Attach(t.Context(), "tty", shim.Attach{Stdin: true})
 	if err != nil {
@@ -434,7 +454,8 @@ func TestHold(t *testing.T) {
 	}
 	spec := n.spec("echo I am $$; (sleep 100 &) ; exit 0")
 	spec.Linux.Namespaces[0].Path = fmt.Sprintf("/proc/%d/ns/pid", st.PID)
-	if _, err := n.c.Run(t.Context(), "guest", shim.Run{Spec: spec, LogPath: filepath.Join(n.dir, "guest.log")}); err != nil {
+	if _, err := n.c.Run(t.Context(), "guest",
+		shim.Run{Spec: spec, LogPath: filepath.Join(n.dir, "guest.log")}); err != nil {
 		t.Fatal(err)
 	}
 	if s := n.wait("guest"); s.ExitCode != 0 || !s.SharedPID {

@@ -21,9 +21,9 @@ import (
 // startLimit bounds the start of a supervisor and its upgrade.
 const startLimit = 20 * time.Second
 
-// Ensure returns a client of the supervisor of dir, which must exist. It starts the program at binary if no supervisor listens, and upgrades
-// a running supervisor of another program in place. placed, which may be nil, is called with the process id of a new supervisor before
-// that starts containers, so that the caller can move it to a cgroup.
+// Ensure returns a client of the supervisor of dir, which must exist. It starts the program at binary if no supervisor
+// listens, and upgrades a running supervisor of another program in place. placed, which may be nil, is called with the
+// process id of a new supervisor before that starts containers, so that the caller can move it to a cgroup.
 func Ensure(ctx context.Context, dir, binary string, placed func(pid int) error) (*Client, error) {
 	ctx, cancel := context.WithTimeout(ctx, startLimit)
 	defer cancel()
@@ -49,7 +49,8 @@ func Ensure(ctx context.Context, dir, binary string, placed func(pid int) error)
 		return nil, fmt.Errorf("container supervisor after its upgrade: %w", err)
 	}
 	if h.Binary != want {
-		return nil, fmt.Errorf("container supervisor %d could not execute %s; its log %s says why", h.PID, binary, filepath.Join(dir, LogName))
+		return nil, fmt.Errorf("container supervisor %d could not execute %s; its log %s says why", h.PID, binary,
+			filepath.Join(dir, LogName))
 	}
 	return c, nil
 }
@@ -72,8 +73,13 @@ func start(ctx context.Context, dir, binary string, placed func(pid int) error) 
 	}
 	defer func() { _ = r.Close() }()
 	cmd := &exec.Cmd{
-		Path: binary, Args: []string{BinaryName, "supervise", dir}, Env: []string{"PATH=" + os.Getenv("PATH"), "TMPDIR=" + dir},
-		Dir: "/", Stdout: w, Stderr: logFile, SysProcAttr: &syscall.SysProcAttr{Setsid: true},
+		Path:        binary,
+		Args:        []string{BinaryName, "supervise", dir},
+		Env:         []string{"PATH=" + os.Getenv("PATH"), "TMPDIR=" + dir},
+		Dir:         "/",
+		Stdout:      w,
+		Stderr:      logFile,
+		SysProcAttr: &syscall.SysProcAttr{Setsid: true},
 	}
 	err = cmd.Start()
 	_ = w.Close() // the supervisor has a copy

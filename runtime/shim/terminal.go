@@ -9,9 +9,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ReceiveTerminal receives the terminal of an exec over one end of a socket pair; the other end was sent with the request.
+// ReceiveTerminal receives the terminal of an exec over one end of a socket pair; the other end was sent with the
+// request.
 func ReceiveTerminal(sock *os.File) (*os.File, error) {
-	name, oob := make([]byte, 4096), make([]byte, unix.CmsgSpace(4))
+	name := make([]byte, 4096)
+	oob := make([]byte, unix.CmsgSpace(4))
 	_, n, _, _, err := unix.Recvmsg(int(sock.Fd()), name, oob, unix.MSG_CMSG_CLOEXEC)
 	if err != nil {
 		return nil, fmt.Errorf("receive terminal: %w", err)

@@ -29,14 +29,24 @@ func traceOne() error {
 	}
 	out := map[string]int{}
 	for name, number := range map[string]uint64{
-		"wait4": unix.SYS_WAIT4, "openat": unix.SYS_OPENAT, "socket": unix.SYS_SOCKET, "execve": unix.SYS_EXECVE, "setns": unix.SYS_SETNS,
-		"mount": unix.SYS_MOUNT, "ptrace": unix.SYS_PTRACE, "clone": unix.SYS_CLONE,
+		"wait4":  unix.SYS_WAIT4,
+		"openat": unix.SYS_OPENAT,
+		"socket": unix.SYS_SOCKET,
+		"execve": unix.SYS_EXECVE,
+		"setns":  unix.SYS_SETNS,
+		"mount":  unix.SYS_MOUNT,
+		"ptrace": unix.SYS_PTRACE,
+		"clone":  unix.SYS_CLONE,
 	} {
 		regs := was
 		// The process was stopped in a system call: the syscall instruction is the two bytes before rip.
 		regs.Rip -= 2
-		regs.Rax, regs.Orig_rax = number, ^uint64(0)
-		regs.Rdi, regs.Rsi, regs.Rdx, regs.R10 = ^uint64(0), 0, 0, 0
+		regs.Rax = number
+		regs.Orig_rax = ^uint64(0)
+		regs.Rdi = ^uint64(0)
+		regs.Rsi = 0
+		regs.Rdx = 0
+		regs.R10 = 0
 		if err := unix.PtraceSetRegs(1, &regs); err != nil {
 			return fmt.Errorf("set registers: %w", err)
 		}
@@ -49,7 +59,7 @@ func traceOne() error {
 		if err := unix.PtraceGetRegs(1, &regs); err != nil {
 			return fmt.Errorf("registers: %w", err)
 		}
-		out[name] = int(-int64(regs.Rax)) //nolint:gosec // an error number
+		out[name] = int(-int64(regs.Rax)) // an error number
 	}
 	if err := unix.PtraceSetRegs(1, &was); err != nil {
 		return fmt.Errorf("set registers: %w", err)

@@ -23,10 +23,11 @@ import (
 
 const counter = "i=0; while [ $i -lt 300 ]; do echo $i; i=$((i+1)); sleep 0.005; done; printf unfinished; exit 42"
 
-// waitingCounter returns a command like counter that, before it prints the number before, waits for the signal USR1. The test must send the
-// signal only after the first number is in the log: then the trap is set.
+// waitingCounter returns a command like counter that, before it prints the number before, waits for the signal USR1.
+// The test must send the signal only after the first number is in the log: then the trap is set.
 func waitingCounter(before int) string {
-	return "trap go=1 USR1; " + strings.Replace(counter, "do ", fmt.Sprintf(`do while [ $i = %d ] && [ -z "$go" ]; do sleep 0.01; done; `, before), 1)
+	return "trap go=1 USR1; " + strings.Replace(counter, "do ",
+		fmt.Sprintf(`do while [ $i = %d ] && [ -z "$go" ]; do sleep 0.01; done; `, before), 1)
 }
 
 func wantCounted(t *testing.T, n *node, id string) {
@@ -137,7 +138,8 @@ func TestUpgradeLosesNoCall(t *testing.T) {
 		if _, err := shim.Ensure(t.Context(), n.dir, next, nil); err != nil {
 			t.Fatalf("upgrade %d: %v", i, err)
 		}
-		pollUntil(t, func() bool { // every caller has made a call since, so that each upgrade happens during calls of all kinds
+		// every caller has made a call since, so that each upgrade happens during calls of all kinds
+		pollUntil(t, func() bool {
 			return t.Failed() || calls[0].Load() > at[0] && calls[1].Load() > at[1] && calls[2].Load() > at[2]
 		})
 	}
@@ -158,7 +160,8 @@ func TestQuitRefusesWhileContainersRun(t *testing.T) {
 // wantCountedOnce is wantCounted but allows one gap: output that the killed supervisor had read but not yet written.
 func wantCountedOnce(t *testing.T, n *node, id string) {
 	t.Helper()
-	gaps, last := 0, -1
+	gaps := 0
+	last := -1
 	lines := strings.Split(strings.TrimSuffix(n.log(id), "\n"), "\n")
 	for _, line := range lines[:len(lines)-1] {
 		i, err := strconv.Atoi(strings.TrimPrefix(line, "stdout:"))
@@ -171,12 +174,13 @@ func wantCountedOnce(t *testing.T, n *node, id string) {
 		last = i
 	}
 	if end := lines[len(lines)-1]; gaps > 1 || last < 290 || end != "stdout:unfinished" {
-		t.Errorf("log of %s: %d gaps, last number %d, end %q; want at most one gap and all the rest", id, gaps, last, end)
+		t.Errorf("log of %s: %d gaps, last number %d, end %q; want at most one gap and all the rest", id, gaps, last,
+			end)
 	}
 }
 
-// TestKilledSupervisor: killing the supervisor loses no container, no output except what the supervisor had read but not yet written, and
-// on a recent kernel no exit code.
+// TestKilledSupervisor: killing the supervisor loses no container, no output except what the supervisor had read but
+// not yet written, and on a recent kernel no exit code.
 func TestKilledSupervisor(t *testing.T) {
 	n := newNode(t)
 	n.run("counts", waitingCounter(150), nil) // the next supervisor reads the second half
@@ -217,7 +221,10 @@ func TestReopen(t *testing.T) {
 	n := newNode(t)
 	n.run("rotate", waitingCounter(150), nil) // until the log was opened again
 	log := filepath.Join(n.dir, "rotate.log")
-	pollUntil(t, func() bool { fi, err := os.Stat(log); return err == nil && fi.Size() > 100 })
+	pollUntil(t, func() bool {
+		fi, err := os.Stat(log)
+		return err == nil && fi.Size() > 100
+	})
 	if err := os.Rename(log, log+".1"); err != nil {
 		t.Fatal(err)
 	}

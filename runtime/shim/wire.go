@@ -22,8 +22,8 @@ const maxMessage = 16 << 20
 // maxFiles is the maximum number of descriptors of one message.
 const maxFiles = 8
 
-// Conn is a connection with this protocol's framing: four bytes of length, big endian, then JSON; descriptors are sent with the length. It
-// is not safe for concurrent use in the same direction.
+// Conn is a connection with this protocol's framing: four bytes of length, big endian, then JSON; descriptors are sent
+// with the length. It is not safe for concurrent use in the same direction.
 type Conn struct {
 	c *net.UnixConn
 }
@@ -45,7 +45,9 @@ func (c *Conn) Peer() (*unix.Ucred, error) {
 	}
 	var cred *unix.Ucred
 	var cerr error
-	if err := raw.Control(func(fd uintptr) { cred, cerr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); err != nil {
+	if err := raw.Control(func(fd uintptr) {
+		cred, cerr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	}); err != nil {
 		return nil, fmt.Errorf("identify peer: %w", err)
 	}
 	return cred, cerr
@@ -61,7 +63,7 @@ func (c *Conn) Send(v any, files ...*os.File) error {
 		return fmt.Errorf("send message: %d bytes, more than %d", len(body), maxMessage)
 	}
 	frame := make([]byte, 4, 4+len(body))
-	binary.BigEndian.PutUint32(frame, uint32(len(body))) //nolint:gosec // bounded above
+	binary.BigEndian.PutUint32(frame, uint32(len(body))) // bounded above
 	frame = append(frame, body...)
 	if len(files) == 0 {
 		_, err = c.c.Write(frame)
@@ -157,8 +159,8 @@ func CloseAll(files []*os.File) {
 	}
 }
 
-// WithSocket calls f with a short path to the socket in dir: a socket address is at most 107 bytes long, and paths of data directories
-// may be longer.
+// WithSocket calls f with a short path to the socket in dir: a socket address is at most 107 bytes long, and paths of
+// data directories may be longer.
 func WithSocket(dir string, f func(path string) error) error {
 	d, err := os.Open(dir)
 	if err != nil {

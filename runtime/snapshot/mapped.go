@@ -24,14 +24,15 @@ type Mapping struct {
 	UID, GID uint32
 }
 
-// mappedPath is the mount point of a snapshot for a user namespace. A container's init enters the root file system from inside its user
-// namespace, where it cannot search directories of the host's root. So these snapshots are mounted below Config.MappedDir (mode 0711), each
-// in a directory that only the group of its root can search (0710):
+// mappedPath is the mount point of a snapshot for a user namespace. A container's init enters the root file system from
+// inside its user namespace, where it cannot search directories of the host's root. So these snapshots are mounted
+// below Config.MappedDir (mode 0711), each in a directory that only the group of its root can search (0710):
 //
 //	<MappedDir>/<id>/rootfs
 func (s *Store) mappedPath(id string) string { return filepath.Join(s.mapped, id, "rootfs") }
 
-// PrepareMapped is Prepare for a container in a user namespace: files of user 0 in the image belong to the namespace's root.
+// PrepareMapped is Prepare for a container in a user namespace: files of user 0 in the image belong to the namespace's
+// root.
 func (s *Store) PrepareMapped(ctx context.Context, id string, img image.Image, m Mapping) (rootfs string, err error) {
 	if s.mapped == "" {
 		return "", errors.New("prepare snapshot: there is no directory for root file systems of user namespaces")
@@ -51,11 +52,11 @@ func (s *Store) PrepareMapped(ctx context.Context, id string, img image.Image, m
 
 // makeReachable makes the mount point of a mapped snapshot and the directories above it.
 func (s *Store) makeReachable(id string, m *Mapping) error {
-	if err := os.MkdirAll(s.mapped, 0o711); err != nil { //nolint:gosec // see mappedPath
+	if err := os.MkdirAll(s.mapped, 0o711); err != nil { // see mappedPath
 		return err
 	}
 	// MkdirAll applies the umask.
-	if err := os.Chmod(s.mapped, 0o711); err != nil { //nolint:gosec // see mappedPath
+	if err := os.Chmod(s.mapped, 0o711); err != nil { // see mappedPath
 		return err
 	}
 	dir := filepath.Dir(s.mappedPath(id))
@@ -65,14 +66,14 @@ func (s *Store) makeReachable(id string, m *Mapping) error {
 	if err := os.Chown(dir, -1, int(m.GID)); err != nil {
 		return err
 	}
-	if err := os.Chmod(dir, 0o710); err != nil { //nolint:gosec // see mappedPath
+	if err := os.Chmod(dir, 0o710); err != nil { // see mappedPath
 		return err
 	}
 	return os.Mkdir(s.mappedPath(id), 0o700)
 }
 
-// mountMapped mounts the overlay on an id-mapped mount of the layers directory. That mount is needed only until the overlay is mounted,
-// which clones it.
+// mountMapped mounts the overlay on an id-mapped mount of the layers directory. That mount is needed only until the
+// overlay is mounted, which clones it.
 func (s *Store) mountMapped(id string, chains []string, m *Mapping) (err error) {
 	o := s.overlay(id, chains)
 	o.target = s.mappedPath(id)
@@ -83,7 +84,7 @@ func (s *Store) mountMapped(id string, chains []string, m *Mapping) (err error) 
 	layers := filepath.Join(s.dir, id, "empty")
 	if len(chains) > 0 {
 		layers = s.images.LayersDir()
-	} else if err := os.MkdirAll(layers, 0o755); err != nil { //nolint:gosec // the container's "/"
+	} else if err := os.MkdirAll(layers, 0o755); err != nil { // the container's "/"
 		return err
 	}
 	fd, err := linux.MapMount(layers, m.UserNamespace)

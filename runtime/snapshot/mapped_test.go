@@ -23,7 +23,8 @@ func newMapping(t *testing.T) Mapping {
 	t.Helper()
 	dir := t.TempDir()
 	m := []linux.IDMap{{Outside: root, Length: 65536}}
-	if err := linux.HoldUserNamespace(dir, nil, linux.IDMaps{UIDs: m, GIDs: m}, exec.CommandContext(t.Context(), "cat")); err != nil {
+	if err := linux.HoldUserNamespace(dir, nil, linux.IDMaps{UIDs: m, GIDs: m},
+		exec.CommandContext(t.Context(), "cat")); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
@@ -86,7 +87,8 @@ func as(t *testing.T, id uint32, name string, args ...string) error {
 	return cmd.Run()
 }
 
-// TestPrepareMapped: files belong to the namespace's root, who reaches them; nobody else does; the layers stay as they are.
+// TestPrepareMapped: files belong to the namespace's root, who reaches them; nobody else does; the layers stay as they
+// are.
 func TestPrepareMapped(t *testing.T) {
 	needRoot(t)
 	s, images := mappedStore(t, t.TempDir())

@@ -29,7 +29,8 @@ func detect(dir string) (features, error) {
 		return f, fmt.Errorf("statfs %s: %w", dir, err)
 	}
 	if st.Type == unix.OVERLAYFS_SUPER_MAGIC {
-		return f, fmt.Errorf("%s lies on overlayfs, which cannot carry another overlay: choose a data directory on a disk, a volume or a tmpfs", dir)
+		return f, fmt.Errorf("%s lies on overlayfs, which cannot carry another overlay: choose a data directory on a "+
+			"disk, a volume or a tmpfs", dir)
 	}
 	b, err := os.ReadFile("/proc/filesystems")
 	if err != nil {
@@ -115,13 +116,14 @@ func describeMountError(err error, layers int) error {
 	case errors.Is(err, unix.EPERM):
 		return fmt.Errorf("not permitted (needs root): %w", err)
 	case errors.Is(err, unix.EINVAL):
-		return fmt.Errorf("the file system may not be usable as an upper layer, or %d layers are too many (the kernel log says which): %w", layers, err)
+		return fmt.Errorf("the file system may not be usable as an upper layer, or %d layers are too many (the "+
+			"kernel log says which): %w", layers, err)
 	}
 	return err
 }
 
-// mount uses mount(2) if the options fit in a page, else the mount API of Linux 6.7, which takes layers one by one, else mount(2) with
-// short names for the layers.
+// mount uses mount(2) if the options fit in a page, else the mount API of Linux 6.7, which takes layers one by one,
+// else mount(2) with short names for the layers.
 func (o *overlay) mount(page int) error {
 	opts := o.options(func(p string) string { return p })
 	if len(opts) <= page {
@@ -234,7 +236,8 @@ func (o *overlay) mountByDescriptor(page int) (err error) {
 		return err
 	}
 	if len(opts) > page {
-		return fmt.Errorf("%d layers need %d bytes of mount options, this kernel takes %d", len(o.lower), len(opts), page)
+		return fmt.Errorf("%d layers need %d bytes of mount options, this kernel takes %d", len(o.lower), len(opts),
+			page)
 	}
 	return unix.Mount("overlay", o.target, "overlay", 0, opts)
 }

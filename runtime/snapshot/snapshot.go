@@ -43,8 +43,8 @@ var ErrNotFound = errors.New("snapshot not found")
 type Config struct {
 	// Dir holds the snapshots; Open makes it. Its file system must be usable as overlayfs' upper layer.
 	Dir string
-	// MappedDir is where snapshots for user namespaces are mounted. It is made when needed, and every user of the machine must be
-	// able to reach it. Empty: such snapshots are refused.
+	// MappedDir is where snapshots for user namespaces are mounted. It is made when needed, and every user of the
+	// machine must be able to reach it. Empty: such snapshots are refused.
 	MappedDir string
 	Images    *image.Store
 	Log       *slog.Logger
@@ -61,8 +61,8 @@ type Store struct {
 	locks keylock.Locks // by id
 }
 
-// Open prepares the directory, checks that overlayfs works there, and removes incomplete snapshots of interrupted calls.
-// Complete snapshots stay, mounted or not.
+// Open prepares the directory, checks that overlayfs works there, and removes incomplete snapshots of interrupted
+// calls. Complete snapshots stay, mounted or not.
 func Open(cfg Config) (*Store, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
@@ -74,7 +74,12 @@ func Open(cfg Config) (*Store, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("open snapshots: %w", err)
 	}
-	s := &Store{dir: dir, mapped: cfg.MappedDir, images: cfg.Images, log: cfg.Log}
+	s := &Store{
+		dir:    dir,
+		mapped: cfg.MappedDir,
+		images: cfg.Images,
+		log:    cfg.Log,
+	}
 	if s.feat, err = detect(dir); err != nil {
 		return nil, fmt.Errorf("open snapshots: %w", err)
 	}
@@ -134,8 +139,8 @@ func (s *Store) List() ([]string, error) {
 // Path returns the mount point of id, whether it is mounted or not.
 func (s *Store) Path(id string) string { return filepath.Join(s.dir, id, "rootfs") }
 
-// Prepare mounts a new root file system on img's layers and returns its path. An id that exists is mounted if it is not, and returned.
-// After an error nothing stays.
+// Prepare mounts a new root file system on img's layers and returns its path. An id that exists is mounted if it is
+// not, and returned. After an error nothing stays.
 func (s *Store) Prepare(ctx context.Context, id string, img image.Image) (rootfs string, err error) {
 	if err := checkID(id); err != nil {
 		return "", err
@@ -161,7 +166,8 @@ func (s *Store) prepare(ctx context.Context, id string, img image.Image, m *Mapp
 			err = errors.Join(err, s.remove(context.WithoutCancel(ctx), id))
 		}
 	}()
-	dir, rootfs := filepath.Join(s.dir, id), s.Path(id)
+	dir := filepath.Join(s.dir, id)
+	rootfs = s.Path(id)
 	for _, d := range []string{dir, filepath.Join(dir, "work"), filepath.Join(dir, "upper"), rootfs} {
 		if err := os.Mkdir(d, 0o700); err != nil {
 			return "", fmt.Errorf("prepare snapshot: %w", err)
@@ -178,7 +184,8 @@ func (s *Store) prepare(ctx context.Context, id string, img image.Image, m *Mapp
 	if m == nil {
 		err = s.mount(id, chains)
 	} else if err = s.makeReachable(id, m); err == nil {
-		rootfs, err = s.mappedPath(id), s.mountMapped(id, chains, m)
+		rootfs = s.mappedPath(id)
+		err = s.mountMapped(id, chains, m)
 	}
 	if err != nil {
 		return "", fmt.Errorf("prepare snapshot %s: %w", id, err)
@@ -212,8 +219,8 @@ func (s *Store) remount(id string) error {
 	if mounted, err := isOverlay(s.Path(id)); mounted || err != nil {
 		return err
 	}
-	// After a crash the work directory of a volatile mount has a file that makes the next mount fail. Removing it is safe: only
-	// unsynced writes of the container, which ended too, are lost.
+	// After a crash the work directory of a volatile mount has a file that makes the next mount fail. Removing it is
+	// safe: only unsynced writes of the container, which ended too, are lost.
 	if err := removeTree(filepath.Join(s.dir, id), "work"); err != nil {
 		return fmt.Errorf("mount snapshot: %w", err)
 	}

@@ -34,9 +34,15 @@ func archive(t testing.TB, tag string, layers ...[]string) *bytes.Buffer {
 	var out bytes.Buffer
 	w := tar.NewWriter(&out)
 	put := func(w *tar.Writer, name string, b []byte) {
-		h := &tar.Header{Name: name, Size: int64(len(b)), Mode: 0o644, Typeflag: tar.TypeReg}
+		h := &tar.Header{
+			Name:     name,
+			Size:     int64(len(b)),
+			Mode:     0o644,
+			Typeflag: tar.TypeReg,
+		}
 		if strings.HasSuffix(name, "/") {
-			h.Typeflag, h.Mode = tar.TypeDir, 0o755
+			h.Typeflag = tar.TypeDir
+			h.Mode = 0o755
 		}
 		if err := w.WriteHeader(h); err != nil {
 			t.Fatal(err)
@@ -65,7 +71,9 @@ func archive(t testing.TB, tag string, layers ...[]string) *bytes.Buffer {
 		t.Fatal(err)
 	}
 	put(w, "config.json", raw)
-	manifest, err := json.Marshal([]map[string]any{{"Config": "config.json", "RepoTags": []string{tag}, "Layers": files}})
+	manifest, err := json.Marshal([]map[string]any{
+		{"Config": "config.json", "RepoTags": []string{tag}, "Layers": files},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -139,7 +147,12 @@ func TestPrepareAndRemove(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for name, want := range map[string]string{"a": "high", "b": "(none)", "d/x": "(none)", "d/z": "3"} {
+			for name, want := range map[string]string{
+				"a":   "high",
+				"b":   "(none)",
+				"d/x": "(none)",
+				"d/z": "3",
+			} {
 				if got := read(t, filepath.Join(fs, name)); got != want {
 					t.Errorf("%s: got %q, want %q", name, got, want)
 				}
@@ -160,7 +173,8 @@ func TestPrepareAndRemove(t *testing.T) {
 			if got := read(t, filepath.Join(other, "new")); got != "(none)" {
 				t.Errorf("the second sees the first's file: %d bytes", len(got))
 			}
-			if again, err := s.Prepare(t.Context(), "one", img); err != nil || again != fs || len(read(t, filepath.Join(fs, "new"))) != 10000 {
+			if again, err := s.Prepare(t.Context(), "one", img); err != nil || again != fs ||
+				len(read(t, filepath.Join(fs, "new"))) != 10000 {
 				t.Errorf("prepared again: got %s, %v", again, err)
 			}
 			if err := images.Remove(t.Context(), "test:1"); err != nil {
@@ -208,10 +222,16 @@ func TestManyLayers(t *testing.T) {
 	if err := unix.Unmount(fs, 0); err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(os.RemoveAll(filepath.Join(s.dir, "many/work")), os.Mkdir(filepath.Join(s.dir, "many/work"), 0o700)); err != nil {
+	if err := errors.Join(os.RemoveAll(filepath.Join(s.dir, "many/work")),
+		os.Mkdir(filepath.Join(s.dir, "many/work"), 0o700)); err != nil {
 		t.Fatal(err)
 	}
-	o := overlay{target: fs, upper: filepath.Join(s.dir, "many/upper"), work: filepath.Join(s.dir, "many/work"), flags: []string{"index=off"}}
+	o := overlay{
+		target: fs,
+		upper:  filepath.Join(s.dir, "many/upper"),
+		work:   filepath.Join(s.dir, "many/work"),
+		flags:  []string{"index=off"},
+	}
 	for _, l := range slices.Backward(img.Layers) {
 		o.lower = append(o.lower, images.LayerDir(l.ChainID))
 	}
@@ -249,7 +269,8 @@ func TestRemountAfterReboot(t *testing.T) {
 		t.Fatal(err)
 	}
 	half := filepath.Join(s.dir, "half") // a Prepare that was cut short
-	if err := errors.Join(os.MkdirAll(filepath.Join(half, "rootfs"), 0o700), images.Hold(lease("half"), img.Layers), images.Hold(lease("gone"), img.Layers)); err != nil {
+	if err := errors.Join(os.MkdirAll(filepath.Join(half, "rootfs"), 0o700), images.Hold(lease("half"), img.Layers),
+		images.Hold(lease("gone"), img.Layers)); err != nil {
 		t.Fatal(err)
 	}
 	s, images = setup(t, dir)

@@ -17,7 +17,8 @@ func diskUsage(dir string, u *image.Usage) error {
 	if err != nil {
 		return fmt.Errorf("usage of %s: %w", dir, err)
 	}
-	u.Bytes, u.Inodes = m.Bytes, m.Inodes
+	u.Bytes = m.Bytes
+	u.Inodes = m.Inodes
 	return nil
 }
 

@@ -10,7 +10,8 @@ import (
 	"keelson/runtime/image"
 )
 
-// TestUsageOfADeepTree: what a container writes below more directories than a path can name is not hidden from its limits.
+// TestUsageOfADeepTree: what a container writes below more directories than a path can name is not hidden from its
+// limits.
 func TestUsageOfADeepTree(t *testing.T) {
 	dir := t.TempDir()
 	fd, err := unix.Open(dir, unix.O_DIRECTORY, 0)

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package config decodes a KubeSchedulerConfiguration (kubescheduler.config.k8s.io/v1) strictly, sets kube-scheduler's defaults and
-// validates it by kube-scheduler's rules. Each error has its line and field. The command line and cluster call Read with the content of a
-// file. The package does no I/O and creates no plugins: the scheduler creates them from Configuration.Profiles.
+// Package config decodes a KubeSchedulerConfiguration (kubescheduler.config.k8s.io/v1) strictly, sets kube-scheduler's
+// defaults and validates it by kube-scheduler's rules. Each error has its line and field. The command line and cluster
+// call Read with the content of a file. The package does no I/O and creates no plugins: the scheduler creates them from
+// Configuration.Profiles.
 package config
 
 import (
@@ -33,9 +34,11 @@ type Profile struct {
 	SchedulerName string
 	// PercentageOfNodesToScore is percentageOfNodesToScore; 0: not set.
 	PercentageOfNodesToScore int32
-	// Points lists the enabled plugins of each extension point, in order. A plugin may not implement the extension point.
+	// Points lists the enabled plugins of each extension point, in order. A plugin may not implement the extension
+	// point.
 	Points map[framework.Point][]Plugin
-	// Args are the plugins' arguments: a *configv1.XArgs with its defaults for an in-tree plugin with arguments, a json.RawMessage for others.
+	// Args are the plugins' arguments: a *configv1.XArgs with its defaults for an in-tree plugin with arguments, a
+	// json.RawMessage for others.
 	Args map[string]any
 }
 
@@ -76,21 +79,43 @@ func (p *Profile) Plugins() []string {
 	return out
 }
 
-// defaultPlugins are the default plugins of kube-scheduler v1.37 in its order, with their score weights. CELPolicy is inserted after the
-// cheaper filters.
+// defaultPlugins are the default plugins of kube-scheduler v1.37 in its order, with their score weights. CELPolicy is
+// inserted after the cheaper filters.
 var defaultPlugins = []Plugin{
-	{"SchedulingGates", 1}, {"PrioritySort", 1}, {"NodeUnschedulable", 1}, {"NodeName", 1}, {"TaintToleration", 3}, {"NodeAffinity", 2},
-	{"NodePorts", 1}, {"NodeDeclaredFeatures", 1}, {"NodeResourcesFit", 1}, {"VolumeRestrictions", 1}, {"NodeVolumeLimits", 1}, {"VolumeBinding", 1}, {"VolumeZone", 1},
-	{"PodTopologySpread", 2}, {"InterPodAffinity", 2}, {policy.Plugin, 1}, {"DynamicResources", 2}, {"DefaultPreemption", 1}, {"NodeResourcesBalancedAllocation", 1},
-	{"ImageLocality", 1}, {"DefaultBinder", 1},
+	{"SchedulingGates", 1},
+	{"PrioritySort", 1},
+	{"NodeUnschedulable", 1},
+	{"NodeName", 1},
+	{"TaintToleration", 3},
+	{"NodeAffinity", 2},
+	{"NodePorts", 1},
+	{"NodeDeclaredFeatures", 1},
+	{"NodeResourcesFit", 1},
+	{"VolumeRestrictions", 1},
+	{"NodeVolumeLimits", 1},
+	{"VolumeBinding", 1},
+	{"VolumeZone", 1},
+	{"PodTopologySpread", 2},
+	{"InterPodAffinity", 2},
+	{policy.Plugin, 1},
+	{"DynamicResources", 2},
+	{"DefaultPreemption", 1},
+	{"NodeResourcesBalancedAllocation", 1},
+	{"ImageLocality", 1},
+	{"DefaultBinder", 1},
 }
 
-// notImplemented are plugins of kube-scheduler that this scheduler does not have, or adds by itself (GangScheduling). A file may name them.
-var notImplemented = []string{"GangScheduling", "DeferredPodScheduling", "TopologyPlacementGenerator", "PodGroupPodsCount"}
+// notImplemented are plugins of kube-scheduler that this scheduler does not have, or adds by itself (GangScheduling). A
+// file may name them.
+var notImplemented = []string{
+	"GangScheduling", "DeferredPodScheduling", "TopologyPlacementGenerator", "PodGroupPodsCount",
+}
 
-// extensionPoints are the extension points in the order of an attempt. PreFilter belongs to Filter here, and PreScore to Score.
+// extensionPoints are the extension points in the order of an attempt. PreFilter belongs to Filter here, and PreScore
+// to Score.
 var extensionPoints = []framework.Point{
-	framework.AtPreEnqueue, framework.AtQueueSort, framework.AtFilter, framework.AtPostFilter, framework.AtScore, framework.AtReserve,
+	framework.AtPreEnqueue, framework.AtQueueSort, framework.AtFilter, framework.AtPostFilter, framework.AtScore,
+	framework.AtReserve,
 	framework.AtPermit, framework.AtPreBind, framework.AtBind, framework.AtPostBind,
 }
 
@@ -156,7 +181,8 @@ func (c *Configuration) resolve(args []map[string]any) {
 	}
 }
 
-// multiPoint returns the plugins of all extension points: the default ones with the file's changes, then the additional ones of the file.
+// multiPoint returns the plugins of all extension points: the default ones with the file's changes, then the additional
+// ones of the file.
 func multiPoint(custom configv1.PluginSet) []Plugin {
 	var out []Plugin
 	named := func(name string) *configv1.Plugin {
@@ -183,8 +209,8 @@ func multiPoint(custom configv1.PluginSet) []Plugin {
 	return implemented(out)
 }
 
-// expand returns the plugins of one extension point: first those of multiPoint that the point's list names again, in the order of the list,
-// then the others of multiPoint that the point does not disable, then the others of the list.
+// expand returns the plugins of one extension point: first those of multiPoint that the point's list names again, in
+// the order of the list, then the others of multiPoint that the point does not disable, then the others of the list.
 func expand(multi []Plugin, own configv1.PluginSet) []Plugin {
 	inMulti := func(name string) bool {
 		return slices.ContainsFunc(multi, func(p Plugin) bool { return p.Name == name })
@@ -210,7 +236,9 @@ func expand(multi []Plugin, own configv1.PluginSet) []Plugin {
 
 func withoutDisabled(list []Plugin, pre configv1.PluginSet) []Plugin {
 	return slices.DeleteFunc(list, func(p Plugin) bool {
-		return disables(pre, p.Name) && !slices.ContainsFunc(pre.Enabled, func(o configv1.Plugin) bool { return o.Name == p.Name })
+		return disables(pre, p.Name) && !slices.ContainsFunc(pre.Enabled, func(o configv1.Plugin) bool {
+			return o.Name == p.Name
+		})
 	})
 }
 
@@ -245,7 +273,8 @@ func decodeArgs(name string, raw runtime.RawExtension) (any, []error) {
 	errs := strict(raw.Raw, into)
 	if k := into.GetObjectKind().GroupVersionKind(); k.Kind != "" && k.Kind != name+"Args" {
 		errs = append(errs, fieldError{"kind", "must be " + name + "Args, not " + k.Kind})
-	} else if v := k.GroupVersion().String(); k.Version != "" && !strings.EqualFold(v, configv1.SchemeGroupVersion.String()) {
+	} else if v := k.GroupVersion().String(); k.Version != "" &&
+		!strings.EqualFold(v, configv1.SchemeGroupVersion.String()) {
 		errs = append(errs, fieldError{"apiVersion", "must be " + configv1.SchemeGroupVersion.String() + ", not " + v})
 	}
 	setArgsDefaults(into)

@@ -117,7 +117,10 @@ func setArgsDefaults(o runtime.Object) {
 
 func resources(in []configv1.ResourceSpec) []configv1.ResourceSpec {
 	if len(in) == 0 {
-		return []configv1.ResourceSpec{{Name: string(corev1.ResourceCPU), Weight: 1}, {Name: string(corev1.ResourceMemory), Weight: 1}}
+		return []configv1.ResourceSpec{
+			{Name: string(corev1.ResourceCPU), Weight: 1},
+			{Name: string(corev1.ResourceMemory), Weight: 1},
+		}
 	}
 	for i := range in {
 		orDefault(&in[i].Weight, 1)

@@ -26,7 +26,8 @@ func nodeEndingAt(nodes []nodeOffset, at int64) *yaml.Node {
 // undecodable is the kind of a value that decodeAll leaves out. The YAML parser does not use it.
 const undecodable yaml.Kind = 0
 
-// toJSON converts a node to JSON. Duplicate keys are kept, so that strict reports them. What JSON cannot express becomes null and is an error.
+// toJSON converts a node to JSON. Duplicate keys are kept, so that strict reports them. What JSON cannot express
+// becomes null and is an error.
 func toJSON(n *yaml.Node) ([]byte, []nodeOffset, []lineError) {
 	w := &jsonWriter{}
 	w.node(n)

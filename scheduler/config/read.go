@@ -25,9 +25,9 @@ const kind = "KubeSchedulerConfiguration"
 // maxFile is the limit for a file, in bytes.
 const maxFile = 1 << 20
 
-// Read decodes the content of a file, YAML or JSON. name is the file's name, for errors: one per line, each with its line number and field.
-// Read reports all mistakes of a file at once, also if it cannot decode a part of it. plugins are the names of the plugins that are not
-// in-tree.
+// Read decodes the content of a file, YAML or JSON. name is the file's name, for errors: one per line, each with its
+// line number and field. Read reports all mistakes of a file at once, also if it cannot decode a part of it. plugins
+// are the names of the plugins that are not in-tree.
 func Read(name string, content []byte, plugins []string) (*Configuration, error) {
 	if len(content) > maxFile {
 		return nil, fmt.Errorf("%s: is longer than %d bytes", name, maxFile)
@@ -83,7 +83,9 @@ func (c *Configuration) checkType(root *yaml.Node) (errs []lineError) {
 }
 
 // decodeAllArgs decodes the arguments of all plugins, by profile.
-func decodeAllArgs(root *yaml.Node, profiles []configv1.KubeSchedulerProfile) (args []map[string]any, errs []lineError) {
+func decodeAllArgs(
+	root *yaml.Node, profiles []configv1.KubeSchedulerProfile,
+) (args []map[string]any, errs []lineError) {
 	args = make([]map[string]any, len(profiles))
 	for i, p := range profiles {
 		args[i] = map[string]any{}
@@ -101,7 +103,8 @@ func (c *Configuration) ignoreManaged() {
 	for _, e := range c.Extenders {
 		for _, r := range e.ManagedResources {
 			for i := range c.Profiles {
-				if fit, ok := c.Profiles[i].Args["NodeResourcesFit"].(*configv1.NodeResourcesFitArgs); ok && r.IgnoredByScheduler {
+				if fit, ok := c.Profiles[i].Args["NodeResourcesFit"].(*configv1.NodeResourcesFitArgs); ok &&
+					r.IgnoredByScheduler {
 					fit.IgnoredResources = append(fit.IgnoredResources, r.Name)
 				}
 			}
@@ -117,7 +120,9 @@ func (c *Configuration) warn() {
 			c.Warnings = append(c.Warnings, fmt.Sprintf("extenders[%d] has no verb: it is never called", i))
 		}
 		if t := e.TLSConfig; e.EnableHTTPS && (t == nil || t.CAFile == "" && len(t.CAData) == 0) {
-			c.Warnings = append(c.Warnings, fmt.Sprintf("extenders[%d].enableHTTPS without a certificate authority: the server's certificate is not verified", i))
+			c.Warnings = append(c.Warnings,
+				fmt.Sprintf("extenders[%d].enableHTTPS without a certificate authority: the server's certificate is "+
+					"not verified", i))
 		}
 	}
 	for i := range c.KubeSchedulerConfiguration.Profiles {
@@ -127,7 +132,8 @@ func (c *Configuration) warn() {
 		}
 		for _, set := range pluginSets(p.Plugins) {
 			for _, e := range set.Enabled {
-				if w := "this scheduler has no plugin " + e.Name; slices.Contains(notImplemented, e.Name) && !slices.Contains(c.Warnings, w) {
+				if w := "this scheduler has no plugin " + e.Name; slices.Contains(notImplemented, e.Name) &&
+					!slices.Contains(c.Warnings, w) {
 					c.Warnings = append(c.Warnings, w)
 				}
 			}
@@ -256,8 +262,8 @@ func decode(n *yaml.Node, into *configv1.KubeSchedulerConfiguration) []lineError
 // maxUndecodable is the number of values that cannot be decoded after which the others of their kind are not reported.
 const maxUndecodable = 20
 
-// decodeAll calls decode with n as JSON, and returns all errors of it. The decoder stops at the first value that it cannot decode. So
-// decodeAll marks such a value in n, to leave it out, and decodes again.
+// decodeAll calls decode with n as JSON, and returns all errors of it. The decoder stops at the first value that it
+// cannot decode. So decodeAll marks such a value in n, to leave it out, and decodes again.
 func decodeAll(n *yaml.Node, decode func(text []byte) []error) (out []lineError) {
 	for tries := 1; ; tries++ {
 		text, nodes, _ := toJSON(n)
@@ -267,7 +273,9 @@ func decodeAll(n *yaml.Node, decode func(text []byte) []error) (out []lineError)
 			e, value := locateError(n, nodes, err)
 			found = append(found, e)
 			if value != nil && value != n && tries < maxUndecodable {
-				value.Kind, value.Value, value.Content = undecodable, "", nil
+				value.Kind = undecodable
+				value.Value = ""
+				value.Content = nil
 				again = true
 			}
 		}
@@ -292,8 +300,8 @@ func strict(text []byte, into any) []error {
 	return errs
 }
 
-// locateError finds the line in n of an error of strict. value is the one that the decoder could not decode; nil: it is another error, or the
-// value was not found.
+// locateError finds the line in n of an error of strict. value is the one that the decoder could not decode; nil: it is
+// another error, or the value was not found.
 func locateError(n *yaml.Node, nodes []nodeOffset, err error) (e lineError, value *yaml.Node) {
 	var (
 		kind  *json.UnmarshalTypeError
@@ -308,12 +316,14 @@ func locateError(n *yaml.Node, nodes []nodeOffset, err error) (e lineError, valu
 		at, _ := nodeAt(n, path.FieldPath())
 		return lineError{keyLine(n, path.FieldPath(), at.Line), path.FieldPath() + ": " + text}, nil
 	case errors.As(err, &kind):
-		at, field := nodeEndingAt(nodes, kind.Offset), kind.Field
+		at := nodeEndingAt(nodes, kind.Offset)
+		field := kind.Field
 		if all := nodesAt(n, kind.Field); !slices.ContainsFunc(all, func(f fieldNode) bool { return f.node == at }) {
 			// A value with an UnmarshalJSON method counts the offset from its own beginning.
 			for _, f := range all {
 				if jsonType(f.node) == kind.Value {
-					at, field = f.node, f.field
+					at = f.node
+					field = f.field
 					break
 				}
 			}
@@ -324,7 +334,8 @@ func locateError(n *yaml.Node, nodes []nodeOffset, err error) (e lineError, valu
 	line := n.Line
 	visit(n, func(v *yaml.Node) {
 		if v.Value != "" && strings.Contains(err.Error(), strconv.Quote(v.Value)) {
-			line, value = v.Line, v
+			line = v.Line
+			value = v
 		}
 	})
 	return lineError{line, err.Error()}, value

@@ -22,24 +22,30 @@ func (c *Configuration) validate(plugins []string) (errs field.ErrorList) {
 	if l := c.LeaderElection; *l.LeaderElect {
 		at := field.NewPath("leaderElection")
 		if l.ResourceLock != "leases" {
-			errs = append(errs, field.Invalid(at.Child("resourceLock"), l.ResourceLock, `resourceLock value must be "leases"`))
+			errs = append(errs, field.Invalid(at.Child("resourceLock"), l.ResourceLock,
+				`resourceLock value must be "leases"`))
 		}
 		if l.LeaseDuration.Duration <= l.RenewDeadline.Duration {
-			errs = append(errs, field.Invalid(at.Child("leaseDuration"), l.LeaseDuration.Duration.String(), "must be greater than renewDeadline"))
+			errs = append(errs, field.Invalid(at.Child("leaseDuration"), l.LeaseDuration.Duration.String(),
+				"must be greater than renewDeadline"))
 		}
 		if l.RenewDeadline.Duration <= l.RetryPeriod.Duration || l.RetryPeriod.Duration <= 0 {
-			errs = append(errs, field.Invalid(at.Child("renewDeadline"), l.RenewDeadline.Duration.String(), "must be greater than retryPeriod, which must be greater than zero"))
+			errs = append(errs, field.Invalid(at.Child("renewDeadline"), l.RenewDeadline.Duration.String(),
+				"must be greater than retryPeriod, which must be greater than zero"))
 		}
 	}
 	if *c.Parallelism <= 0 {
-		errs = append(errs, field.Invalid(field.NewPath("parallelism"), *c.Parallelism, "should be an integer value greater than zero"))
+		errs = append(errs, field.Invalid(field.NewPath("parallelism"), *c.Parallelism,
+			"should be an integer value greater than zero"))
 	}
 	errs = append(errs, percentage(field.NewPath("percentageOfNodesToScore"), c.PercentageOfNodesToScore)...)
 	if *c.PodInitialBackoffSeconds <= 0 {
-		errs = append(errs, field.Invalid(field.NewPath("podInitialBackoffSeconds"), *c.PodInitialBackoffSeconds, "must be greater than 0"))
+		errs = append(errs, field.Invalid(field.NewPath("podInitialBackoffSeconds"), *c.PodInitialBackoffSeconds,
+			"must be greater than 0"))
 	}
 	if *c.PodMaxBackoffSeconds < *c.PodInitialBackoffSeconds {
-		errs = append(errs, field.Invalid(field.NewPath("podMaxBackoffSeconds"), *c.PodMaxBackoffSeconds, "must be greater than or equal to PodInitialBackoffSeconds"))
+		errs = append(errs, field.Invalid(field.NewPath("podMaxBackoffSeconds"), *c.PodMaxBackoffSeconds,
+			"must be greater than or equal to PodInitialBackoffSeconds"))
 	}
 	errs = append(errs, c.validateProfiles(plugins)...)
 	return append(errs, validateExtenders(field.NewPath("extenders"), c.Extenders)...)
@@ -55,7 +61,8 @@ func percentage(at *field.Path, p *int32) field.ErrorList {
 func (c *Configuration) validateProfiles(plugins []string) (errs field.ErrorList) {
 	names := map[string]bool{}
 	for i := range c.KubeSchedulerConfiguration.Profiles {
-		in, at := &c.KubeSchedulerConfiguration.Profiles[i], field.NewPath("profiles").Index(i)
+		in := &c.KubeSchedulerConfiguration.Profiles[i]
+		at := field.NewPath("profiles").Index(i)
 		switch {
 		case in.SchedulerName == nil || *in.SchedulerName == "":
 			errs = append(errs, field.Required(at.Child("schedulerName"), ""))
@@ -82,12 +89,15 @@ func (c *Configuration) validateProfiles(plugins []string) (errs field.ErrorList
 		}
 		for _, point := range []framework.Point{framework.AtQueueSort, framework.AtBind} {
 			if len(c.Profiles[i].Points[point]) == 0 {
-				errs = append(errs, field.Required(at.Child("plugins", string(point), "enabled"), "a profile has a plugin here"))
+				errs = append(errs, field.Required(at.Child("plugins", string(point), "enabled"),
+					"a profile has a plugin here"))
 			}
 		}
 		sorts := func(i int) string { return fmt.Sprint(c.Profiles[i].Points[framework.AtQueueSort]) }
-		if in.Plugins != nil && sorts(i) != sorts(0) && len(in.Plugins.QueueSort.Enabled)+len(in.Plugins.QueueSort.Disabled) > 0 {
-			errs = append(errs, field.Invalid(at.Child("plugins", "queueSort"), len(in.Plugins.QueueSort.Enabled), "must be the same for all profiles"))
+		if in.Plugins != nil && sorts(i) != sorts(0) && len(in.Plugins.QueueSort.Enabled)+
+			len(in.Plugins.QueueSort.Disabled) > 0 {
+			errs = append(errs, field.Invalid(at.Child("plugins", "queueSort"), len(in.Plugins.QueueSort.Enabled),
+				"must be the same for all profiles"))
 		}
 	}
 	return errs
@@ -116,32 +126,40 @@ func validatePlugins(at *field.Path, in *configv1.Plugins, plugins []string) (er
 				errs = append(errs, field.NotFound(at, p.Name))
 			}
 			if p.Weight != nil && *p.Weight < 0 {
-				errs = append(errs, field.Invalid(list(name).Index(i).Child("weight"), *p.Weight, "must not be negative"))
+				errs = append(errs, field.Invalid(list(name).Index(i).Child("weight"), *p.Weight,
+					"must not be negative"))
 			}
 		}
 	}
 	if n := len(in.QueueSort.Enabled); n > 1 {
-		errs = append(errs, field.Invalid(at.Child("queueSort", "enabled"), n, "only one queue sort plugin can be enabled"))
+		errs = append(errs, field.Invalid(at.Child("queueSort", "enabled"), n,
+			"only one queue sort plugin can be enabled"))
 	}
 	return errs
 }
 
 func validateExtenders(at *field.Path, in []configv1.Extender) (errs field.ErrorList) {
-	binders, managed := 0, map[string]bool{}
+	binders := 0
+	managed := map[string]bool{}
 	for i := range in {
-		e, at := &in[i], at.Index(i)
+		e := &in[i]
+		at := at.Index(i)
 		if u, err := url.Parse(e.URLPrefix); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-			errs = append(errs, field.Invalid(at.Child("urlPrefix"), e.URLPrefix, "must be a URL with a host, http or https"))
+			errs = append(errs,
+				field.Invalid(at.Child("urlPrefix"), e.URLPrefix, "must be a URL with a host, http or https"))
 		}
 		if e.PrioritizeVerb != "" && e.Weight <= 0 {
-			errs = append(errs, field.Invalid(at.Child("weight"), e.Weight, "must have a positive weight applied to it"))
+			errs = append(errs,
+				field.Invalid(at.Child("weight"), e.Weight, "must have a positive weight applied to it"))
 		}
 		if e.Weight > math.MaxInt32 {
-			errs = append(errs, field.Invalid(at.Child("weight"), e.Weight, fmt.Sprintf("must not be greater than %d", math.MaxInt32)))
+			errs = append(errs,
+				field.Invalid(at.Child("weight"), e.Weight, fmt.Sprintf("must not be greater than %d", math.MaxInt32)))
 		}
 		errs = append(errs, validateTLS(at.Child("tlsConfig"), e.TLSConfig)...)
 		if e.HTTPTimeout.Duration < 0 {
-			errs = append(errs, field.Invalid(at.Child("httpTimeout"), e.HTTPTimeout.Duration.String(), "must not be negative"))
+			errs = append(errs, field.Invalid(at.Child("httpTimeout"), e.HTTPTimeout.Duration.String(),
+				"must not be negative"))
 		}
 		if e.BindVerb != "" {
 			binders++
@@ -151,7 +169,8 @@ func validateExtenders(at *field.Path, in []configv1.Extender) (errs field.Error
 			for _, msg := range validation.IsQualifiedName(r.Name) {
 				errs = append(errs, field.Invalid(at, r.Name, msg))
 			}
-			if !strings.Contains(r.Name, "/") || strings.Contains(r.Name, corev1.ResourceDefaultNamespacePrefix) || strings.HasPrefix(r.Name, corev1.DefaultResourceRequestsPrefix) {
+			if !strings.Contains(r.Name, "/") || strings.Contains(r.Name, corev1.ResourceDefaultNamespacePrefix) ||
+				strings.HasPrefix(r.Name, corev1.DefaultResourceRequestsPrefix) {
 				errs = append(errs, field.Invalid(at, r.Name, "is an invalid extended resource name"))
 			}
 			if managed[r.Name] {
@@ -161,7 +180,8 @@ func validateExtenders(at *field.Path, in []configv1.Extender) (errs field.Error
 		}
 	}
 	if binders > 1 {
-		errs = append(errs, field.Invalid(at, fmt.Sprintf("found %d extenders implementing bind", binders), "only one extender can implement bind"))
+		errs = append(errs, field.Invalid(at, fmt.Sprintf("found %d extenders implementing bind", binders),
+			"only one extender can implement bind"))
 	}
 	return errs
 }
@@ -171,10 +191,12 @@ func validateTLS(at *field.Path, t *configv1.ExtenderTLSConfig) (errs field.Erro
 		return nil
 	}
 	if t.Insecure && (t.CAFile != "" || len(t.CAData) > 0) {
-		errs = append(errs, field.Invalid(at.Child("insecure"), true, "must not be set together with a certificate authority"))
+		errs = append(errs,
+			field.Invalid(at.Child("insecure"), true, "must not be set together with a certificate authority"))
 	}
 	if cert, key := t.CertFile != "" || len(t.CertData) > 0, t.KeyFile != "" || len(t.KeyData) > 0; cert != key {
-		errs = append(errs, field.Invalid(at, field.OmitValueType{}, "a client certificate and its key must be set together"))
+		errs = append(errs,
+			field.Invalid(at, field.OmitValueType{}, "a client certificate and its key must be set together"))
 	}
 	return errs
 }

@@ -24,15 +24,19 @@ func validateArgs(at *field.Path, args any) (errs field.ErrorList) {
 	case *policy.Args:
 		_, errs = a.CompileAll(at)
 	case *configv1.DefaultPreemptionArgs:
-		percent, absolute := *a.MinCandidateNodesPercentage, *a.MinCandidateNodesAbsolute
+		percent := *a.MinCandidateNodesPercentage
+		absolute := *a.MinCandidateNodesAbsolute
 		if percent < 0 || percent > 100 {
-			errs = append(errs, field.Invalid(at.Child("minCandidateNodesPercentage"), percent, "not in valid range [0, 100]"))
+			errs = append(errs, field.Invalid(at.Child("minCandidateNodesPercentage"), percent,
+				"not in valid range [0, 100]"))
 		}
 		if absolute < 0 {
-			errs = append(errs, field.Invalid(at.Child("minCandidateNodesAbsolute"), absolute, "not in valid range [0, inf)"))
+			errs = append(errs, field.Invalid(at.Child("minCandidateNodesAbsolute"), absolute,
+				"not in valid range [0, inf)"))
 		}
 		if percent == 0 && absolute == 0 {
-			errs = append(errs, field.Invalid(at.Child("minCandidateNodesPercentage"), percent, "cannot be zero at the same time as minCandidateNodesAbsolute"))
+			errs = append(errs, field.Invalid(at.Child("minCandidateNodesPercentage"), percent,
+				"cannot be zero at the same time as minCandidateNodesAbsolute"))
 		}
 	case *configv1.InterPodAffinityArgs:
 		if w := *a.HardPodAffinityWeight; w < 0 || w > 100 {
@@ -51,7 +55,8 @@ func validateArgs(at *field.Path, args any) (errs field.ErrorList) {
 		}
 	case *configv1.VolumeBindingArgs:
 		if s := *a.BindTimeoutSeconds; s < 0 {
-			errs = append(errs, field.Invalid(at.Child("bindTimeoutSeconds"), s, "invalid BindTimeoutSeconds, should not be a negative value"))
+			errs = append(errs, field.Invalid(at.Child("bindTimeoutSeconds"), s,
+				"invalid BindTimeoutSeconds, should not be a negative value"))
 		}
 		errs = append(errs, validateShape(at.Child("shape"), a.Shape)...)
 	case *configv1.DynamicResourcesArgs:
@@ -109,7 +114,8 @@ func validateSpread(at *field.Path, a *configv1.PodTopologySpreadArgs) (errs fie
 	if !slices.Contains(kinds, string(a.DefaultingType)) {
 		errs = append(errs, field.NotSupported(at.Child("defaultingType"), string(a.DefaultingType), kinds))
 	} else if a.DefaultingType == configv1.SystemDefaulting && len(a.DefaultConstraints) > 0 {
-		errs = append(errs, field.Invalid(at.Child("defaultingType"), a.DefaultingType, "when .defaultConstraints are not empty"))
+		errs = append(errs, field.Invalid(at.Child("defaultingType"), a.DefaultingType,
+			"when .defaultConstraints are not empty"))
 	}
 	for i, c := range a.DefaultConstraints {
 		at := at.Child("defaultConstraints").Index(i)
@@ -128,7 +134,8 @@ func validateSpread(at *field.Path, a *configv1.PodTopologySpreadArgs) (errs fie
 			errs = append(errs, field.NotSupported(at.Child("whenUnsatisfiable"), string(c.WhenUnsatisfiable), ways))
 		}
 		if c.LabelSelector != nil {
-			errs = append(errs, field.Forbidden(at.Child("labelSelector"), "constraint must not define a selector, as they deduced for each pod"))
+			errs = append(errs, field.Forbidden(at.Child("labelSelector"),
+				"constraint must not define a selector, as they deduced for each pod"))
 		}
 		if slices.ContainsFunc(a.DefaultConstraints[:i], func(o corev1.TopologySpreadConstraint) bool {
 			return o.TopologyKey == c.TopologyKey && o.WhenUnsatisfiable == c.WhenUnsatisfiable
@@ -152,13 +159,16 @@ func validateFit(at *field.Path, a *configv1.NodeResourcesFitArgs) (errs field.E
 	}
 	at = at.Child("scoringStrategy")
 	s := a.ScoringStrategy
-	kinds := []string{string(configv1.LeastAllocated), string(configv1.MostAllocated), string(configv1.RequestedToCapacityRatio)}
+	kinds := []string{
+		string(configv1.LeastAllocated), string(configv1.MostAllocated), string(configv1.RequestedToCapacityRatio),
+	}
 	if !slices.Contains(kinds, string(s.Type)) {
 		errs = append(errs, field.NotSupported(at.Child("type"), string(s.Type), kinds))
 	}
 	for i, r := range s.Resources {
 		if r.Weight <= 0 || r.Weight > 100 {
-			errs = append(errs, field.Invalid(at.Child("resources").Index(i).Child("weight"), r.Weight, "resource weight of "+r.Name+" not in valid range (0, 100]"))
+			errs = append(errs, field.Invalid(at.Child("resources").Index(i).Child("weight"), r.Weight,
+				"resource weight of "+r.Name+" not in valid range (0, 100]"))
 		}
 	}
 	ratio := at.Child("requestedToCapacityRatio")
@@ -180,7 +190,8 @@ func validateShape(at *field.Path, shape []configv1.UtilizationShapePoint) (errs
 	for i, p := range shape {
 		at := at.Index(i)
 		if i > 0 && shape[i-1].Utilization >= p.Utilization {
-			errs = append(errs, field.Invalid(at.Child("utilization"), p.Utilization, "values must be sorted in increasing order"))
+			errs = append(errs, field.Invalid(at.Child("utilization"), p.Utilization,
+				"values must be sorted in increasing order"))
 		}
 		if p.Utilization < 0 || p.Utilization > 100 {
 			errs = append(errs, field.Invalid(at.Child("utilization"), p.Utilization, "not in valid range [0, 100]"))

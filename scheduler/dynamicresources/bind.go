@@ -66,9 +66,9 @@ func (p *Plugin) Reserve(_ context.Context, c *framework.CycleState, _ *state.Po
 	return nil
 }
 
-// Unreserve forgets the assumed allocations, and removes the reservations that PreBind wrote. Written allocations stay: the next attempt
-// uses them, or PostFilter deallocates them. The reservation of a deleted pod stays, since it makes the resourceclaim controller free the
-// devices.
+// Unreserve forgets the assumed allocations, and removes the reservations that PreBind wrote. Written allocations stay:
+// the next attempt uses them, or PostFilter deallocates them. The reservation of a deleted pod stays, since it makes
+// the resourceclaim controller free the devices.
 func (p *Plugin) Unreserve(ctx context.Context, c *framework.CycleState, pod *state.PodInfo, _ string) {
 	s, ok := key.Read(c)
 	if !ok {
@@ -91,7 +91,9 @@ func (p *Plugin) Unreserve(ctx context.Context, c *framework.CycleState, pod *st
 		if c.written && !p.isGone(ctx, pod.Pod) {
 			err = errors.Join(err, p.release(ctx, c.claim, pod.Pod.UID))
 		}
-		c.plan, c.written, c.maybeWritten = nil, false, false
+		c.plan = nil
+		c.written = false
+		c.maybeWritten = false
 		if err != nil && p.Failed != nil {
 			p.Failed(pod.Pod, err)
 		}
@@ -109,25 +111,30 @@ func (p *Plugin) isGone(ctx context.Context, pod *corev1.Pod) bool {
 	return now.UID != pod.UID || now.DeletionTimestamp != nil && now.Spec.NodeName == ""
 }
 
-// checkWritten reads a claim after a write without an answer, before its devices count as free: the cache may be behind.
+// checkWritten reads a claim after a write without an answer, before its devices count as free: the cache may be
+// behind.
 func (p *Plugin) checkWritten(ctx context.Context, c *podClaim, pod *corev1.Pod) error {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
 	var now *resourcev1.ResourceClaim
 	var failed error
-	err := wait.ExponentialBackoffWithContext(ctx, wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Steps: 7}, func(ctx context.Context) (bool, error) {
-		now, failed = p.Client.ResourceV1().ResourceClaims(c.claim.Namespace).Get(ctx, c.claim.Name, metav1.GetOptions{})
-		return failed == nil || apierrors.IsNotFound(failed), nil
-	})
+	err := wait.ExponentialBackoffWithContext(ctx,
+		wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Steps: 7}, func(ctx context.Context) (bool, error) {
+			now, failed = p.Client.ResourceV1().ResourceClaims(c.claim.Namespace).Get(ctx, c.claim.Name,
+				metav1.GetOptions{})
+			return failed == nil || apierrors.IsNotFound(failed), nil
+		})
 	if apierrors.IsNotFound(failed) {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("find out whether claim %s/%s was written: %w", c.claim.Namespace, c.claim.Name, cmp.Or(failed, err))
+		return fmt.Errorf("find out whether claim %s/%s was written: %w", c.claim.Namespace, c.claim.Name,
+			cmp.Or(failed, err))
 	}
 	if now.UID == c.claim.UID && now.Status.Allocation != nil {
 		p.Tracker.RecordWritten(now)
-		c.claim, c.written = now, resourceclaim.IsReservedForPod(pod, now, false)
+		c.claim = now
+		c.written = resourceclaim.IsReservedForPod(pod, now, false)
 	}
 	return nil
 }
@@ -150,7 +157,8 @@ func (p *Plugin) release(ctx context.Context, c *resourcev1.ResourceClaim, pod t
 	if err != nil {
 		return err
 	}
-	now, err := p.Client.ResourceV1().ResourceClaims(c.Namespace).Patch(ctx, c.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
+	now, err := p.Client.ResourceV1().ResourceClaims(c.Namespace).Patch(ctx, c.Name, types.StrategicMergePatchType,
+		patch, metav1.PatchOptions{}, "status")
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
@@ -198,10 +206,12 @@ func (p *Plugin) PreBind(ctx context.Context, c *framework.CycleState, pod *stat
 	return p.waitUntilReady(ctx, claims)
 }
 
-// write writes the reservation into a claim, and the allocation if this attempt found it. After a conflict it reads the claim again.
+// write writes the reservation into a claim, and the allocation if this attempt found it. After a conflict it reads the
+// claim again.
 func (p *Plugin) write(ctx context.Context, c *podClaim, pod *corev1.Pod) error {
 	api := p.Client.ResourceV1().ResourceClaims(c.claim.Namespace)
-	at, claim := c.claim.Namespace+"/"+c.claim.Name, c.claim.DeepCopy()
+	at := c.claim.Namespace + "/" + c.claim.Name
+	claim := c.claim.DeepCopy()
 	again := false
 	return retry.RetryOnConflict(retry.DefaultRetry, func() (err error) {
 		if again {
@@ -227,7 +237,11 @@ func (p *Plugin) write(ctx context.Context, c *podClaim, pod *corev1.Pod) error 
 			}
 			claim.Status.Allocation = c.plan.DeepCopy()
 		}
-		claim.Status.ReservedFor = append(claim.Status.ReservedFor, resourcev1.ResourceClaimConsumerReference{Resource: "pods", Name: pod.Name, UID: pod.UID})
+		claim.Status.ReservedFor = append(claim.Status.ReservedFor, resourcev1.ResourceClaimConsumerReference{
+			Resource: "pods",
+			Name:     pod.Name,
+			UID:      pod.UID,
+		})
 		if claim.Status.Allocation.AllocationTimestamp == nil {
 			claim.Status.Allocation.AllocationTimestamp = &metav1.Time{Time: time.Now()}
 		}
@@ -240,7 +254,8 @@ func (p *Plugin) write(ctx context.Context, c *podClaim, pod *corev1.Pod) error 
 			return fmt.Errorf("add %s to claim %s: %w", what, at, err)
 		}
 		p.Tracker.RecordWritten(claim)
-		c.claim, c.written = claim, true
+		c.claim = claim
+		c.written = true
 		return nil
 	})
 }
@@ -252,7 +267,9 @@ var (
 )
 
 func hasConditions(c *resourcev1.ResourceClaim) bool {
-	return c.Status.Allocation != nil && slices.ContainsFunc(c.Status.Allocation.Devices.Results, func(r resourcev1.DeviceRequestAllocationResult) bool {
+	return c.Status.Allocation != nil && slices.ContainsFunc(c.Status.Allocation.Devices.Results, func(
+		r resourcev1.DeviceRequestAllocationResult,
+	) bool {
 		return len(r.BindingConditions) > 0
 	})
 }
@@ -262,14 +279,16 @@ func (p *Plugin) waitUntilReady(ctx context.Context, claims []*podClaim) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, p.Binding, errBindingTimeout)
 	defer cancel()
 	for {
-		changed, all := p.Tracker.nextChange(), true
+		changed := p.Tracker.nextChange()
+		all := true
 		for _, c := range claims {
 			now, err := p.Tracker.claim(c.claim.Namespace, c.claim.Name)
 			if err != nil {
 				return fmt.Errorf("waiting for devices: %w", err)
 			}
 			if now.UID != c.claim.UID || now.Status.Allocation == nil {
-				return fmt.Errorf("claim %s/%s got deallocated elsewhere in the meantime", c.claim.Namespace, c.claim.Name)
+				return fmt.Errorf("claim %s/%s got deallocated elsewhere in the meantime", c.claim.Namespace,
+					c.claim.Name)
 			}
 			ready, err := isReady(now)
 			if err != nil {
@@ -291,7 +310,8 @@ func (p *Plugin) waitUntilReady(ctx context.Context, claims []*podClaim) error {
 	}
 }
 
-// isReady reports whether the binding conditions of all devices of a claim are true. The error is a binding failure condition.
+// isReady reports whether the binding conditions of all devices of a claim are true. The error is a binding failure
+// condition.
 func isReady(c *resourcev1.ResourceClaim) (bool, error) {
 	for i := range c.Status.Allocation.Devices.Results {
 		r := &c.Status.Allocation.Devices.Results[i]
@@ -307,7 +327,8 @@ func isReady(c *resourcev1.ResourceClaim) (bool, error) {
 		said := c.Status.Devices[at].Conditions
 		for _, name := range r.BindingFailureConditions {
 			if f := apimeta.FindStatusCondition(said, name); f != nil && f.Status == metav1.ConditionTrue {
-				return false, fmt.Errorf("%w: claim=%s, reason=%s, message=%q", errBindingFailed, c.Name, f.Reason, f.Message)
+				return false, fmt.Errorf("%w: claim=%s, reason=%s, message=%q", errBindingFailed, c.Name, f.Reason,
+					f.Message)
 			}
 		}
 		for _, name := range r.BindingConditions {
@@ -334,8 +355,8 @@ func (p *Plugin) neverReady(c *resourcev1.ResourceClaim) bool {
 	return err != nil || !ready && p.expired(c)
 }
 
-// PostFilter deallocates one claim whose devices a node could not use and that no other pod uses. So the next attempt can find other
-// devices.
+// PostFilter deallocates one claim whose devices a node could not use and that no other pod uses. So the next attempt
+// can find other devices.
 func (p *Plugin) PostFilter(ctx context.Context, a *framework.Attempt) (node, message string) {
 	s, ok := key.Read(a.Cycle)
 	if !ok {
@@ -367,12 +388,17 @@ func (p *Plugin) PostFilter(ctx context.Context, a *framework.Attempt) (node, me
 }
 
 func usedByOthers(c *resourcev1.ResourceClaim, pod types.UID) bool {
-	return slices.ContainsFunc(c.Status.ReservedFor, func(r resourcev1.ResourceClaimConsumerReference) bool { return r.UID != pod })
+	return slices.ContainsFunc(c.Status.ReservedFor, func(r resourcev1.ResourceClaimConsumerReference) bool {
+		return r.UID != pod
+	})
 }
 
-// deallocate clears the status of a claim. After a conflict it does nothing if the claim has another allocation or another pod uses it.
+// deallocate clears the status of a claim. After a conflict it does nothing if the claim has another allocation or
+// another pod uses it.
 func (p *Plugin) deallocate(ctx context.Context, c *resourcev1.ResourceClaim, pod types.UID) error {
-	api, now, again := p.Client.ResourceV1().ResourceClaims(c.Namespace), c, false
+	api := p.Client.ResourceV1().ResourceClaims(c.Namespace)
+	now := c
+	again := false
 	return retry.RetryOnConflict(retry.DefaultRetry, func() (err error) {
 		if again {
 			now, err = api.Get(ctx, c.Name, metav1.GetOptions{})
@@ -384,7 +410,8 @@ func (p *Plugin) deallocate(ctx context.Context, c *resourcev1.ResourceClaim, po
 			}
 			a := now.Status.Allocation
 			if now.UID != c.UID || a == nil || usedByOthers(now, pod) ||
-				!equality.Semantic.DeepEqual(a.Devices.Results, c.Status.Allocation.Devices.Results) || !a.AllocationTimestamp.Equal(c.Status.Allocation.AllocationTimestamp) {
+				!equality.Semantic.DeepEqual(a.Devices.Results, c.Status.Allocation.Devices.Results) ||
+				!a.AllocationTimestamp.Equal(c.Status.Allocation.AllocationTimestamp) {
 				return nil
 			}
 		}

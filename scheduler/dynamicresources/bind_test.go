@@ -37,7 +37,8 @@ func (w *world) store(p *corev1.Pod) {
 	}
 }
 
-// TestPreBind: allocation, finalizer and reservation are written, once more after a conflict, and the reservation is taken back.
+// TestPreBind: allocation, finalizer and reservation are written, once more after a conflict, and the reservation is
+// taken back.
 func TestPreBind(t *testing.T) {
 	w := newWorld(t, slice("a", device("d")), claim("c", exactly("r", "gpu", 1)))
 	w.Add(schedtest.Node("a"))
@@ -59,8 +60,10 @@ func TestPreBind(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := w.stored("c")
-	if s := c.Status; s.Allocation == nil || s.Allocation.Devices.Results[0].Device != "d" || s.Allocation.AllocationTimestamp == nil || s.Allocation.NodeSelector == nil ||
-		len(s.ReservedFor) != 1 || s.ReservedFor[0].UID != p.UID || s.ReservedFor[0].Resource != "pods" || strings.Join(c.Finalizers, "") != resourcev1.Finalizer {
+	if s := c.Status; s.Allocation == nil || s.Allocation.Devices.Results[0].Device != "d" ||
+		s.Allocation.AllocationTimestamp == nil || s.Allocation.NodeSelector == nil ||
+		len(s.ReservedFor) != 1 || s.ReservedFor[0].UID != p.UID || s.ReservedFor[0].Resource != "pods" ||
+		strings.Join(c.Finalizers, "") != resourcev1.Finalizer {
 		t.Errorf("written: %+v", c)
 	}
 	// Until the cache has it, what was written is known.
@@ -74,8 +77,8 @@ func TestPreBind(t *testing.T) {
 	}
 }
 
-// TestAnswerLost: the devices of a claim that was written without an answer are nobody else's before the cache tells of them, those of one
-// that was not written are free, and the reservation is taken back.
+// TestAnswerLost: the devices of a claim that was written without an answer are nobody else's before the cache tells of
+// them, those of one that was not written are free, and the reservation is taken back.
 func TestAnswerLost(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
@@ -83,7 +86,8 @@ func TestAnswerLost(t *testing.T) {
 		err   error
 		kept  int
 	}{
-		{"written", true, errors.New("connection reset by peer"), 1}, {"written, says a gateway", true, apierrors.NewInternalError(errors.New("bad gateway")), 1},
+		{"written", true, errors.New("connection reset by peer"), 1},
+		{"written, says a gateway", true, apierrors.NewInternalError(errors.New("bad gateway")), 1},
 		{"not written", false, errors.New("connection reset by peer"), 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -92,7 +96,9 @@ func TestAnswerLost(t *testing.T) {
 			p := schedtest.Pod("p", using("c"))
 			w.store(p)
 			a := w.place(p)
-			w.client.PrependReactor("update", "resourceclaims", func(act k8stesting.Action) (bool, runtime.Object, error) {
+			w.client.PrependReactor("update", "resourceclaims", func(
+				act k8stesting.Action,
+			) (bool, runtime.Object, error) {
 				up, ok := act.(k8stesting.UpdateAction)
 				if !ok || act.GetSubresource() != "status" {
 					return false, nil, nil
@@ -149,12 +155,14 @@ func TestGone(t *testing.T) {
 	}
 }
 
-// TestWrittenBeforeTold: what a binding has written counts although the claim's first delivery is still under way, and goes with the claim.
+// TestWrittenBeforeTold: what a binding has written counts although the claim's first delivery is still under way, and
+// goes with the claim.
 func TestWrittenBeforeTold(t *testing.T) {
 	w := newWorld(t)
 	first := claim("c", exactly("r", "gpu", 1))
 	written := having(claim("c", exactly("r", "gpu", 1)), "a", "d")
-	first.ResourceVersion, written.ResourceVersion = "1", "2"
+	first.ResourceVersion = "1"
+	written.ResourceVersion = "2"
 	store := w.caches.Resource().V1().ResourceClaims().Informer().GetStore()
 	if err := store.Add(first); err != nil {
 		t.Fatal(err)
@@ -192,9 +200,18 @@ func TestMeanwhile(t *testing.T) {
 		change func(*resourcev1.ResourceClaim)
 		want   string
 	}{
-		{"allocated", func(c *resourcev1.ResourceClaim) { having(c, "a", "other") }, "claim default/c got allocated elsewhere in the meantime"},
-		{"deleted", func(c *resourcev1.ResourceClaim) { c.DeletionTimestamp = &metav1.Time{Time: time.Now()} }, "claim default/c got deleted in the meantime"},
-		{"made anew", func(c *resourcev1.ResourceClaim) { c.UID = "another" }, "claim default/c got deleted in the meantime"},
+		{
+			"allocated", func(c *resourcev1.ResourceClaim) { having(c, "a", "other") },
+			"claim default/c got allocated elsewhere in the meantime",
+		},
+		{
+			"deleted", func(c *resourcev1.ResourceClaim) { c.DeletionTimestamp = &metav1.Time{Time: time.Now()} },
+			"claim default/c got deleted in the meantime",
+		},
+		{
+			"made anew", func(c *resourcev1.ResourceClaim) { c.UID = "another" },
+			"claim default/c got deleted in the meantime",
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			w := newWorld(t, slice("a", device("d")), claim("c", exactly("r", "gpu", 1)))
@@ -231,19 +248,29 @@ func TestMeanwhile(t *testing.T) {
 
 // TestConditions: a pod is bound when its devices are ready, and not when they cannot become so.
 func TestConditions(t *testing.T) {
-	for _, tt := range []struct{ said, want string }{{"Attached", ""}, {"Broken", "device binding failed: claim=c"}, {"", "device binding timeout"}} {
+	for _, tt := range []struct{ said, want string }{
+		{"Attached", ""},
+		{"Broken", "device binding failed: claim=c"},
+		{"", "device binding timeout"},
+	} {
 		w := newWorld(t, claim("c", exactly("r", "gpu", 1)))
 		if tt.said == "" {
 			w.plugin.Binding = 10 * time.Millisecond
 		}
 		d := device("d")
-		d.BindingConditions, d.BindingFailureConditions = []string{"Attached"}, []string{"Broken"}
+		d.BindingConditions = []string{"Attached"}
+		d.BindingFailureConditions = []string{"Broken"}
 		w.add(slice("a", d))
 		w.Add(schedtest.Node("a"))
 		a := w.place(schedtest.Pod("p", using("c")))
 		w.plugin.Waiting = func(_ *corev1.Pod, node string) {
 			if c := w.stored("c"); tt.said != "" && node == "a" {
-				c.Status.Devices = []resourcev1.AllocatedDeviceStatus{{Driver: driver, Pool: "a", Device: "d", Conditions: []metav1.Condition{{Type: tt.said, Status: metav1.ConditionTrue}}}}
+				c.Status.Devices = []resourcev1.AllocatedDeviceStatus{{
+					Driver:     driver,
+					Pool:       "a",
+					Device:     "d",
+					Conditions: []metav1.Condition{{Type: tt.said, Status: metav1.ConditionTrue}},
+				}}
 				c.ResourceVersion = "100"
 				if err := w.caches.Resource().V1().ResourceClaims().Informer().GetStore().Update(c); err != nil {
 					t.Error(err)
@@ -266,7 +293,10 @@ func TestPostFilter(t *testing.T) {
 	}{{"", true}, {"pod-default-p", true}, {"other", false}, {"pod-default-p other", false}} {
 		c := having(claim("c", exactly("r", "gpu", 1)), "gone", "d")
 		for uid := range strings.FieldsSeq(tt.users) {
-			c.Status.ReservedFor = append(c.Status.ReservedFor, resourcev1.ResourceClaimConsumerReference{Resource: "pods", UID: types.UID(uid)})
+			c.Status.ReservedFor = append(c.Status.ReservedFor, resourcev1.ResourceClaimConsumerReference{
+				Resource: "pods",
+				UID:      types.UID(uid),
+			})
 		}
 		w := newWorld(t, c)
 		w.Add(schedtest.Node("a"))
@@ -278,7 +308,8 @@ func TestPostFilter(t *testing.T) {
 	}
 }
 
-// TestDeallocationAfterConflict: devices are given up although somebody wrote the claim meanwhile, unless it is used by then, or has others.
+// TestDeallocationAfterConflict: devices are given up although somebody wrote the claim meanwhile, unless it is used by
+// then, or has others.
 func TestDeallocationAfterConflict(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
@@ -289,7 +320,11 @@ func TestDeallocationAfterConflict(t *testing.T) {
 		{"a user", func(c *resourcev1.ResourceClaim) {
 			c.Status.ReservedFor = []resourcev1.ResourceClaimConsumerReference{{Resource: "pods", UID: "other"}}
 		}, false},
-		{"another device", func(c *resourcev1.ResourceClaim) { c.Status.Allocation.Devices.Results[0].Device = "e" }, false},
+		{
+			"another device", func(c *resourcev1.ResourceClaim) {
+				c.Status.Allocation.Devices.Results[0].Device = "e"
+			}, false,
+		},
 	} {
 		w := newWorld(t, having(claim("c", exactly("r", "gpu", 1)), "gone", "d"))
 		conflicts := 0
@@ -322,18 +357,34 @@ func TestDeallocationAfterConflict(t *testing.T) {
 func TestHints(t *testing.T) {
 	w := newWorld(t, claim("c", exactly("r", "gpu", 1)))
 	pod := w.Try(schedtest.Pod("p", using("c"))).Pod
-	free, held := claim("x"), having(claim("x"), "a", "d")
+	free := claim("x")
+	held := having(claim("x"), "a", "d")
 	mine := having(claim("c"), "a", "d")
 	for _, tt := range []struct {
 		name     string
 		old, now any
 		want     bool
 	}{
-		{"freed", held, free, true}, {"gone with devices", held, nil, true}, {"gone", free, nil, false}, {"another's allocation", free, held, false},
-		{"another's", nil, free, false}, {"its own", nil, claim("c"), true}, {"its own's allocation", claim("c"), mine, true}, {"its own, otherwise", mine, mine, false},
-		{"its own, made anew", &resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "c", UID: "former"}}, claim("c"), true},
+		{"freed", held, free, true},
+		{"gone with devices", held, nil, true},
+		{"gone", free, nil, false},
+		{"another's allocation", free, held, false},
+		{"another's", nil, free, false},
+		{"its own", nil, claim("c"), true},
+		{"its own's allocation", claim("c"), mine, true},
+		{"its own, otherwise", mine, mine, false},
+		{
+			"its own, made anew", &resourcev1.ResourceClaim{
+				ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "c", UID: "former"},
+			}, claim("c"), true,
+		},
 	} {
-		if got := w.plugin.claimMayHelp(pod, &framework.Event{Kinds: framework.Objects, Resource: Claims, OldObject: tt.old, NewObject: tt.now}); got != tt.want {
+		if got := w.plugin.claimMayHelp(pod, &framework.Event{
+			Kinds:     framework.Objects,
+			Resource:  Claims,
+			OldObject: tt.old,
+			NewObject: tt.now,
+		}); got != tt.want {
 			t.Errorf("%s: %v, want %v", tt.name, got, tt.want)
 		}
 	}

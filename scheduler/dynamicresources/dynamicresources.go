@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package dynamicresources is the plugin DynamicResources. It filters nodes by the devices for a pod's ResourceClaims (resource.k8s.io/v1),
-// and in PreBind writes allocation and reservation into the claims. Kubernetes' library (k8s.io/dynamic-resource-allocation) allocates
-// devices and evaluates CEL selectors. This package tracks the allocated devices, limits the time of a search, and explains refusals. The
-// scheduler creates one Tracker, one Searcher, and a plugin for each profile. The package never publishes slices and never prepares devices
-// on a node: drivers and kubelets do. PreFilter skips pods without claims.
+// Package dynamicresources is the plugin DynamicResources. It filters nodes by the devices for a pod's ResourceClaims
+// (resource.k8s.io/v1), and in PreBind writes allocation and reservation into the claims. Kubernetes' library
+// (k8s.io/dynamic-resource-allocation) allocates devices and evaluates CEL selectors. This package tracks the allocated
+// devices, limits the time of a search, and explains refusals. The scheduler creates one Tracker, one Searcher, and a
+// plugin for each profile. The package never publishes slices and never prepares devices on a node: drivers and
+// kubelets do. PreFilter skips pods without claims.
 package dynamicresources
 
 import (
@@ -37,14 +38,20 @@ var (
 	Slices     = resourcev1.SchemeGroupVersion.WithResource("resourceslices")
 	Classes    = resourcev1.SchemeGroupVersion.WithResource("deviceclasses")
 	TaintRules = resourcev1.SchemeGroupVersion.WithResource("devicetaintrules")
-	// Searches is not a resource of the API. Its events come from Searcher when a search has ended; the new object is the pod's UID.
+	// Searches is not a resource of the API. Its events come from Searcher when a search has ended; the new object is
+	// the pod's UID.
 	Searches = resourcev1.SchemeGroupVersion.WithResource("searches")
 )
 
 // features are those that are enabled by default in Kubernetes v1.37.
 var features = structured.Features{
-	AdminAccess: true, PrioritizedList: true, PartitionableDevices: true, DeviceTaints: true, DeviceBindingAndStatus: true,
-	ConsumableCapacity: true, FractionalCapacityRange: true,
+	AdminAccess:             true,
+	PrioritizedList:         true,
+	PartitionableDevices:    true,
+	DeviceTaints:            true,
+	DeviceBindingAndStatus:  true,
+	ConsumableCapacity:      true,
+	FractionalCapacityRange: true,
 }
 
 // maxCompiled bounds the cache of compiled CEL selectors.
@@ -60,9 +67,11 @@ type Config struct {
 	Waiting func(pod *corev1.Pod, node string)
 	// Failed is called with the error of a write outside the scheduling loop. May be nil.
 	Failed func(pod *corev1.Pod, err error)
-	// Filter is filterTimeout: it bounds the search for one pod on all nodes together. Binding is bindingTimeout. 0: Kubernetes' defaults.
+	// Filter is filterTimeout: it bounds the search for one pod on all nodes together. Binding is bindingTimeout. 0:
+	// Kubernetes' defaults.
 	Filter, Binding time.Duration
-	// Searcher continues a search that has taken InCycle (0: 50 ms) of the scheduling cycle; nil: the cycle waits for the search.
+	// Searcher continues a search that has taken InCycle (0: 50 ms) of the scheduling cycle; nil: the cycle waits for
+	// the search.
 	Searcher *Searcher
 	InCycle  time.Duration
 	// Explain bounds the time for all explanations of one attempt, since each one searches again; 0: 20 ms.
@@ -91,8 +100,8 @@ func refuse(reason string) *framework.Status {
 	return framework.NewStatus(Name, framework.Unresolvable, reason)
 }
 
-// PreEnqueue gates a pod until the claims of its claim templates exist. A pod that names a missing claim is not gated: its attempt reports
-// it.
+// PreEnqueue gates a pod until the claims of its claim templates exist. A pod that names a missing claim is not gated:
+// its attempt reports it.
 func (p *Plugin) PreEnqueue(pod *state.PodInfo) *framework.Status {
 	if len(pod.Pod.Spec.ResourceClaims) == 0 || !p.Tracker.watching() {
 		return nil
@@ -141,22 +150,34 @@ func (p *Plugin) claimsOf(pod *corev1.Pod, visit func(*resourcev1.ResourceClaim)
 	return nil
 }
 
-// EventsToRegister names what may help: nodes, claims, classes and slices; a changed or deleted DeviceTaintRule; a pod that releases devices; and an
-// update of the pod's status with its generated claims.
+// EventsToRegister names what may help: nodes, claims, classes and slices; a changed or deleted DeviceTaintRule; a pod
+// that releases devices; and an update of the pod's status with its generated claims.
 func (p *Plugin) EventsToRegister() []framework.ClusterEventWithHint {
 	return []framework.ClusterEventWithHint{
 		{Kinds: framework.NodeAdd | framework.NodeLabels | framework.NodeAllocatable | framework.UnscheduledPodUpdate},
-		{Kinds: framework.AssignedPodDelete, QueueingHintFn: func(_ *state.PodInfo, e *framework.Event) bool {
-			return e.OldPod == nil || len(e.OldPod.Spec.ResourceClaims) > 0 || e.OldPod.Status.ExtendedResourceClaimStatus != nil
-		}},
+		{
+			Kinds: framework.AssignedPodDelete,
+			QueueingHintFn: func(_ *state.PodInfo, e *framework.Event) bool {
+				return e.OldPod == nil || len(e.OldPod.Spec.ResourceClaims) > 0 ||
+					e.OldPod.Status.ExtendedResourceClaimStatus != nil
+			},
+		},
 		{Kinds: framework.Objects, Resource: Claims, QueueingHintFn: p.claimMayHelp},
-		{Kinds: framework.Objects, Resource: Searches, QueueingHintFn: func(pod *state.PodInfo, e *framework.Event) bool {
-			about, _ := e.NewObject.(types.UID)
-			return p.Searcher.mayHelp(pod.Pod.UID, about)
-		}},
+		{
+			Kinds:    framework.Objects,
+			Resource: Searches,
+			QueueingHintFn: func(pod *state.PodInfo, e *framework.Event) bool {
+				about, _ := e.NewObject.(types.UID)
+				return p.Searcher.mayHelp(pod.Pod.UID, about)
+			},
+		},
 		{Kinds: framework.Objects, Resource: Slices, QueueingHintFn: exists},
 		{Kinds: framework.Objects, Resource: Classes, QueueingHintFn: exists},
-		{Kinds: framework.Objects, Resource: TaintRules, QueueingHintFn: func(_ *state.PodInfo, e *framework.Event) bool { return e.OldObject != nil }},
+		{
+			Kinds:          framework.Objects,
+			Resource:       TaintRules,
+			QueueingHintFn: func(_ *state.PodInfo, e *framework.Event) bool { return e.OldObject != nil },
+		},
 	}
 }
 

@@ -43,10 +43,18 @@ func newWorld(t testing.TB, objs ...any) *world {
 	w := &world{t: t, client: clienttest.New(), known: NewTracker()}
 	w.caches = informers.NewSharedInformerFactory(w.client, 0)
 	w.known.Watch(w.caches, func(string) bool { return true })
-	w.plugin = New(Config{Tracker: w.known, Client: w.client, Explain: time.Minute, Later: func(ctx context.Context, job func(context.Context)) { job(ctx) }})
+	w.plugin = New(Config{
+		Tracker: w.known,
+		Client:  w.client,
+		Explain: time.Minute,
+		Later:   func(ctx context.Context, job func(context.Context)) { job(ctx) },
+	})
 	w.Harness = schedtest.New(1, 1)
 	fit := plugins.NodeResourcesFit{DeviceClass: w.known.DeviceClass}
-	w.Engine = framework.NewEngine(plugins.Default("default-scheduler", plugins.Options{Fit: fit}, framework.Weighted{Plugin: w.plugin, Weight: 2}), 1, 1)
+	w.Engine = framework.NewEngine(plugins.Default("default-scheduler", plugins.Options{Fit: fit}, framework.Weighted{
+		Plugin: w.plugin,
+		Weight: 2,
+	}), 1, 1)
 	w.add(class("gpu"))
 	w.add(objs...)
 	return w
@@ -93,7 +101,12 @@ func (w *world) place(pod *corev1.Pod) *framework.Attempt {
 }
 
 func class(name string, selectors ...string) *resourcev1.DeviceClass {
-	return &resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: resourcev1.DeviceClassSpec{Selectors: cels(selectors)}}
+	return &resourcev1.DeviceClass{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: resourcev1.DeviceClassSpec{
+			Selectors: cels(selectors),
+		},
+	}
 }
 
 func cels(in []string) (out []resourcev1.DeviceSelector) {
@@ -107,9 +120,15 @@ type sliceOption func(*resourcev1.ResourceSlice)
 
 // slice has the devices of one pool of a node of that name.
 func slice(node string, devices ...resourcev1.Device) *resourcev1.ResourceSlice {
-	return &resourcev1.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: "slice-" + node}, Spec: resourcev1.ResourceSliceSpec{
-		Driver: driver, NodeName: &node, Pool: resourcev1.ResourcePool{Name: node, Generation: 1, ResourceSliceCount: 1}, Devices: devices,
-	}}
+	return &resourcev1.ResourceSlice{
+		ObjectMeta: metav1.ObjectMeta{Name: "slice-" + node},
+		Spec: resourcev1.ResourceSliceSpec{
+			Driver:   driver,
+			NodeName: &node,
+			Pool:     resourcev1.ResourcePool{Name: node, Generation: 1, ResourceSliceCount: 1},
+			Devices:  devices,
+		},
+	}
 }
 
 func with(s *resourcev1.ResourceSlice, opts ...sliceOption) *resourcev1.ResourceSlice {
@@ -123,26 +142,44 @@ func with(s *resourcev1.ResourceSlice, opts ...sliceOption) *resourcev1.Resource
 func device(name string, attributes ...string) resourcev1.Device {
 	d := resourcev1.Device{Name: name, Attributes: map[resourcev1.QualifiedName]resourcev1.DeviceAttribute{}}
 	for i := 0; i+1 < len(attributes); i += 2 {
-		d.Attributes[resourcev1.QualifiedName(attributes[i])] = resourcev1.DeviceAttribute{StringValue: &attributes[i+1]}
+		d.Attributes[resourcev1.QualifiedName(attributes[i])] = resourcev1.DeviceAttribute{
+			StringValue: &attributes[i+1],
+		}
 	}
 	return d
 }
 
 func exactly(name, class string, count int64, selectors ...string) resourcev1.DeviceRequest {
-	return resourcev1.DeviceRequest{Name: name, Exactly: &resourcev1.ExactDeviceRequest{
-		DeviceClassName: class, AllocationMode: resourcev1.DeviceAllocationModeExactCount, Count: count, Selectors: cels(selectors),
-	}}
+	return resourcev1.DeviceRequest{
+		Name: name,
+		Exactly: &resourcev1.ExactDeviceRequest{
+			DeviceClassName: class,
+			AllocationMode:  resourcev1.DeviceAllocationModeExactCount,
+			Count:           count,
+			Selectors:       cels(selectors),
+		},
+	}
 }
 
 func all(name, class string) resourcev1.DeviceRequest {
-	return resourcev1.DeviceRequest{Name: name, Exactly: &resourcev1.ExactDeviceRequest{DeviceClassName: class, AllocationMode: resourcev1.DeviceAllocationModeAll}}
+	return resourcev1.DeviceRequest{
+		Name: name,
+		Exactly: &resourcev1.ExactDeviceRequest{
+			DeviceClassName: class,
+			AllocationMode:  resourcev1.DeviceAllocationModeAll,
+		},
+	}
 }
 
 func first(name string, alternatives ...resourcev1.DeviceRequest) resourcev1.DeviceRequest {
 	r := resourcev1.DeviceRequest{Name: name}
 	for _, a := range alternatives {
 		r.FirstAvailable = append(r.FirstAvailable, resourcev1.DeviceSubRequest{
-			Name: a.Name, DeviceClassName: a.Exactly.DeviceClassName, AllocationMode: a.Exactly.AllocationMode, Count: a.Exactly.Count, Selectors: a.Exactly.Selectors,
+			Name:            a.Name,
+			DeviceClassName: a.Exactly.DeviceClassName,
+			AllocationMode:  a.Exactly.AllocationMode,
+			Count:           a.Exactly.Count,
+			Selectors:       a.Exactly.Selectors,
 		})
 	}
 	return r
@@ -150,8 +187,13 @@ func first(name string, alternatives ...resourcev1.DeviceRequest) resourcev1.Dev
 
 func claim(name string, requests ...resourcev1.DeviceRequest) *resourcev1.ResourceClaim {
 	return &resourcev1.ResourceClaim{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID("claim-" + name), ResourceVersion: "1"},
-		Spec:       resourcev1.ResourceClaimSpec{Devices: resourcev1.DeviceClaim{Requests: requests}},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace:       "default",
+			Name:            name,
+			UID:             types.UID("claim-" + name),
+			ResourceVersion: "1",
+		},
+		Spec: resourcev1.ResourceClaimSpec{Devices: resourcev1.DeviceClaim{Requests: requests}},
 	}
 }
 
@@ -169,10 +211,17 @@ func constrained(c *resourcev1.ResourceClaim, match, distinct string) *resourcev
 // having has the device of a pool, which is on the node of that name.
 func having(c *resourcev1.ResourceClaim, pool, device string) *resourcev1.ResourceClaim {
 	c.Status.Allocation = &resourcev1.AllocationResult{
-		Devices: resourcev1.DeviceAllocationResult{Results: []resourcev1.DeviceRequestAllocationResult{{Request: "r", Driver: driver, Pool: pool, Device: device}}},
-		NodeSelector: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchFields: []corev1.NodeSelectorRequirement{
-			{Key: "metadata.name", Operator: corev1.NodeSelectorOpIn, Values: []string{pool}},
-		}}}},
+		Devices: resourcev1.DeviceAllocationResult{Results: []resourcev1.DeviceRequestAllocationResult{{
+			Request: "r",
+			Driver:  driver,
+			Pool:    pool,
+			Device:  device,
+		}}},
+		NodeSelector: &corev1.NodeSelector{
+			NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchFields: []corev1.NodeSelectorRequirement{
+				{Key: "metadata.name", Operator: corev1.NodeSelectorOpIn, Values: []string{pool}},
+			}}},
+		},
 	}
 	return c
 }
@@ -180,7 +229,10 @@ func having(c *resourcev1.ResourceClaim, pool, device string) *resourcev1.Resour
 func using(claims ...string) schedtest.PodOption {
 	return func(p *corev1.Pod) {
 		for _, name := range claims {
-			p.Spec.ResourceClaims = append(p.Spec.ResourceClaims, corev1.PodResourceClaim{Name: name, ResourceClaimName: &name})
+			p.Spec.ResourceClaims = append(p.Spec.ResourceClaims, corev1.PodResourceClaim{
+				Name:              name,
+				ResourceClaimName: &name,
+			})
 		}
 	}
 }
@@ -203,14 +255,19 @@ func taken(a *framework.Attempt) string {
 
 // rule taints a device wherever it is.
 func rule(device string) *resourcev1.DeviceTaintRule {
-	return &resourcev1.DeviceTaintRule{ObjectMeta: metav1.ObjectMeta{Name: device}, Spec: resourcev1.DeviceTaintRuleSpec{
-		DeviceSelector: &resourcev1.DeviceTaintSelector{Device: &device}, Taint: resourcev1.DeviceTaint{Key: "broken", Effect: resourcev1.DeviceTaintEffectNoSchedule},
-	}}
+	return &resourcev1.DeviceTaintRule{
+		ObjectMeta: metav1.ObjectMeta{Name: device},
+		Spec: resourcev1.DeviceTaintRuleSpec{
+			DeviceSelector: &resourcev1.DeviceTaintSelector{Device: &device},
+			Taint:          resourcev1.DeviceTaint{Key: "broken", Effect: resourcev1.DeviceTaintEffectNoSchedule},
+		},
+	}
 }
 
 // TestRuleComesAndGoes: a slice is tainted while there is a rule, and the caches' own objects are left alone.
 func TestRuleComesAndGoes(t *testing.T) {
-	s, r := slice("a", device("d")), rule("d")
+	s := slice("a", device("d"))
+	r := rule("d")
 	w := newWorld(t, s, r)
 	taints := func() int {
 		all, err := w.known.allSlices()
@@ -238,7 +295,8 @@ func TestRuleComesAndGoes(t *testing.T) {
 		want     bool
 	}{{"new", nil, r, false}, {"changed", r, changed, true}, {"gone", r, nil, true}} {
 		for _, h := range w.plugin.EventsToRegister() {
-			if h.Resource == TaintRules && h.QueueingHintFn(nil, &framework.Event{OldObject: tt.old, NewObject: tt.now}) != tt.want {
+			if h.Resource == TaintRules &&
+				h.QueueingHintFn(nil, &framework.Event{OldObject: tt.old, NewObject: tt.now}) != tt.want {
 				t.Errorf("a rule that is %s wakes pods: %v, want %v", tt.name, !tt.want, tt.want)
 			}
 		}
@@ -253,14 +311,18 @@ func TestChoices(t *testing.T) {
 	tainted := device("d", big...)
 	tainted.Taints = []resourcev1.DeviceTaint{{Key: "broken", Effect: resourcev1.DeviceTaintEffectNoSchedule}}
 	tolerating := exactly("r", "gpu", 1)
-	tolerating.Exactly.Tolerations = []resourcev1.DeviceToleration{{Key: "broken", Operator: resourcev1.DeviceTolerationOpExists}}
+	tolerating.Exactly.Tolerations = []resourcev1.DeviceToleration{
+		{Key: "broken", Operator: resourcev1.DeviceTolerationOpExists},
+	}
 	admin := exactly("r", "gpu", 1)
 	admin.Exactly.AdminAccess = new(true)
 	onlyB := device("d")
 	onlyB.NodeName = new("b")
-	inZone := &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{
-		{Key: "zone", Operator: corev1.NodeSelectorOpIn, Values: []string{"z"}},
-	}}}}
+	inZone := &corev1.NodeSelector{
+		NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{
+			{Key: "zone", Operator: corev1.NodeSelectorOpIn, Values: []string{"z"}},
+		}}},
+	}
 	for _, tt := range []struct {
 		name    string
 		objs    []any
@@ -270,22 +332,54 @@ func TestChoices(t *testing.T) {
 		message string // why it goes nowhere
 	}{
 		{"one", []any{slice("a", device("d")), claim("c", exactly("r", "gpu", 1))}, nil, "a", "r=a/d", ""},
-		{"two of one", []any{slice("a", device("d")), claim("c", exactly("r", "gpu", 2))}, nil, "", "", "2 cannot allocate all claims"},
+		{
+			"two of one",
+			[]any{slice("a", device("d")), claim("c", exactly("r", "gpu", 2))},
+			nil, "", "",
+			"2 cannot allocate all claims",
+		},
 		{"all", []any{slice("b", device("d"), device("e")), claim("c", all("r", "gpu"))}, nil, "b", "r=b/d r=b/e", ""},
 		{
 			"all of an incomplete pool", []any{
-				with(slice("b", device("d")), func(s *resourcev1.ResourceSlice) { s.Spec.Pool.ResourceSliceCount = 2 }), claim("c", all("r", "gpu")),
+				with(slice("b", device("d")), func(s *resourcev1.ResourceSlice) {
+					s.Spec.Pool.ResourceSliceCount = 2
+				}), claim("c", all("r", "gpu")),
 			}, nil, "", "", "all devices",
 		},
-		{"a selector", []any{slice("a", device("d", small...)), slice("b", device("d", big...)), claim("c", exactly("r", "gpu", 1, isBig))}, nil, "b", "r=b/d", ""},
-		{"a class's selector", []any{slice("a", device("d", small...)), slice("b", device("d", big...)), class("big", isBig), claim("c", exactly("r", "big", 1))}, nil, "b", "r=b/d", ""},
-		{"unparsable", []any{slice("a", device("d")), claim("c", exactly("r", "gpu", 1, "device.???"))}, nil, "", "", "selector #0: CEL compile error: "},
-		{"evaluated wrongly", []any{slice("a", device("d")), claim("c", exactly("r", "gpu", 1, isBig))}, nil, "", "", "no such key: model"},
 		{
-			"evaluated wrongly on one of two nodes", []any{slice("a", device("d", big...)), slice("b", device("d")), claim("c", exactly("r", "gpu", 1, isBig))},
-			nil, "", "", Name + ": claim default/c: selector #0 on device gpu.example.com/b/d: CEL runtime error: no such key: model",
+			"a selector", []any{slice("a", device("d", small...)), slice("b", device("d", big...)), claim("c",
+				exactly("r", "gpu", 1, isBig))}, nil, "b", "r=b/d", "",
 		},
-		{"no class", []any{slice("a", device("d")), claim("c", exactly("r", "none", 1))}, nil, "", "", "request r: device class none does not exist"},
+		{
+			"a class's selector", []any{slice("a", device("d", small...)), slice("b", device("d", big...)), class(
+				"big", isBig), claim("c", exactly("r", "big", 1))}, nil, "b", "r=b/d", "",
+		},
+		{
+			"unparsable",
+			[]any{slice("a", device("d")), claim("c", exactly("r", "gpu", 1, "device.???"))},
+			nil, "",
+			"", "selector #0: CEL compile error: ",
+		},
+		{
+			"evaluated wrongly",
+			[]any{slice("a", device("d")), claim("c", exactly("r", "gpu", 1, isBig))},
+			nil, "",
+			"", "no such key: model",
+		},
+		{
+			"evaluated wrongly on one of two nodes",
+			[]any{
+				slice("a", device("d", big...)), slice("b", device("d")), claim("c", exactly("r", "gpu", 1, isBig)),
+			},
+			nil, "", "", Name + ": claim default/c: selector #0 on device gpu.example.com/b/d: CEL runtime error: no " +
+				"such key: model",
+		},
+		{
+			"no class",
+			[]any{slice("a", device("d")), claim("c", exactly("r", "none", 1))},
+			nil, "", "",
+			"request r: device class none does not exist",
+		},
 		{
 			"the first alternative", []any{
 				slice("a", device("d", small...)), slice("b", device("e", big...), device("f", small...)),
@@ -294,38 +388,97 @@ func TestChoices(t *testing.T) {
 		},
 		{
 			"the same", []any{
-				slice("a", device("d", big...), device("e", small...)), slice("b", device("d", big...), device("e", big...)),
+				slice("a", device("d", big...), device("e", small...)),
+				slice("b", device("d", big...), device("e", big...)),
 				constrained(claim("c", exactly("r", "gpu", 2)), driver+"/numa", ""),
 			}, nil, "b", "r=b/d r=b/e", "",
 		},
 		{
 			"different ones", []any{
-				slice("a", device("d", big...), device("e", small...)), slice("b", device("d", big...), device("e", big...)),
+				slice("a", device("d", big...), device("e", small...)),
+				slice("b", device("d", big...), device("e", big...)),
 				constrained(claim("c", exactly("r", "gpu", 2)), "", driver+"/numa"),
 			}, nil, "a", "r=a/d r=a/e", "",
 		},
-		{"tainted", []any{slice("a", tainted), claim("c", exactly("r", "gpu", 1))}, nil, "", "", "2 cannot allocate all claims"},
-		{"tainted by a rule", []any{slice("a", device("d"), device("e")), rule("d"), claim("c", exactly("r", "gpu", 1))}, nil, "a", "r=a/e", ""},
-		{"all tainted by a rule", []any{slice("a", device("d")), rule("d"), claim("c", exactly("r", "gpu", 1))}, nil, "", "", "2 cannot allocate all claims"},
-		{"tainted by a rule and tolerated", []any{slice("a", device("d")), rule("d"), claim("c", tolerating)}, nil, "a", "r=a/d", ""},
-		{"tolerated", []any{slice("a", tainted), claim("c", tolerating)}, nil, "a", "r=a/d", ""},
-		{"taken", []any{slice("a", device("d")), having(claim("other"), "a", "d"), claim("c", exactly("r", "gpu", 1))}, nil, "", "", "2 cannot allocate all claims"},
-		{"taken, for administration", []any{slice("a", device("d")), having(claim("other"), "a", "d"), claim("c", admin)}, nil, "a", "r=a/d", ""},
-		{"allocated", []any{having(claim("c"), "b", "d")}, nil, "b", "", ""},
-		{"allocated on a node that is gone", []any{having(claim("c"), "x", "d")}, nil, "", "", "resourceclaim not available on the node"},
-		{"two claims", []any{slice("a", device("d")), slice("b", device("d"), device("e")), claim("c", exactly("r", "gpu", 1)), claim("d", exactly("r", "gpu", 1))}, []string{"c", "d"}, "b", "r=b/d r=b/e", ""},
-		{"one beside an allocated one", []any{slice("a", device("d")), slice("b", device("e")), having(claim("d"), "b", "x"), claim("c", exactly("r", "gpu", 1))}, []string{"c", "d"}, "b", "r=b/e", ""},
-		{"twice the same claim", []any{slice("a", device("d")), claim("c", exactly("r", "gpu", 1))}, []string{"c", "c"}, "a", "r=a/d", ""},
 		{
-			"of the network", []any{with(slice("x", device("d")), func(s *resourcev1.ResourceSlice) { s.Spec.NodeName, s.Spec.NodeSelector = nil, inZone }), claim("c", exactly("r", "gpu", 1))},
+			"tainted",
+			[]any{slice("a", tainted), claim("c", exactly("r", "gpu", 1))},
+			nil, "", "",
+			"2 cannot allocate all claims",
+		},
+		{
+			"tainted by a rule", []any{slice("a", device("d"), device("e")), rule("d"), claim("c",
+				exactly("r", "gpu", 1))}, nil, "a", "r=a/e", "",
+		},
+		{
+			"all tainted by a rule",
+			[]any{slice("a", device("d")), rule("d"), claim("c", exactly("r", "gpu", 1))},
+			nil, "", "", "2 cannot allocate all claims",
+		},
+		{
+			"tainted by a rule and tolerated",
+			[]any{slice("a", device("d")), rule("d"), claim("c", tolerating)},
+			nil,
+			"a", "r=a/d", "",
+		},
+		{"tolerated", []any{slice("a", tainted), claim("c", tolerating)}, nil, "a", "r=a/d", ""},
+		{
+			"taken", []any{slice("a", device("d")), having(claim("other"), "a", "d"), claim("c",
+				exactly("r", "gpu", 1))}, nil, "", "", "2 cannot allocate all claims",
+		},
+		{
+			"taken, for administration", []any{
+				slice("a", device("d")), having(claim("other"), "a", "d"), claim("c", admin),
+			}, nil, "a", "r=a/d", "",
+		},
+		{"allocated", []any{having(claim("c"), "b", "d")}, nil, "b", "", ""},
+		{
+			"allocated on a node that is gone",
+			[]any{having(claim("c"), "x", "d")},
+			nil, "", "",
+			"resourceclaim not available on the node",
+		},
+		{
+			"two claims",
+			[]any{
+				slice("a", device("d")), slice("b", device("d"), device("e")), claim("c", exactly("r", "gpu", 1)),
+				claim("d", exactly("r", "gpu", 1)),
+			},
+			[]string{"c", "d"},
+			"b", "r=b/d r=b/e", "",
+		},
+		{
+			"one beside an allocated one", []any{slice("a", device("d")), slice("b", device("e")), having(claim("d"),
+				"b", "x"), claim("c", exactly("r", "gpu", 1))}, []string{"c", "d"}, "b", "r=b/e", "",
+		},
+		{
+			"twice the same claim",
+			[]any{slice("a", device("d")), claim("c", exactly("r", "gpu", 1))},
+			[]string{"c", "c"},
+			"a", "r=a/d", "",
+		},
+		{
+			"of the network",
+			[]any{with(slice("x", device("d")), func(s *resourcev1.ResourceSlice) {
+				s.Spec.NodeName = nil
+				s.Spec.NodeSelector = inZone
+			}), claim("c", exactly("r", "gpu", 1))},
 			nil, "b", "r=x/d", "",
 		},
 		{
-			"everywhere", []any{with(slice("x", device("d")), func(s *resourcev1.ResourceSlice) { s.Spec.NodeName, s.Spec.AllNodes = nil, new(true) }), claim("c", exactly("r", "gpu", 1))},
+			"everywhere",
+			[]any{with(slice("x", device("d")), func(s *resourcev1.ResourceSlice) {
+				s.Spec.NodeName = nil
+				s.Spec.AllNodes = new(true)
+			}), claim("c", exactly("r", "gpu", 1))},
 			nil, "*", "r=x/d", "",
 		},
 		{
-			"by device", []any{with(slice("x", onlyB), func(s *resourcev1.ResourceSlice) { s.Spec.NodeName, s.Spec.PerDeviceNodeSelection = nil, new(true) }), claim("c", exactly("r", "gpu", 1))},
+			"by device",
+			[]any{with(slice("x", onlyB), func(s *resourcev1.ResourceSlice) {
+				s.Spec.NodeName = nil
+				s.Spec.PerDeviceNodeSelection = new(true)
+			}), claim("c", exactly("r", "gpu", 1))},
 			nil, "b", "r=x/d", "",
 		},
 		{"no such claim", nil, nil, "", "", `"c" not found`},
@@ -344,7 +497,8 @@ func TestChoices(t *testing.T) {
 				return
 			}
 			if tt.node != "*" && a.Chosen.Name != tt.node || taken(a) != tt.devices {
-				t.Errorf("on %s with %s, want %q with %s (%s)", a.Chosen.Name, taken(a), tt.node, tt.devices, tt.message)
+				t.Errorf("on %s with %s, want %q with %s (%s)", a.Chosen.Name, taken(a), tt.node, tt.devices,
+					tt.message)
 			}
 		})
 	}
@@ -354,22 +508,35 @@ func TestChoices(t *testing.T) {
 func TestParts(t *testing.T) {
 	whole := resource.MustParse("4")
 	part := func(name, uses string) resourcev1.Device {
-		return resourcev1.Device{Name: name, ConsumesCounters: []resourcev1.DeviceCounterConsumption{
-			{CounterSet: "gpu", Counters: map[string]resourcev1.Counter{"cores": {Value: resource.MustParse(uses)}}},
-		}}
+		return resourcev1.Device{
+			Name: name,
+			ConsumesCounters: []resourcev1.DeviceCounterConsumption{
+				{
+					CounterSet: "gpu",
+					Counters:   map[string]resourcev1.Counter{"cores": {Value: resource.MustParse(uses)}},
+				},
+			},
+		}
 	}
 	pool := func(n int, edit func(*resourcev1.ResourceSlice)) *resourcev1.ResourceSlice {
 		return with(slice("a"), func(s *resourcev1.ResourceSlice) {
-			s.Name, s.Spec.Pool.ResourceSliceCount = fmt.Sprintf("s%d", n), 2
+			s.Name = fmt.Sprintf("s%d", n)
+			s.Spec.Pool.ResourceSliceCount = 2
 			edit(s)
 		})
 	}
-	shared := resourcev1.Device{Name: "net", AllowMultipleAllocations: new(true), Capacity: map[resourcev1.QualifiedName]resourcev1.DeviceCapacity{
-		"bandwidth": {Value: resource.MustParse("10")},
-	}}
+	shared := resourcev1.Device{
+		Name:                     "net",
+		AllowMultipleAllocations: new(true),
+		Capacity: map[resourcev1.QualifiedName]resourcev1.DeviceCapacity{
+			"bandwidth": {Value: resource.MustParse("10")},
+		},
+	}
 	wants := func(amount string) resourcev1.DeviceRequest {
 		r := exactly("r", "gpu", 1)
-		r.Exactly.Capacity = &resourcev1.CapacityRequirements{Requests: map[resourcev1.QualifiedName]resource.Quantity{"bandwidth": resource.MustParse(amount)}}
+		r.Exactly.Capacity = &resourcev1.CapacityRequirements{Requests: map[resourcev1.QualifiedName]resource.Quantity{
+			"bandwidth": resource.MustParse(amount),
+		}}
 		return r
 	}
 	for _, tt := range []struct {
@@ -380,20 +547,25 @@ func TestParts(t *testing.T) {
 	}{
 		{"partitions", []any{
 			pool(1, func(s *resourcev1.ResourceSlice) {
-				s.Spec.SharedCounters = []resourcev1.CounterSet{{Name: "gpu", Counters: map[string]resourcev1.Counter{"cores": {Value: whole}}}}
+				s.Spec.SharedCounters = []resourcev1.CounterSet{
+					{Name: "gpu", Counters: map[string]resourcev1.Counter{"cores": {Value: whole}}},
+				}
 			}),
 			pool(2, func(s *resourcev1.ResourceSlice) {
 				s.Spec.Devices = []resourcev1.Device{part("half-0", "2"), part("half-1", "2"), part("whole", "4")}
 			}),
 		}, []bool{true, true, false}, func(int) resourcev1.DeviceRequest { return exactly("r", "gpu", 1) }},
-		{"shares", []any{slice("a", shared)}, []bool{true, true, false}, func(i int) resourcev1.DeviceRequest { return wants([]string{"6", "4", "1"}[i]) }},
+		{"shares", []any{slice("a", shared)}, []bool{true, true, false}, func(i int) resourcev1.DeviceRequest {
+			return wants([]string{"6", "4", "1"}[i])
+		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			w := newWorld(t, tt.objs...)
 			w.Add(schedtest.Node("a"))
 			for i, fits := range tt.fits {
 				w.add(claim(fmt.Sprintf("c%d", i), tt.asked(i)))
-				if a := w.place(schedtest.Pod(fmt.Sprintf("p%d", i), using(fmt.Sprintf("c%d", i)))); (a.Chosen != nil) != fits {
+				if a := w.place(
+					schedtest.Pod(fmt.Sprintf("p%d", i), using(fmt.Sprintf("c%d", i)))); (a.Chosen != nil) != fits {
 					t.Errorf("pod %d: %v %s, want %v", i, a.Chosen, a.Message(), fits)
 				}
 			}
@@ -404,7 +576,7 @@ func TestParts(t *testing.T) {
 // TestNeverTwice: whatever comes and goes, no device is in two claims, and none is lost.
 func TestNeverTwice(t *testing.T) {
 	for seed := range uint64(40) {
-		r := rand.New(rand.NewPCG(seed, seed)) //nolint:gosec // a test
+		r := rand.New(rand.NewPCG(seed, seed)) // a test
 		w := newWorld(t)
 		total := 0
 		for n := range 1 + r.IntN(4) {
@@ -451,7 +623,8 @@ func TestNeverTwice(t *testing.T) {
 			}
 		}
 		if len(w.known.view().taken.AllocatedDevices) != len(owner) || len(owner) > total {
-			t.Fatalf("seed %d: %d devices are counted as taken, %d are, of %d", seed, len(w.known.view().taken.AllocatedDevices), len(owner), total)
+			t.Fatalf("seed %d: %d devices are counted as taken, %d are, of %d", seed,
+				len(w.known.view().taken.AllocatedDevices), len(owner), total)
 		}
 		for _, a := range plans {
 			w.plugin.Unreserve(t.Context(), a.Cycle, a.Pod, "")
@@ -472,7 +645,8 @@ func TestBounded(t *testing.T) {
 			devices = append(devices, device(fmt.Sprintf("d%d-%d", s, d), "part", fmt.Sprint(d%31)))
 		}
 		w.add(with(slice("hard", devices...), func(sl *resourcev1.ResourceSlice) {
-			sl.Name, sl.Spec.Pool.ResourceSliceCount = fmt.Sprintf("s%d", s), 20
+			sl.Name = fmt.Sprintf("s%d", s)
+			sl.Spec.Pool.ResourceSliceCount = 20
 		}))
 	}
 	var requests []resourcev1.DeviceRequest
@@ -486,7 +660,8 @@ func TestBounded(t *testing.T) {
 	if took := time.Since(begin); took > 20*time.Second {
 		t.Errorf("it took %v", took)
 	}
-	if a.Chosen != nil || !strings.Contains(a.Message(), "1 timed out trying to allocate devices") || !strings.Contains(a.Message(), "1 cannot allocate all claims") {
+	if a.Chosen != nil || !strings.Contains(a.Message(), "1 timed out trying to allocate devices") ||
+		!strings.Contains(a.Message(), "1 cannot allocate all claims") {
 		t.Errorf("got %v, %s", a.Chosen, a.Message())
 	}
 }
@@ -494,13 +669,18 @@ func TestBounded(t *testing.T) {
 // TestExplain: the request is named that a node cannot meet.
 func TestExplain(t *testing.T) {
 	isBig := `device.attributes["` + driver + `"].model == "big"`
-	w := newWorld(t, slice("a", device("d", "model", "small")), slice("b", device("d", "model", "big")), having(claim("other"), "b", "d"),
+	w := newWorld(t, slice("a", device("d", "model", "small")), slice("b", device("d", "model", "big")),
+		having(claim("other"), "b", "d"),
 		claim("c", exactly("any", "gpu", 1), exactly("one", "gpu", 1, isBig)), having(claim("e"), "b", "x"))
 	w.Add(schedtest.Node("a"), schedtest.Node("b"))
 	for _, tt := range []struct{ claims, want string }{
 		{"c", "a: claim c, request one: asks for 1 of class gpu with a selector, the node has no such\n" +
-			"b: claim c, request any: asks for 1 of class gpu, which other claims have fits on b when a claim gives back 1 of class gpu\n"},
-		{"e c", "a: claim e: its devices are on node b\nb: claim c, request any: asks for 1 of class gpu, which other claims have fits on b when a claim gives back 1 of class gpu\n"},
+			"b: claim c, request any: asks for 1 of class gpu, which other claims have fits on b when a claim gives " +
+			"back 1 of class gpu\n"},
+		{
+			"e c", "a: claim e: its devices are on node b\nb: claim c, request any: asks for 1 of class gpu, which " +
+				"other claims have fits on b when a claim gives back 1 of class gpu\n",
+		},
 	} {
 		a := w.place(schedtest.Pod("p", using(strings.Fields(tt.claims)...)))
 		var got strings.Builder
@@ -519,7 +699,8 @@ func TestCostsNothing(t *testing.T) {
 	pod := state.NewPodInfo(schedtest.Pod("p"))
 	c := &framework.CycleState{}
 	if n := testing.AllocsPerRun(100, func() {
-		if f, st := w.plugin.PreFilter(c, pod, nil); f != nil || st != nil || w.plugin.PreEnqueue(pod) != nil || w.plugin.PreBindPreFlight(c, pod, "") {
+		if f, st := w.plugin.PreFilter(c, pod, nil); f != nil || st != nil || w.plugin.PreEnqueue(pod) != nil ||
+			w.plugin.PreBindPreFlight(c, pod, "") {
 			t.Fatal("it has something to say")
 		}
 	}); n != 0 {

@@ -25,11 +25,14 @@ const (
 )
 
 // Explain names the request that the node cannot meet, and whether its devices are allocated or do not exist.
-func (s *podClaims) Explain(_ *state.PodInfo, n *state.NodeInfo, st *framework.Status) (short, hint string, distance float64) {
+func (s *podClaims) Explain(
+	_ *state.PodInfo, n *state.NodeInfo, st *framework.Status,
+) (short, hint string, distance float64) {
 	if st == notOnNode {
 		for _, c := range s.claims {
 			if c.nodes != nil && !c.nodes.Match(n.Node) {
-				return fmt.Sprintf("claim %s: its devices are %s", c.claim.Name, describeNodes(c.claim.Status.Allocation.NodeSelector)), "", missingDistance
+				return fmt.Sprintf("claim %s: its devices are %s", c.claim.Name,
+					describeNodes(c.claim.Status.Allocation.NodeSelector)), "", missingDistance
 			}
 		}
 		return "devices of the pod's claims have not become ready", "", missingDistance
@@ -53,10 +56,14 @@ func (s *podClaims) Explain(_ *state.PodInfo, n *state.NodeInfo, st *framework.S
 }
 
 // explainClaim names the request of a claim that the node cannot meet.
-func (s *podClaims) explainClaim(n *state.NodeInfo, c *resourcev1.ResourceClaim) (short, hint string, distance float64) {
+func (s *podClaims) explainClaim(
+	n *state.NodeInfo, c *resourcev1.ResourceClaim,
+) (short, hint string, distance float64) {
 	for i := range c.Spec.Devices.Requests {
 		r := &c.Spec.Devices.Requests[i]
-		one := &resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: c.Namespace, Name: c.Name, UID: c.UID}}
+		one := &resourcev1.ResourceClaim{
+			ObjectMeta: metav1.ObjectMeta{Namespace: c.Namespace, Name: c.Name, UID: c.UID},
+		}
 		one.Spec.Devices.Requests = []resourcev1.DeviceRequest{*r}
 		if s.fits(s.allocator, n.Node, one) {
 			continue
@@ -67,7 +74,8 @@ func (s *podClaims) explainClaim(n *state.NodeInfo, c *resourcev1.ResourceClaim)
 		}
 		what := fmt.Sprintf("claim %s, request %s: asks for %s", c.Name, r.Name, describeRequest(r))
 		if free {
-			return what + ", which other claims have", fmt.Sprintf("fits on %s when a claim gives back %s", n.Name, describeRequest(r)), takenDistance
+			return what + ", which other claims have", fmt.Sprintf("fits on %s when a claim gives back %s", n.Name,
+				describeRequest(r)), takenDistance
 		}
 		return what + ", the node has no such", "", missingDistance
 	}
@@ -81,10 +89,12 @@ func (s *podClaims) explainClaim(n *state.NodeInfo, c *resourcev1.ResourceClaim)
 func (s *podClaims) allocatorWithoutClaims() structured.Allocator {
 	if s.emptyAllocator == nil {
 		none := structured.AllocatedState{
-			AllocatedDevices: sets.New[structured.DeviceID](), AllocatedSharedDeviceIDs: sets.New[structured.SharedDeviceID](),
-			AggregatedCapacity: structured.NewConsumedCapacityCollection(),
+			AllocatedDevices:         sets.New[structured.DeviceID](),
+			AllocatedSharedDeviceIDs: sets.New[structured.SharedDeviceID](),
+			AggregatedCapacity:       structured.NewConsumedCapacityCollection(),
 		}
-		if a, err := structured.NewAllocator(context.Background(), features, none, s.plugin.Tracker, s.slices, s.plugin.cel); err == nil {
+		if a, err := structured.NewAllocator(context.Background(), features, none, s.plugin.Tracker, s.slices,
+			s.plugin.cel); err == nil {
 			s.emptyAllocator = a
 		}
 	}
@@ -106,11 +116,13 @@ func describeRequest(r *resourcev1.DeviceRequest) string {
 	if r.Exactly == nil {
 		var of []string
 		for i := range r.FirstAvailable {
-			of = append(of, describeDevices(r.FirstAvailable[i].AllocationMode, r.FirstAvailable[i].Count, r.FirstAvailable[i].DeviceClassName, len(r.FirstAvailable[i].Selectors)))
+			of = append(of, describeDevices(r.FirstAvailable[i].AllocationMode, r.FirstAvailable[i].Count,
+				r.FirstAvailable[i].DeviceClassName, len(r.FirstAvailable[i].Selectors)))
 		}
 		return "one of: " + strings.Join(of, ", ")
 	}
-	return describeDevices(r.Exactly.AllocationMode, r.Exactly.Count, r.Exactly.DeviceClassName, len(r.Exactly.Selectors))
+	return describeDevices(r.Exactly.AllocationMode, r.Exactly.Count, r.Exactly.DeviceClassName,
+		len(r.Exactly.Selectors))
 }
 
 func describeDevices(mode resourcev1.DeviceAllocationMode, count int64, class string, selectors int) string {

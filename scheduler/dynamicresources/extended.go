@@ -31,8 +31,8 @@ const placeholderName = "<extended-resources>"
 // staleClaim: an earlier attempt, which did not bind the pod, has left its claim.
 var staleClaim = refuse("cannot schedule extended resource claim")
 
-// extended has a pod's extended resources that DeviceClasses serve (KEP-5004). On a node with a device plugin for the resource,
-// NodeResourcesFit checks it. On other nodes, devices are allocated to a claim that PreBind creates.
+// extended has a pod's extended resources that DeviceClasses serve (KEP-5004). On a node with a device plugin for the
+// resource, NodeResourcesFit checks it. On other nodes, devices are allocated to a claim that PreBind creates.
 type extended struct {
 	pod     *corev1.Pod
 	classes map[corev1.ResourceName]string
@@ -63,10 +63,12 @@ func (k *Tracker) DeviceClass(name corev1.ResourceName) string {
 		slices.SortFunc(classes, func(a, b *resourcev1.DeviceClass) int { // the newest class wins
 			return cmp.Or(b.CreationTimestamp.Compare(a.CreationTimestamp.Time), strings.Compare(a.Name, b.Name))
 		})
-		k.extendedClasses, k.extendedAt = map[corev1.ResourceName]string{}, k.devicesVersion
+		k.extendedClasses = map[corev1.ResourceName]string{}
+		k.extendedAt = k.devicesVersion
 		for _, c := range classes {
 			k.extendedClasses[corev1.ResourceName(resourcev1.ResourceDeviceClassPrefix+c.Name)] = c.Name
-			if explicit := c.Spec.ExtendedResourceName; explicit != nil && k.extendedClasses[corev1.ResourceName(*explicit)] == "" {
+			if explicit := c.Spec.ExtendedResourceName; explicit != nil &&
+				k.extendedClasses[corev1.ResourceName(*explicit)] == "" {
 				k.extendedClasses[corev1.ResourceName(*explicit)] = c.Name
 			}
 		}
@@ -79,7 +81,8 @@ func (p *Plugin) extendedOf(pod *state.PodInfo) *extended {
 	var e *extended
 	for name, n := range pod.Request.Scalar {
 		class := ""
-		if n > 0 && (resources.IsExtended(name) || strings.HasPrefix(string(name), resourcev1.ResourceDeviceClassPrefix)) {
+		if n > 0 &&
+			(resources.IsExtended(name) || strings.HasPrefix(string(name), resourcev1.ResourceDeviceClassPrefix)) {
 			class = p.Tracker.DeviceClass(name)
 		}
 		if class == "" {
@@ -129,19 +132,24 @@ func (e *extended) claimFor(n *corev1.Node) *extendedClaim {
 	defer e.mu.Unlock()
 	if e.claims[key] == nil {
 		c := &extendedClaim{claim: &resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{
-			Namespace: e.pod.Namespace, Name: placeholderName, UID: "extended-resources-of-" + e.pod.UID,
+			Namespace: e.pod.Namespace,
+			Name:      placeholderName,
+			UID:       "extended-resources-of-" + e.pod.UID,
 		}}}
 		for _, name := range names {
 			c.addRequests(e.pod, name, e.classes[name])
 		}
-		slices.SortFunc(c.claim.Spec.Devices.Requests, func(a, b resourcev1.DeviceRequest) int { return strings.Compare(a.Name, b.Name) })
+		slices.SortFunc(c.claim.Spec.Devices.Requests, func(a, b resourcev1.DeviceRequest) int {
+			return strings.Compare(a.Name, b.Name)
+		})
 		e.claims[key] = c
 	}
 	return e.claims[key]
 }
 
-// addRequests adds the requests of the pod's containers for a resource. Init containers that end share the devices of containers that start
-// later, and each other's. If these are too few, one additional request covers the largest shortage.
+// addRequests adds the requests of the pod's containers for a resource. Init containers that end share the devices of
+// containers that start later, and each other's. If these are too few, one additional request covers the largest
+// shortage.
 func (c *extendedClaim) addRequests(pod *corev1.Pod, name corev1.ResourceName, class string) {
 	all := slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers)
 	ends := func(i int) bool {
@@ -149,7 +157,11 @@ func (c *extendedClaim) addRequests(pod *corev1.Pod, name corev1.ResourceName, c
 		return i < len(pod.Spec.InitContainers) && !always
 	}
 	give := func(i int, request string) {
-		c.mappings = append(c.mappings, corev1.ContainerExtendedResourceRequest{ContainerName: all[i].Name, ResourceName: string(name), RequestName: request})
+		c.mappings = append(c.mappings, corev1.ContainerExtendedResourceRequest{
+			ContainerName: all[i].Name,
+			ResourceName:  string(name),
+			RequestName:   request,
+		})
 	}
 	own := make([]*resourcev1.DeviceRequest, len(all))
 	for i := range all {
@@ -200,16 +212,24 @@ func amountOf(c *corev1.Container, name corev1.ResourceName) int64 {
 	return n
 }
 
-// requestFor returns a container's request; nil: it requests none. Its name has the index of the container and of the resource.
-func requestFor(i int, c *corev1.Container, name corev1.ResourceName, class string, have int64) *resourcev1.DeviceRequest {
+// requestFor returns a container's request; nil: it requests none. Its name has the index of the container and of the
+// resource.
+func requestFor(
+	i int, c *corev1.Container, name corev1.ResourceName, class string, have int64,
+) *resourcev1.DeviceRequest {
 	n := amountOf(c, name)
 	if n <= 0 {
 		return nil
 	}
 	at, _ := slices.BinarySearch(slices.Sorted(maps.Keys(c.Resources.Requests)), name)
-	return &resourcev1.DeviceRequest{Name: fmt.Sprintf("container-%d-request-%d", i, at), Exactly: &resourcev1.ExactDeviceRequest{
-		DeviceClassName: class, AllocationMode: resourcev1.DeviceAllocationModeExactCount, Count: n - have,
-	}}
+	return &resourcev1.DeviceRequest{
+		Name: fmt.Sprintf("container-%d-request-%d", i, at),
+		Exactly: &resourcev1.ExactDeviceRequest{
+			DeviceClassName: class,
+			AllocationMode:  resourcev1.DeviceAllocationModeExactCount,
+			Count:           n - have,
+		},
+	}
 }
 
 // wants returns the claims that need devices on a node. The claim for extended resources is the last.
@@ -231,16 +251,23 @@ type extendedPlan struct {
 	created *podClaim // by PreBind
 }
 
-// createExtendedClaim creates the claim, writes its name into the pod's status, and waits until the cache has it. Until then the assumed
-// allocation of Reserve keeps the devices.
+// createExtendedClaim creates the claim, writes its name into the pod's status, and waits until the cache has it. Until
+// then the assumed allocation of Reserve keeps the devices.
 func (p *Plugin) createExtendedClaim(ctx context.Context, of *extendedPlan, pod *corev1.Pod) error {
 	api := p.Client.ResourceV1().ResourceClaims(pod.Namespace)
 	made, err := api.Create(ctx, &resourcev1.ResourceClaim{
 		ObjectMeta: metav1.ObjectMeta{
-			GenerateName: pod.Name + "-extended-resources-", Namespace: pod.Namespace,
-			Annotations:     map[string]string{resourcev1.ExtendedResourceClaimAnnotation: "true"},
-			OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID, Controller: new(true)}},
-			Finalizers:      []string{resourcev1.Finalizer},
+			GenerateName: pod.Name + "-extended-resources-",
+			Namespace:    pod.Namespace,
+			Annotations:  map[string]string{resourcev1.ExtendedResourceClaimAnnotation: "true"},
+			OwnerReferences: []metav1.OwnerReference{{
+				APIVersion: "v1",
+				Kind:       "Pod",
+				Name:       pod.Name,
+				UID:        pod.UID,
+				Controller: new(true),
+			}},
+			Finalizers: []string{resourcev1.Finalizer},
 		},
 		Spec: *of.extendedClaim.claim.Spec.DeepCopy(),
 	}, metav1.CreateOptions{})
@@ -254,13 +281,15 @@ func (p *Plugin) createExtendedClaim(ctx context.Context, of *extendedPlan, pod 
 	patch, err := json.Marshal(map[string]any{
 		"metadata": map[string]any{"uid": pod.UID},
 		"status": map[string]any{"extendedResourceClaimStatus": corev1.PodExtendedResourceClaimStatus{
-			ResourceClaimName: made.Name, RequestMappings: of.mappings,
+			ResourceClaimName: made.Name,
+			RequestMappings:   of.mappings,
 		}},
 	})
 	if err != nil {
 		return err
 	}
-	if _, err := p.Client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status"); err != nil {
+	if _, err := p.Client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, patch,
+		metav1.PatchOptions{}, "status"); err != nil {
 		return fmt.Errorf("name claim %s in the pod's status: %w", made.Name, err)
 	}
 	if err := p.Tracker.waitForAllocation(ctx, made.UID); err != nil {
@@ -279,7 +308,8 @@ func (k *Tracker) waitForAllocation(ctx context.Context, claim types.UID) error 
 	defer cancel()
 	for {
 		k.mu.Lock()
-		h, change := k.states[claim], k.changed
+		h := k.states[claim]
+		change := k.changed
 		there := h != nil && h.newest() != nil && h.newest().Status.Allocation != nil
 		k.mu.Unlock()
 		if there {
@@ -305,7 +335,8 @@ func (p *Plugin) undoExtended(ctx context.Context, of *extendedPlan) error {
 
 // deleteClaim removes the finalizer of a claim and deletes it.
 func (p *Plugin) deleteClaim(ctx context.Context, c *resourcev1.ResourceClaim) error {
-	api, again := p.Client.ResourceV1().ResourceClaims(c.Namespace), false
+	api := p.Client.ResourceV1().ResourceClaims(c.Namespace)
+	again := false
 	err := retry.RetryOnConflict(retry.DefaultRetry, func() (err error) {
 		now := c
 		if again {

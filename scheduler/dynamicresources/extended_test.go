@@ -31,7 +31,10 @@ func serving(name, extended string, age time.Duration) *resourcev1.DeviceClass {
 func container(name string, of corev1.ResourceName, n int64, always bool) corev1.Container {
 	c := corev1.Container{Name: name}
 	if n > 0 {
-		c.Resources.Requests = corev1.ResourceList{of: *resource.NewQuantity(n, resource.DecimalSI), "cpu": resource.MustParse("1m")}
+		c.Resources.Requests = corev1.ResourceList{
+			of:    *resource.NewQuantity(n, resource.DecimalSI),
+			"cpu": resource.MustParse("1m"),
+		}
 	}
 	if always {
 		c.RestartPolicy = new(corev1.ContainerRestartPolicyAlways)
@@ -41,7 +44,8 @@ func container(name string, of corev1.ResourceName, n int64, always bool) corev1
 
 func running(init []corev1.Container, main ...corev1.Container) *corev1.Pod {
 	p := schedtest.Pod("p")
-	p.Spec.InitContainers, p.Spec.Containers = init, main
+	p.Spec.InitContainers = init
+	p.Spec.Containers = main
 	return p
 }
 
@@ -63,24 +67,37 @@ func TestRequestsOfContainers(t *testing.T) {
 	}{
 		{"one", running(nil, container("a", card, 2, false)), "container-0-request-1=2", "a:container-0-request-1"},
 		{
-			"two, and one without", running(nil, container("a", card, 1, false), container("b", card, 0, false), container("c", card, 3, false)),
+			"two, and one without", running(nil, container("a", card, 1, false), container("b", card, 0, false),
+				container("c", card, 3, false)),
 			"container-0-request-1=1 container-2-request-1=3", "a:container-0-request-1 c:container-2-request-1",
 		},
 		{
-			"an init container uses what comes after it", running([]corev1.Container{container("i", card, 1, false)}, container("a", card, 1, false), container("b", card, 1, false)),
-			"container-1-request-1=1 container-2-request-1=1", "a:container-1-request-1 b:container-2-request-1 i:container-1-request-1",
+			"an init container uses what comes after it", running([]corev1.Container{container("i", card, 1, false)},
+				container("a", card, 1, false), container("b", card, 1, false)),
+			"container-1-request-1=1 container-2-request-1=1",
+			"a:container-1-request-1 b:container-2-request-1 i:container-1-request-1",
 		},
 		{
-			"init containers want more, one most", running([]corev1.Container{container("i", card, 2, false), container("j", card, 4, false)}, container("a", card, 1, false)),
+			"init containers want more, one most",
+			running([]corev1.Container{container("i", card, 2, false), container("j", card, 4, false)},
+				container("a", card, 1, false)),
 			"container-1-request-1=3 container-2-request-1=1",
-			"a:container-2-request-1 i:container-2-request-1 j:container-2-request-1 i:container-1-request-1 j:container-1-request-1",
+			"a:container-2-request-1 i:container-2-request-1 j:container-2-request-1 i:container-1-request-1 " +
+				"j:container-1-request-1",
 		},
 		{
-			"a sidecar keeps its own, and those before it use them", running([]corev1.Container{container("i", card, 1, false), container("s", card, 1, true), container("j", card, 1, false)}, container("a", card, 0, false)),
-			"container-1-request-1=1 container-2-request-1=1", "s:container-1-request-1 i:container-1-request-1 j:container-2-request-1",
+			"a sidecar keeps its own, and those before it use them",
+			running([]corev1.Container{container("i", card, 1, false), container("s", card, 1, true), container("j",
+				card, 1, false)}, container("a", card, 0, false)),
+			"container-1-request-1=1 container-2-request-1=1",
+			"s:container-1-request-1 i:container-1-request-1 j:container-2-request-1",
 		},
 	} {
-		e := &extended{pod: tt.pod, classes: map[corev1.ResourceName]string{card: "gpu"}, claims: map[string]*extendedClaim{}}
+		e := &extended{
+			pod:     tt.pod,
+			classes: map[corev1.ResourceName]string{card: "gpu"},
+			claims:  map[string]*extendedClaim{},
+		}
 		c := e.claimFor(schedtest.Node("n"))
 		var requests, mappings []string
 		for _, r := range c.claim.Spec.Devices.Requests {
@@ -102,8 +119,12 @@ func TestRequestsOfContainers(t *testing.T) {
 func TestServingClass(t *testing.T) {
 	w := newWorld(t, serving("old", card, time.Hour), serving("new", card, 0), serving("newer-name", card, 0))
 	for name, want := range map[corev1.ResourceName]string{
-		card: "new", "deviceclass.resource.kubernetes.io/old": "old", "deviceclass.resource.kubernetes.io/gpu": "gpu", "deviceclass.resource.kubernetes.io/none": "",
-		"example.com/other": "", "cpu": "",
+		card:                                      "new",
+		"deviceclass.resource.kubernetes.io/old":  "old",
+		"deviceclass.resource.kubernetes.io/gpu":  "gpu",
+		"deviceclass.resource.kubernetes.io/none": "",
+		"example.com/other":                       "",
+		"cpu":                                     "",
 	} {
 		if got := w.known.DeviceClass(name); got != want {
 			t.Errorf("%s is served by %q, want %q", name, got, want)
@@ -111,7 +132,8 @@ func TestServingClass(t *testing.T) {
 	}
 }
 
-// TestExtendedResources: a pod that asks for a resource which a class serves gets devices, a claim that says so, and its status names it.
+// TestExtendedResources: a pod that asks for a resource which a class serves gets devices, a claim that says so, and
+// its status names it.
 func TestExtendedResources(t *testing.T) {
 	for _, of := range []corev1.ResourceName{card, "deviceclass.resource.kubernetes.io/cards"} {
 		w := newWorld(t, slice("a", device("d")), serving("cards", card, 0))
@@ -138,17 +160,25 @@ func TestExtendedResources(t *testing.T) {
 			t.Fatalf("claims: %v %v", list, err)
 		}
 		c := &list.Items[0]
-		if r := c.Status.Allocation; r == nil || r.Devices.Results[0].Device != "d" || len(c.Status.ReservedFor) != 1 || !isExtendedOf(c, p) ||
-			!strings.HasPrefix(c.GenerateName, "p-extended-resources-") || c.Spec.Devices.Requests[0].Exactly.DeviceClassName != "cards" {
+		if r := c.Status.Allocation; r == nil || r.Devices.Results[0].Device != "d" ||
+			len(c.Status.ReservedFor) != 1 || !isExtendedOf(c, p) ||
+			!strings.HasPrefix(c.GenerateName, "p-extended-resources-") ||
+			c.Spec.Devices.Requests[0].Exactly.DeviceClassName != "cards" {
 			t.Errorf("%s: the claim is %+v", of, c)
 		}
 		now, err := w.client.CoreV1().Pods("default").Get(t.Context(), "p", metav1.GetOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		want := corev1.ContainerExtendedResourceRequest{ContainerName: "main", ResourceName: string(of), RequestName: "container-0-request-1"}
-		if s := now.Status.ExtendedResourceClaimStatus; s == nil || s.ResourceClaimName != c.Name || len(s.RequestMappings) != 1 || s.RequestMappings[0].ContainerName != want.ContainerName ||
-			s.RequestMappings[0].ResourceName != want.ResourceName || !strings.HasPrefix(s.RequestMappings[0].RequestName, "container-0-request-") {
+		want := corev1.ContainerExtendedResourceRequest{
+			ContainerName: "main",
+			ResourceName:  string(of),
+			RequestName:   "container-0-request-1",
+		}
+		if s := now.Status.ExtendedResourceClaimStatus; s == nil || s.ResourceClaimName != c.Name ||
+			len(s.RequestMappings) != 1 || s.RequestMappings[0].ContainerName != want.ContainerName ||
+			s.RequestMappings[0].ResourceName != want.ResourceName ||
+			!strings.HasPrefix(s.RequestMappings[0].RequestName, "container-0-request-") {
 			t.Errorf("%s: the pod's status has %+v", of, s)
 		}
 		if n := len(w.known.view().taken.AllocatedDevices); n != 1 {
@@ -157,13 +187,15 @@ func TestExtendedResources(t *testing.T) {
 		var said []error
 		w.plugin.Failed = func(_ *corev1.Pod, err error) { said = append(said, err) }
 		w.plugin.Unreserve(t.Context(), a.Cycle, a.Pod, "a")
-		if list, err = w.client.ResourceV1().ResourceClaims("default").List(t.Context(), metav1.ListOptions{}); err != nil || len(list.Items) != 0 {
+		if list, err = w.client.ResourceV1().ResourceClaims("default").List(t.Context(),
+			metav1.ListOptions{}); err != nil || len(list.Items) != 0 {
 			t.Errorf("%s: it was given up, and left %d claims: %v %v", of, len(list.Items), err, said)
 		}
 	}
 }
 
-// TestOfferedByTheNode: a node that offers the resource itself needs no devices; a claim of an earlier attempt is removed first.
+// TestOfferedByTheNode: a node that offers the resource itself needs no devices; a claim of an earlier attempt is
+// removed first.
 func TestOfferedByTheNode(t *testing.T) {
 	w := newWorld(t, serving("cards", card, 0))
 	w.Add(offering("a", 2), schedtest.Node("b"))
@@ -178,7 +210,13 @@ func TestOfferedByTheNode(t *testing.T) {
 	}
 	stale := claim("p-extended-resources-x", exactly("r", "cards", 1))
 	stale.Annotations = map[string]string{resourcev1.ExtendedResourceClaimAnnotation: "true"}
-	stale.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: "p", UID: p.UID, Controller: new(true)}}
+	stale.OwnerReferences = []metav1.OwnerReference{{
+		APIVersion: "v1",
+		Kind:       "Pod",
+		Name:       "p",
+		UID:        p.UID,
+		Controller: new(true),
+	}}
 	stale.Finalizers = []string{resourcev1.Finalizer}
 	w.add(stale)
 	a = w.Try(p)
@@ -188,7 +226,8 @@ func TestOfferedByTheNode(t *testing.T) {
 	if _, said := w.plugin.PostFilter(t.Context(), a); !strings.Contains(said, "is deleted") {
 		t.Errorf("said %q", said)
 	}
-	if list, err := w.client.ResourceV1().ResourceClaims("default").List(t.Context(), metav1.ListOptions{}); err != nil || len(list.Items) != 0 {
+	if list, err := w.client.ResourceV1().ResourceClaims("default").List(t.Context(),
+		metav1.ListOptions{}); err != nil || len(list.Items) != 0 {
 		t.Errorf("it left %v %v", list, err)
 	}
 }

@@ -68,7 +68,9 @@ type podClaim struct {
 }
 
 // PreFilter returns nil for pods without claims. It refuses pods whose claims cannot be used or allocated now.
-func (p *Plugin) PreFilter(c *framework.CycleState, pod *state.PodInfo, _ *state.Snapshot) (framework.NodeFilter, *framework.Status) {
+func (p *Plugin) PreFilter(
+	c *framework.CycleState, pod *state.PodInfo, _ *state.Snapshot,
+) (framework.NodeFilter, *framework.Status) {
 	if len(pod.Pod.Spec.ResourceClaims) == 0 && len(pod.Request.Scalar) == 0 {
 		return nil, nil
 	}
@@ -80,7 +82,11 @@ func (p *Plugin) PreFilter(c *framework.CycleState, pod *state.PodInfo, _ *state
 		return nil, refuse("the API server has no resource claims")
 	}
 	s := &podClaims{
-		plugin: p, pod: pod.Pod, extended: extended, found: map[string][]resourcev1.AllocationResult{}, unusable: map[*podClaim]bool{},
+		plugin:   p,
+		pod:      pod.Pod,
+		extended: extended,
+		found:    map[string][]resourcev1.AllocationResult{},
+		unusable: map[*podClaim]bool{},
 	}
 	seen := map[types.UID]bool{}
 	if err := p.claimsOf(pod.Pod, func(c *resourcev1.ResourceClaim) {
@@ -122,7 +128,8 @@ func (p *Plugin) classify(s *podClaims, c *podClaim) *framework.Status {
 	case a != nil:
 		return nil
 	case p.Tracker.isInFlight(c.claim.UID):
-		return refuse(fmt.Sprintf("resource claim %s/%s is in the process of being allocated", c.claim.Namespace, c.claim.Name))
+		return refuse(fmt.Sprintf("resource claim %s/%s is in the process of being allocated", c.claim.Namespace,
+			c.claim.Name))
 	}
 	s.unallocated = append(s.unallocated, c.claim)
 	return p.checkClasses(c.claim)
@@ -139,7 +146,8 @@ func (p *Plugin) checkClasses(claim *resourcev1.ResourceClaim) *framework.Status
 	for i := range claim.Spec.Devices.Requests {
 		r := &claim.Spec.Devices.Requests[i]
 		if r.Exactly == nil && len(r.FirstAvailable) == 0 {
-			return refuse(fmt.Sprintf("resource claim %s/%s, request %s: unknown request type", claim.Namespace, claim.Name, r.Name))
+			return refuse(fmt.Sprintf("resource claim %s/%s, request %s: unknown request type", claim.Namespace,
+				claim.Name, r.Name))
 		}
 		if r.Exactly != nil {
 			if st := missing(r.Name, r.Exactly.DeviceClassName); st != nil {
@@ -163,13 +171,16 @@ func (p *Plugin) prepare(s *podClaims) *framework.Status {
 	}
 	within := p.Filter
 	if p.Searcher.isRunning() {
-		s.searcher, s.earlierResult = p.Searcher, p.Searcher.lastResult(s)
+		s.searcher = p.Searcher
+		s.earlierResult = p.Searcher.lastResult(s)
 		within = min(within, p.Searcher.budget(p.InCycle))
 	}
-	s.deadline, s.view = time.Now().Add(within), p.Tracker.view()
+	s.deadline = time.Now().Add(within)
+	s.view = p.Tracker.view()
 	var err error
 	if s.slices, err = p.Tracker.allSlices(); err == nil {
-		s.allocator, err = structured.NewAllocator(context.Background(), features, s.view.taken, p.Tracker, s.slices, p.cel)
+		s.allocator, err = structured.NewAllocator(context.Background(), features, s.view.taken, p.Tracker, s.slices,
+			p.cel)
 	}
 	if err != nil {
 		return framework.NewStatus(Name, framework.Failed, err.Error())
@@ -202,8 +213,8 @@ func (s *podClaims) Filter(n *state.NodeInfo) *framework.Status {
 	return s.search(n)
 }
 
-// search allocates devices on the node for the unallocated claims. Each node gets half of the time that is left, so that a difficult node
-// leaves time for the others.
+// search allocates devices on the node for the unallocated claims. Each node gets half of the time that is left, so
+// that a difficult node leaves time for the others.
 func (s *podClaims) search(n *state.NodeInfo) *framework.Status {
 	if s.earlierResult != nil {
 		found, no := s.earlierResult.validFor(n.Node, s.view)
@@ -246,9 +257,13 @@ func (s *podClaims) outOfTime(n *state.NodeInfo) *framework.Status {
 	return s.searcher.enqueue(s, n.Node)
 }
 
-// allocate finds devices on a node for all claims, or returns why not. The status is Failed, which ends the attempt, if something is wrong with a
-// claim or class, for instance if its selector cannot be evaluated: nodes that were feasible do not hide the mistake.
-func allocate(ctx context.Context, by structured.Allocator, n *corev1.Node, claims []*resourcev1.ResourceClaim, within time.Duration) ([]resourcev1.AllocationResult, *framework.Status) {
+// allocate finds devices on a node for all claims, or returns why not. The status is Failed, which ends the attempt, if
+// something is wrong with a claim or class, for instance if its selector cannot be evaluated: nodes that were feasible
+// do not hide the mistake.
+func allocate(
+	ctx context.Context, by structured.Allocator, n *corev1.Node, claims []*resourcev1.ResourceClaim,
+	within time.Duration,
+) ([]resourcev1.AllocationResult, *framework.Status) {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	found, err := by.Allocate(ctx, n, claims)
@@ -266,10 +281,14 @@ func allocate(ctx context.Context, by structured.Allocator, n *corev1.Node, clai
 }
 
 // PreScore returns nil unless a request has firstAvailable alternatives.
-func (*Plugin) PreScore(c *framework.CycleState, _ *state.PodInfo, _ *state.Snapshot, _ []*state.NodeInfo) framework.NodeScorer {
+func (*Plugin) PreScore(
+	c *framework.CycleState, _ *state.PodInfo, _ *state.Snapshot, _ []*state.NodeInfo,
+) framework.NodeScorer {
 	s, ok := key.Read(c)
 	if !ok || !slices.ContainsFunc(s.claims, func(c *podClaim) bool {
-		return slices.ContainsFunc(c.claim.Spec.Devices.Requests, func(r resourcev1.DeviceRequest) bool { return len(r.FirstAvailable) > 0 })
+		return slices.ContainsFunc(c.claim.Spec.Devices.Requests, func(r resourcev1.DeviceRequest) bool {
+			return len(r.FirstAvailable) > 0
+		})
 	}) {
 		return nil
 	}

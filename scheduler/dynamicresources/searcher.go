@@ -17,10 +17,10 @@ import (
 	"keelson/scheduler/framework"
 )
 
-// Searcher continues device searches outside the scheduling cycle when they exceed Config.InCycle, so that other pods do not wait. It
-// serves one pod at a time, and searches the nodes for which the cycle had no time until it finds devices on one of them. Then it activates
-// the pod, and the next attempt uses the result if it is still valid. Searcher reads only immutable data. It reserves no device: Reserve
-// does.
+// Searcher continues device searches outside the scheduling cycle when they exceed Config.InCycle, so that other pods
+// do not wait. It serves one pod at a time, and searches the nodes for which the cycle had no time until it finds
+// devices on one of them. Then it activates the pod, and the next attempt uses the result if it is still valid.
+// Searcher reads only immutable data. It reserves no device: Reserve does.
 //
 //	Filter is out of time -> enqueue -> start, after the attempt -> run -> finish -> Activate -> lastResult
 type Searcher struct {
@@ -48,8 +48,8 @@ type SearcherConfig struct {
 const (
 	// maxRequests bounds the pods with a request or result. A new request replaces a result.
 	maxRequests = 256
-	// After a cycle that ran out of time, the next cycles have reducedBudget for a while. So many pods with hard searches delay the loop no
-	// more than one.
+	// After a cycle that ran out of time, the next cycles have reducedBudget for a while. So many pods with hard
+	// searches delay the loop no more than one.
 	reducedFor    = time.Second
 	reducedBudget = 5 * time.Millisecond
 )
@@ -144,7 +144,9 @@ func (l *Searcher) enqueue(s *podClaims, n *corev1.Node) *framework.Status {
 		l.requests[s.pod.UID] = q
 	}
 	if q.plugin != s.plugin || !sameClaims(q.claims, s.unallocated) {
-		q.plugin, q.claims, q.nodes = s.plugin, s.unallocated, nil
+		q.plugin = s.plugin
+		q.claims = s.unallocated
+		q.nodes = nil
 	}
 	q.extended = s.extended
 	if !q.queued {
@@ -172,7 +174,8 @@ func (l *Searcher) makeRoomLocked() bool {
 	return len(l.requests) < maxRequests
 }
 
-// mayHelp is the QueueingHint for Searches: the event is about the pod, or the pod's request was rejected before and may have room now.
+// mayHelp is the QueueingHint for Searches: the event is about the pod, or the pod's request was rejected before and
+// may have room now.
 func (l *Searcher) mayHelp(pod, about types.UID) bool {
 	if pod == about || l == nil {
 		return pod == about
@@ -203,7 +206,8 @@ func (l *Searcher) next() (pod types.UID, ok bool) {
 	if len(l.pending) == 0 {
 		return "", false
 	}
-	pod, l.pending = l.pending[0], l.pending[1:]
+	pod = l.pending[0]
+	l.pending = l.pending[1:]
 	return pod, true
 }
 
@@ -217,7 +221,8 @@ func (l *Searcher) start(pod types.UID) *searchRequest {
 		return nil
 	}
 	todo := *q
-	q.queued, q.nodes = false, nil
+	q.queued = false
+	q.nodes = nil
 	return &todo
 }
 
@@ -305,8 +310,8 @@ type view struct {
 	freed, devicesVersion int64
 }
 
-// stillFree reports whether an allocation that was possible at the earlier view still is: no other device of its pools was allocated since.
-// Devices of a pool may share counters, so it is not enough that the same devices are free.
+// stillFree reports whether an allocation that was possible at the earlier view still is: no other device of its pools
+// was allocated since. Devices of a pool may share counters, so it is not enough that the same devices are free.
 func (v view) stillFree(found []resourcev1.AllocationResult, earlier view) bool {
 	type pool struct{ driver, name string }
 	pools := map[pool]bool{}

@@ -14,30 +14,39 @@ import (
 	"keelson/scheduler/schedtest"
 )
 
-// withLane is a world where every search is left to the lane, which runs until the test ends. Who is woken comes out of the channel.
+// withLane is a world where every search is left to the lane, which runs until the test ends. Who is woken comes out of
+// the channel.
 func withLane(t *testing.T, objs ...any) (*world, <-chan types.UID) {
 	t.Helper()
 	w := newWorld(t, objs...)
 	woken := make(chan types.UID, 100)
 	l := NewSearcher(SearcherConfig{
-		Tracker: w.known, BetweenCycles: func(f func()) { f() }, IsWaiting: func(types.UID) bool { return true }, Activate: func(pod types.UID) { woken <- pod },
+		Tracker:       w.known,
+		BetweenCycles: func(f func()) { f() },
+		IsWaiting:     func(types.UID) bool { return true },
+		Activate:      func(pod types.UID) { woken <- pod },
 	})
 	l.running = true
-	w.plugin.Searcher, w.plugin.InCycle = l, 1
+	w.plugin.Searcher = l
+	w.plugin.InCycle = 1
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() { // ends with ctx
 		defer close(done)
 		l.Run(ctx)
 	}()
-	t.Cleanup(func() { cancel(); <-done })
+	t.Cleanup(func() {
+		cancel()
+		<-done
+	})
 	return w, woken
 }
 
 // searched makes an attempt, which is left to the lane, and waits for the lane.
 func (w *world) searched(woken <-chan types.UID) {
 	w.t.Helper()
-	if a := w.Try(schedtest.Pod("p", using("c"))); a.Chosen != nil || !strings.Contains(a.Message(), "goes on beside other pods") {
+	if a := w.Try(schedtest.Pod("p", using("c"))); a.Chosen != nil ||
+		!strings.Contains(a.Message(), "goes on beside other pods") {
 		w.t.Fatalf("got %v, %s", a.Chosen, a.Message())
 	}
 	if got := <-woken; got != "pod-default-p" {
@@ -75,11 +84,14 @@ func TestLaneIsBounded(t *testing.T) {
 	w := newWorld(t, claim("c", exactly("r", "gpu", 1)), slice("a", device("d")))
 	w.Add(schedtest.Node("a"))
 	l := NewSearcher(SearcherConfig{
-		Tracker: w.known, BetweenCycles: func(f func()) { f() }, IsWaiting: func(types.UID) bool { return true },
-		Activate: func(types.UID) {},
+		Tracker:       w.known,
+		BetweenCycles: func(f func()) { f() },
+		IsWaiting:     func(types.UID) bool { return true },
+		Activate:      func(types.UID) {},
 	})
 	l.running = true
-	w.plugin.Searcher, w.plugin.InCycle = l, 1
+	w.plugin.Searcher = l
+	w.plugin.InCycle = 1
 	for i := range maxRequests {
 		w.Try(schedtest.Pod(fmt.Sprint("p", i), using("c")))
 	}
@@ -93,7 +105,8 @@ func TestLaneIsBounded(t *testing.T) {
 	uid, _ := l.next()
 	q := l.start(uid)
 	l.finish(uid, q.run(t.Context()))
-	if a = w.Try(schedtest.Pod("late", using("c"))); !strings.Contains(a.Message(), "goes on") || len(l.requests) != maxRequests {
+	if a = w.Try(schedtest.Pod("late", using("c"))); !strings.Contains(a.Message(), "goes on") ||
+		len(l.requests) != maxRequests {
 		t.Errorf("there is room: %s; %d pods", a.Message(), len(l.requests))
 	}
 }
@@ -102,7 +115,8 @@ func TestLaneIsBounded(t *testing.T) {
 func TestLaneWithSharedCounters(t *testing.T) {
 	w := newWorld(t)
 	w.known.ClaimChanged(nil, having(claim("early"), "a", "0"))
-	then, found := w.known.view(), []resourcev1.AllocationResult{*having(claim("c"), "a", "d").Status.Allocation}
+	then := w.known.view()
+	found := []resourcev1.AllocationResult{*having(claim("c"), "a", "d").Status.Allocation}
 	w.known.ClaimChanged(nil, having(claim("elsewhere"), "b", "x"))
 	if !w.known.view().stillFree(found, then) {
 		t.Error("another pool's device was taken: it is searched anew")

@@ -20,25 +20,26 @@ import (
 	"k8s.io/dynamic-resource-allocation/structured"
 )
 
-// Tracker tracks claims, slices and classes for all profiles. It joins the informer caches with the allocations that binding cycles have
-// written or will write, so that no device is allocated twice. The scheduler reports a change of a claim to the Tracker before the queue:
-// so a pod that the event moves sees the freed devices.
+// Tracker tracks claims, slices and classes for all profiles. It joins the informer caches with the allocations that
+// binding cycles have written or will write, so that no device is allocated twice. The scheduler reports a change of a
+// claim to the Tracker before the queue: so a pod that the event moves sees the freed devices.
 type Tracker struct {
 	claims  resourcelisters.ResourceClaimLister
 	slices  resourcelisters.ResourceSliceLister
 	classes resourcelisters.DeviceClassLister
 	rules   resourcelisters.DeviceTaintRuleLister // nil: the API server does not serve them
 
-	mu              sync.Mutex
-	states          map[types.UID]*claimState // by claim
-	devices         map[structured.DeviceID]int
-	shares          map[structured.SharedDeviceID]int
-	capacities      structured.ConsumedCapacityCollection
-	allocated       *structured.AllocatedState     // computed from the three fields above; nil: outdated
-	freed           int64                          // counts deallocated devices
-	devicesVersion  int64                          // counts changes of slices, classes and rules
-	taintedSlices   versionedSlices                // the slices with the taints of DeviceTaintRules
-	extendedClasses map[corev1.ResourceName]string // DeviceClass by extended resource, valid for devicesVersion extendedAt
+	mu             sync.Mutex
+	states         map[types.UID]*claimState // by claim
+	devices        map[structured.DeviceID]int
+	shares         map[structured.SharedDeviceID]int
+	capacities     structured.ConsumedCapacityCollection
+	allocated      *structured.AllocatedState // computed from the three fields above; nil: outdated
+	freed          int64                      // counts deallocated devices
+	devicesVersion int64                      // counts changes of slices, classes and rules
+	taintedSlices  versionedSlices            // the slices with the taints of DeviceTaintRules
+	// DeviceClass by extended resource, valid for devicesVersion extendedAt
+	extendedClasses map[corev1.ResourceName]string
 	extendedAt      int64
 	changed         chan struct{} // closed at the next change of a claim
 }
@@ -61,21 +62,31 @@ func (h *claimState) newest() *resourcev1.ResourceClaim {
 // NewTracker returns a Tracker without informers; see Watch.
 func NewTracker() *Tracker {
 	return &Tracker{
-		states: map[types.UID]*claimState{}, devices: map[structured.DeviceID]int{}, shares: map[structured.SharedDeviceID]int{},
-		capacities: structured.NewConsumedCapacityCollection(), changed: make(chan struct{}),
+		states:     map[types.UID]*claimState{},
+		devices:    map[structured.DeviceID]int{},
+		shares:     map[structured.SharedDeviceID]int{},
+		capacities: structured.NewConsumedCapacityCollection(),
+		changed:    make(chan struct{}),
 	}
 }
 
-// Watch gets its informers from f; the caller starts f. serves reports whether the API server has a resource. Watch must be called before
-// the first pod is scheduled. The caller must call ClaimChanged for events of claims, and DevicesChanged for events of the others.
+// Watch gets its informers from f; the caller starts f. serves reports whether the API server has a resource. Watch
+// must be called before the first pod is scheduled. The caller must call ClaimChanged for events of claims, and
+// DevicesChanged for events of the others.
 func (k *Tracker) Watch(f informers.SharedInformerFactory, serves func(resource string) bool) (
 	claims cache.SharedIndexInformer, others map[schema.GroupVersionResource]cache.SharedIndexInformer,
 ) {
 	g := f.Resource().V1()
-	k.claims, k.slices, k.classes = g.ResourceClaims().Lister(), g.ResourceSlices().Lister(), g.DeviceClasses().Lister()
-	others = map[schema.GroupVersionResource]cache.SharedIndexInformer{Slices: g.ResourceSlices().Informer(), Classes: g.DeviceClasses().Informer()}
+	k.claims = g.ResourceClaims().Lister()
+	k.slices = g.ResourceSlices().Lister()
+	k.classes = g.DeviceClasses().Lister()
+	others = map[schema.GroupVersionResource]cache.SharedIndexInformer{
+		Slices:  g.ResourceSlices().Informer(),
+		Classes: g.DeviceClasses().Informer(),
+	}
 	if serves(TaintRules.Resource) {
-		k.rules, others[TaintRules] = g.DeviceTaintRules().Lister(), g.DeviceTaintRules().Informer()
+		k.rules = g.DeviceTaintRules().Lister()
+		others[TaintRules] = g.DeviceTaintRules().Informer()
 	}
 	return g.ResourceClaims().Informer(), others
 }
@@ -89,7 +100,8 @@ func (k *Tracker) ClaimChanged(old, now *resourcev1.ResourceClaim) {
 	defer k.mu.Unlock()
 	if old != nil && (now == nil || now.UID != old.UID) {
 		if h := k.states[old.UID]; h != nil {
-			h.cached, h.written = nil, nil
+			h.cached = nil
+			h.written = nil
 			k.countLocked(old.UID, h)
 		}
 	}
@@ -112,13 +124,15 @@ func (k *Tracker) nextChange() <-chan struct{} {
 	return k.changed
 }
 
-// RecordWritten stores the claim from the answer to a write, since the cache is behind. The assumed allocation is written.
+// RecordWritten stores the claim from the answer to a write, since the cache is behind. The assumed allocation is
+// written.
 func (k *Tracker) RecordWritten(c *resourcev1.ResourceClaim) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	h := k.stateLocked(c.UID)
 	h.inFlight = nil
-	if h.newest() != nil && !newer(h.newest(), c) || h.newest() == nil && k.cached(c) { // else it was deleted, or the cache has a newer version
+	// else it was deleted, or the cache has a newer version
+	if h.newest() != nil && !newer(h.newest(), c) || h.newest() == nil && k.cached(c) {
 		h.written = c
 	}
 	k.countLocked(c.UID, h)
@@ -185,7 +199,8 @@ func (k *Tracker) claim(namespace, name string) (*resourcev1.ResourceClaim, erro
 	return c, nil
 }
 
-// newer reports whether a has a higher resourceVersion than b. A resourceVersion that is not a number is older than any.
+// newer reports whether a has a higher resourceVersion than b. A resourceVersion that is not a number is older than
+// any.
 func newer(a, b *resourcev1.ResourceClaim) bool {
 	n, err := resourceversion.CompareResourceVersion(a.ResourceVersion, b.ResourceVersion)
 	return err == nil && n > 0
@@ -210,7 +225,8 @@ func (k *Tracker) stateLocked(claim types.UID) *claimState {
 
 // countLocked updates the counts of devices to the claim's current allocation.
 func (k *Tracker) countLocked(claim types.UID, h *claimState) {
-	now, newest := h.inFlight, h.newest()
+	now := h.inFlight
+	newest := h.newest()
 	if now == nil && newest != nil {
 		now = newest.Status.Allocation
 	}
@@ -279,7 +295,9 @@ func (k *Tracker) view() view {
 	defer k.mu.Unlock()
 	if k.allocated == nil {
 		k.allocated = &structured.AllocatedState{
-			AllocatedDevices: sets.KeySet(k.devices), AllocatedSharedDeviceIDs: sets.KeySet(k.shares), AggregatedCapacity: k.capacities.Clone(),
+			AllocatedDevices:         sets.KeySet(k.devices),
+			AllocatedSharedDeviceIDs: sets.KeySet(k.shares),
+			AggregatedCapacity:       k.capacities.Clone(),
 		}
 	}
 	return view{*k.allocated, k.freed, k.devicesVersion}

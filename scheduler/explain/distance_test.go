@@ -15,24 +15,33 @@ import (
 
 // TestDistanceEqualsExplain: a node that is ranked without texts is as far away as one that is explained.
 func TestDistanceEqualsExplain(t *testing.T) {
-	random := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // a test wants the same numbers again
+	random := rand.New(rand.NewPCG(1, 2)) // a test wants the same numbers again
 	h := schedtest.New(1, 1)
 	for i := range 300 {
 		name := fmt.Sprintf("node-%d", i)
-		h.Add(schedtest.Node(name, schedtest.Zone(fmt.Sprint(random.IntN(3))), schedtest.Allocatable(corev1.ResourcePods, fmt.Sprint(1+random.IntN(3))),
-			schedtest.Allocatable(corev1.ResourceCPU, fmt.Sprint(1+random.IntN(4))), schedtest.Allocatable(corev1.ResourceMemory, fmt.Sprintf("%dGi", 1+random.IntN(4)))))
+		h.Add(schedtest.Node(name, schedtest.Zone(fmt.Sprint(random.IntN(3))),
+			schedtest.Allocatable(corev1.ResourcePods, fmt.Sprint(1+random.IntN(3))),
+			schedtest.Allocatable(corev1.ResourceCPU, fmt.Sprint(1+random.IntN(4))), schedtest.Allocatable(
+				corev1.ResourceMemory, fmt.Sprintf("%dGi", 1+random.IntN(4)))))
 		for p := range random.IntN(3) {
-			h.Add(schedtest.Pod(fmt.Sprintf("p-%d-%d", i, p), schedtest.On(name), schedtest.Requests(fmt.Sprint(random.IntN(2)), fmt.Sprintf("%dMi", 256*random.IntN(6))),
+			h.Add(schedtest.Pod(fmt.Sprintf("p-%d-%d", i, p), schedtest.On(name),
+				schedtest.Requests(fmt.Sprint(random.IntN(2)), fmt.Sprintf("%dMi", 256*random.IntN(6))),
 				schedtest.Labelled("app", fmt.Sprint(random.IntN(2)))))
 		}
 	}
-	pod := schedtest.Pod("pod", schedtest.Requests("3", "3Gi"), schedtest.With(func(s *corev1.PodSpec) { // the filter after the resources refuses some nodes, too
-		s.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{
-			LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "0"}}, TopologyKey: corev1.LabelHostname,
-		}}}}
+	// the filter after the resources refuses some nodes, too
+	pod := schedtest.Pod("pod", schedtest.Requests("3", "3Gi"), schedtest.With(func(s *corev1.PodSpec) {
+		s.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{
+			RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{
+				LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "0"}},
+				TopologyKey:   corev1.LabelHostname,
+			}},
+		}}
 	}))
 	a := h.Try(pod)
-	ranked, near, far := 0, 0, 0
+	ranked := 0
+	near := 0
+	far := 0
 	a.Chosen = nil // as if none fitted, so that hints count
 	for i := range a.Refused {
 		r := &a.Refused[i]
@@ -48,13 +57,15 @@ func TestDistanceEqualsExplain(t *testing.T) {
 			far++
 		}
 		if got.Node != want.Node || got.distance != want.distance {
-			t.Errorf("%s, %s: ranked as %s at %v, measured at %v", want.Node, want.Short, got.Node, got.distance, want.distance)
+			t.Errorf("%s, %s: ranked as %s at %v, measured at %v", want.Node, want.Short, got.Node, got.distance,
+				want.distance)
 		}
 	}
 	if near < 20 || far < 20 {
 		t.Errorf("of %d ranked nodes %d are near and %d far: too few of a kind to tell", ranked, near, far)
 	}
-	if d := Decision(a, 1, 0); len(d.Rejected) != maxVerdicts || d.Rejected[0].Short == "" || d.Rejected[maxVerdicts-1].Short == "" {
+	if d := Decision(a, 1, 0); len(d.Rejected) != maxVerdicts || d.Rejected[0].Short == "" ||
+		d.Rejected[maxVerdicts-1].Short == "" {
 		t.Errorf("got %d verdicts, want %d, each with what is missing: %+v", len(d.Rejected), maxVerdicts, d.Rejected)
 	}
 }

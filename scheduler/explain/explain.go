@@ -32,13 +32,21 @@ const (
 // Decision returns the decision of an attempt.
 func Decision(a *framework.Attempt, attempt int, wait time.Duration) *mark.Decision {
 	d := &mark.Decision{
-		Attempt: attempt, QueueWait: wait, Nodes: a.EvaluatedNodes, Fit: len(a.Feasible), Filter: a.FilterTook, Score: a.ScoreTook,
-		PreFilter: a.PreFilterTook, PostFilter: a.PostFilterTook, PreScore: a.PreScoreTook,
+		Attempt:    attempt,
+		QueueWait:  wait,
+		Nodes:      a.EvaluatedNodes,
+		Fit:        len(a.Feasible),
+		Filter:     a.FilterTook,
+		Score:      a.ScoreTook,
+		PreFilter:  a.PreFilterTook,
+		PostFilter: a.PostFilterTook,
+		PreScore:   a.PreScoreTook,
 	}
 	small := len(a.Snapshot.Nodes) <= SmallCluster
 	if a.Chosen != nil {
 		d.Chosen = a.Chosen.Name
-		d.Scores, d.Rules = scores(a, small), rules(a)
+		d.Scores = scores(a, small)
+		d.Rules = rules(a)
 		d.Tied = tied(a)
 	} else {
 		d.Nodes = len(a.Snapshot.Nodes)
@@ -55,7 +63,10 @@ func Decision(a *framework.Attempt, attempt int, wait time.Duration) *mark.Decis
 	}
 	if a.Chosen == nil {
 		x := explainRefusals(a, small)
-		d.Rejected, d.Groups, d.Fixes, d.Preemption = x.Rejected, x.Groups, x.Fixes, Preemption(a.Preemption)
+		d.Rejected = x.Rejected
+		d.Groups = x.Groups
+		d.Fixes = x.Fixes
+		d.Preemption = Preemption(a.Preemption)
 	}
 	if a.PreFilterStatus != nil {
 		d.RejectedBy = map[string]int{}
@@ -66,8 +77,8 @@ func Decision(a *framework.Attempt, attempt int, wait time.Duration) *mark.Decis
 	return d
 }
 
-// explainRefusals returns what there is to say about the refused nodes. Attempts of pods alike share it, except while nodes are drained: that
-// is no property of the nodes.
+// explainRefusals returns what there is to say about the refused nodes. Attempts of pods alike share it, except while
+// nodes are drained: that is no property of the nodes.
 func explainRefusals(a *framework.Attempt, small bool) *framework.Explained {
 	version := a.Snapshot.Version()
 	shared := a.Refusals
@@ -77,13 +88,16 @@ func explainRefusals(a *framework.Attempt, small bool) *framework.Explained {
 	x := &framework.Explained{Version: version}
 	switch {
 	case shared == nil || shared.Explained == nil:
-		x.Rejected, x.Groups, x.Leaves = verdicts(a, small), groups(a), leaves(a)
+		x.Rejected = verdicts(a, small)
+		x.Groups = groups(a)
+		x.Leaves = leaves(a)
 		x.Hints = hints(a, x.Rejected)
 	case shared.Explained.Version == version:
 		return shared.Explained
 	default:
 		*x = *shared.Explained
-		x.Leaves, x.Version = leaves(a), version
+		x.Leaves = leaves(a)
+		x.Version = version
 	}
 	x.Fixes = fixes(x)
 	if shared != nil {
@@ -107,11 +121,14 @@ type verdictWithDistance struct {
 	of       *framework.Refusal // that Verdict does not explain yet; nil: it does
 }
 
-// verdicts returns the refusals: in a small cluster all by node name, else the nearest nodes, and only a few if the pod found a node.
+// verdicts returns the refusals: in a small cluster all by node name, else the nearest nodes, and only a few if the pod
+// found a node.
 func verdicts(a *framework.Attempt, small bool) []mark.Verdict {
-	look, keep := len(a.Refused), len(a.Refused)
+	look := len(a.Refused)
+	keep := len(a.Refused)
 	if !small {
-		look, keep = min(look, maxExplained), maxVerdicts
+		look = min(look, maxExplained)
+		keep = maxVerdicts
 		if a.Chosen != nil {
 			look = min(look, maxVerdicts)
 		}
@@ -149,10 +166,12 @@ func verdicts(a *framework.Attempt, small bool) []mark.Verdict {
 
 // markNearest marks the nearest node with a hint, and removes the hints of the other nodes.
 func markNearest(all []verdictWithDistance) {
-	best, at := math.Inf(1), -1
+	best := math.Inf(1)
+	at := -1
 	for i := range all {
 		if all[i].Hint != "" && all[i].distance < best {
-			best, at = all[i].distance, i
+			best = all[i].distance
+			at = i
 		}
 	}
 	for i := range all {
@@ -175,7 +194,8 @@ func distanceOf(a *framework.Attempt, r *framework.Refusal) (m verdictWithDistan
 	if !ok {
 		return m, false
 	}
-	m.Node, m.of = r.Node.Name, r
+	m.Node = r.Node.Name
+	m.of = r
 	var fixable bool
 	if m.distance, fixable = explainer.Distance(a.Pod, r.Node, r.Status); fixable && a.Chosen == nil {
 		_, more, _ := laterSteps(a, at, r.Node)
@@ -191,7 +211,14 @@ func refusedBy(a *framework.Attempt, r *framework.Refusal) int {
 
 // explainRefusal explains the refusal of a node, and says how far the node is from fitting.
 func explainRefusal(a *framework.Attempt, r *framework.Refusal) verdictWithDistance {
-	m := verdictWithDistance{Verdict: mark.Verdict{Node: r.Node.Name, Plugin: r.Status.Plugin, Reason: strings.Join(r.Status.Reasons, ", ")}, distance: farDistance}
+	m := verdictWithDistance{
+		Verdict: mark.Verdict{
+			Node:   r.Node.Name,
+			Plugin: r.Status.Plugin,
+			Reason: strings.Join(r.Status.Reasons, ", "),
+		},
+		distance: farDistance,
+	}
 	at := refusedBy(a, r)
 	if at < 0 {
 		return m
@@ -214,7 +241,9 @@ func explainRefusal(a *framework.Attempt, r *framework.Refusal) verdictWithDista
 }
 
 // callExplainer calls Explain of the filter a.Filters[at], or of its plugin.
-func callExplainer(a *framework.Attempt, at int, n *state.NodeInfo, st *framework.Status) (short, hint string, distance float64) {
+func callExplainer(
+	a *framework.Attempt, at int, n *state.NodeInfo, st *framework.Status,
+) (short, hint string, distance float64) {
 	if e, ok := a.Filters[at].Plugin.(framework.Explainer); ok {
 		return e.Explain(a.Pod, n, st)
 	}
@@ -224,18 +253,20 @@ func callExplainer(a *framework.Attempt, at int, n *state.NodeInfo, st *framewor
 	return "", "", farDistance
 }
 
-// counter is a filter that counts only nodes that other filters accept. CountsMore reports whether that may refuse a node once they accept it.
+// counter is a filter that counts only nodes that other filters accept. CountsMore reports whether that may refuse a
+// node once they accept it.
 type counter interface {
 	CountsMore(n *state.NodeInfo, tolerations bool) bool
 }
 
-// laterSteps returns the hints of the filters after a.Filters[at] that refuse the node, and how much farther they make it. ok: with all these
-// hints the pod fits.
+// laterSteps returns the hints of the filters after a.Filters[at] that refuse the node, and how much farther they make
+// it. ok: with all these hints the pod fits.
 func laterSteps(a *framework.Attempt, at int, n *state.NodeInfo) (steps string, distance float64, ok bool) {
 	changed := []string{a.Filters[at].Plugin.Name()}
 	for i := at + 1; i < len(a.Filters); i++ {
 		c, ok := a.Filters[i].NodeFilter.(counter)
-		if ok && slices.ContainsFunc(changed, decidesWhatCounts) && c.CountsMore(n, slices.Contains(changed, "TaintToleration")) {
+		if ok && slices.ContainsFunc(changed, decidesWhatCounts) &&
+			c.CountsMore(n, slices.Contains(changed, "TaintToleration")) {
 			return "", farDistance, false
 		}
 		st := a.Filters[i].Filter(n)
@@ -256,7 +287,8 @@ func laterSteps(a *framework.Attempt, at int, n *state.NodeInfo) (steps string, 
 	return steps, distance, true
 }
 
-// decidesWhatCounts reports whether nodes that a plugin refuses may not count for topology spread (nodeAffinityPolicy, nodeTaintsPolicy).
+// decidesWhatCounts reports whether nodes that a plugin refuses may not count for topology spread (nodeAffinityPolicy,
+// nodeTaintsPolicy).
 func decidesWhatCounts(plugin string) bool {
 	return plugin == "NodeUnschedulable" || plugin == "NodeAffinity" || plugin == "TaintToleration"
 }
@@ -272,7 +304,12 @@ func scores(a *framework.Attempt, small bool) []mark.NodeScore {
 	for i, at := range lead {
 		mine := shares[i*len(a.ScoredBy) : (i+1)*len(a.ScoredBy)]
 		for p, w := range a.ScoredBy {
-			mine[p] = mark.PluginScore{Plugin: w.Plugin.Name(), Raw: a.Raw[p][at], Score: a.Scores[p][at], Weight: w.Weight}
+			mine[p] = mark.PluginScore{
+				Plugin: w.Plugin.Name(),
+				Raw:    a.Raw[p][at],
+				Score:  a.Scores[p][at],
+				Weight: w.Weight,
+			}
 		}
 		out[i] = mark.NodeScore{Node: a.Feasible[at].Name, Total: a.Totals[at], Plugins: mine}
 	}
@@ -289,7 +326,12 @@ func rules(a *framework.Attempt) (out []mark.Rule) {
 		by := a.ScoredBy[p]
 		for _, rule := range r.Rules() {
 			out = append(out, mark.Rule{
-				Plugin: by.Plugin.Name(), Policy: rule.Policy, From: rule.From, Field: rule.Field, Expression: rule.Expression, Weight: rule.Weight * by.Weight,
+				Plugin:     by.Plugin.Name(),
+				Policy:     rule.Policy,
+				From:       rule.From,
+				Field:      rule.Field,
+				Expression: rule.Expression,
+				Weight:     rule.Weight * by.Weight,
 			})
 		}
 	}

@@ -27,7 +27,14 @@ var update = flag.Bool("update", false, "write the golden files")
 // judging is the plugin with a policy of the configuration, and one of an object.
 func judging(t *testing.T) *plugins.CELPolicy {
 	t.Helper()
-	args := policy.Args{Policies: []policy.Named{{Name: "ssd", Spec: policy.Spec{Scores: []policy.Score{{Expression: "node.labels[?'disk'].orValue('') == 'ssd'"}}}}}}
+	args := policy.Args{
+		Policies: []policy.Named{
+			{
+				Name: "ssd",
+				Spec: policy.Spec{Scores: []policy.Score{{Expression: "node.labels[?'disk'].orValue('') == 'ssd'"}}},
+			},
+		},
+	}
 	own, errs := args.CompileAll(nil)
 	if len(errs) > 0 {
 		t.Fatal(errs.ToAggregate())
@@ -46,9 +53,11 @@ func judging(t *testing.T) *plugins.CELPolicy {
 // TestDecisions compares what people read, messages included, with golden files.
 func TestDecisions(t *testing.T) {
 	small := []any{
-		schedtest.Node("node-1", schedtest.Allocatable(corev1.ResourceMemory, "4Gi")), schedtest.Node("node-2", schedtest.Allocatable(corev1.ResourceMemory, "4Gi")),
+		schedtest.Node("node-1", schedtest.Allocatable(corev1.ResourceMemory, "4Gi")),
+		schedtest.Node("node-2", schedtest.Allocatable(corev1.ResourceMemory, "4Gi")),
 		schedtest.Node("node-3", schedtest.Taint("gpu", "true", corev1.TaintEffectNoSchedule)),
-		schedtest.Pod("p", schedtest.On("node-1"), schedtest.Requests("", "2.8Gi")), schedtest.Pod("q", schedtest.On("node-2"), schedtest.Requests("1", "1Gi")),
+		schedtest.Pod("p", schedtest.On("node-1"), schedtest.Requests("", "2.8Gi")),
+		schedtest.Pod("q", schedtest.On("node-2"), schedtest.Requests("1", "1Gi")),
 	}
 	ofJob := func(job string) schedtest.PodOption {
 		return func(p *corev1.Pod) {
@@ -57,7 +66,9 @@ func TestDecisions(t *testing.T) {
 	}
 	busy := []any{schedtest.Node("node-1"), schedtest.Node("node-2"), schedtest.Node("node-3", schedtest.Cordoned())}
 	for i, node := range []string{"node-1", "node-2"} {
-		busy = append(busy, schedtest.Pod("x-"+node, schedtest.On(node), schedtest.Requests("3", ""), ofJob("x"), schedtest.Priority(int32(i))), schedtest.Pod("y-"+node, schedtest.On(node), schedtest.Requests("1", ""), ofJob("y")))
+		busy = append(busy, schedtest.Pod("x-"+node, schedtest.On(node), schedtest.Requests("3", ""), ofJob("x"),
+			schedtest.Priority(int32(i))), schedtest.Pod("y-"+node, schedtest.On(node), schedtest.Requests("1", ""),
+			ofJob("y")))
 	}
 	tests := []struct {
 		name    string
@@ -68,18 +79,28 @@ func TestDecisions(t *testing.T) {
 		{"job-ends", busy, schedtest.Pod("waits", schedtest.Requests("2", ""), schedtest.Priority(-1)), nil},
 		{"preempts", busy, schedtest.Pod("important", schedtest.Requests("2", ""), schedtest.Priority(1000)), nil},
 		{
-			"two-reasons", []any{schedtest.Node("node-1", schedtest.Taint("gpu", "true", corev1.TaintEffectNoSchedule), schedtest.Allocatable(corev1.ResourceCPU, "1"))},
+			"two-reasons",
+			[]any{schedtest.Node("node-1", schedtest.Taint("gpu", "true", corev1.TaintEffectNoSchedule),
+				schedtest.Allocatable(corev1.ResourceCPU, "1"))},
 			schedtest.Pod("large", schedtest.Requests("2", "")), nil,
 		},
 		{"bound", small, schedtest.Pod("small"), nil},
 		{"pending", small, schedtest.Pod("big", schedtest.Requests("1", "4Gi")), nil},
 		{"too-large-for-any", small, schedtest.Pod("huge", schedtest.Requests("64", "64Gi")), nil},
 		{
-			"policies", []any{schedtest.Node("node-1", schedtest.Labels("disk", "ssd")), schedtest.Node("node-2", schedtest.Labels("rank", "7"))}, schedtest.Pod("judged"),
+			"policies",
+			[]any{schedtest.Node("node-1", schedtest.Labels("disk", "ssd")), schedtest.Node("node-2",
+				schedtest.Labels("rank", "7"))},
+			schedtest.Pod("judged"),
 			[]framework.Weighted{{Plugin: judging(t), Weight: 2}},
 		},
 		{"no-nodes", nil, schedtest.Pod("lonely"), nil},
-		{"port", append(small, schedtest.Pod("r", schedtest.On("node-1"), schedtest.HostPort("", corev1.ProtocolTCP, 80)), schedtest.Pod("s", schedtest.On("node-2"), schedtest.HostPort("", corev1.ProtocolTCP, 80))), schedtest.Pod("port", schedtest.HostPort("", corev1.ProtocolTCP, 80)), nil},
+		{
+			"port",
+			append(small, schedtest.Pod("r", schedtest.On("node-1"), schedtest.HostPort("", corev1.ProtocolTCP, 80)),
+				schedtest.Pod("s", schedtest.On("node-2"), schedtest.HostPort("", corev1.ProtocolTCP, 80))),
+			schedtest.Pod("port", schedtest.HostPort("", corev1.ProtocolTCP, 80)), nil,
+		},
 	}
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {
@@ -93,12 +114,16 @@ func TestDecisions(t *testing.T) {
 				}
 			}
 			d := explain.Decision(a, 1, 0)
-			if d.PreFilter == 0 || d.PreFilter > d.Filter || d.PreScore > d.Score || a.Chosen != nil && d.PreScore == 0 {
+			if d.PreFilter == 0 || d.PreFilter > d.Filter || d.PreScore > d.Score ||
+				a.Chosen != nil && d.PreScore == 0 {
 				if len(tc.cluster) > 0 {
 					t.Errorf("extension points took %s of %s, %s of %s", d.PreFilter, d.Filter, d.PreScore, d.Score)
 				}
 			}
-			d.Filter, d.Score, d.PreFilter, d.PreScore = 0, 0, 0, 0
+			d.Filter = 0
+			d.Score = 0
+			d.PreFilter = 0
+			d.PreScore = 0
 			got, err := json.MarshalIndent(d, "", "  ")
 			if err != nil {
 				t.Fatal(err)
@@ -125,15 +150,19 @@ func TestDecisions(t *testing.T) {
 func TestLargeClusterIsBounded(t *testing.T) {
 	h := schedtest.New(1, 1)
 	for i := range 200 {
-		h.Add(schedtest.Node(fmt.Sprintf("n%03d", i), schedtest.Allocatable(corev1.ResourceCPU, fmt.Sprintf("%dm", 1000+i))))
+		h.Add(schedtest.Node(fmt.Sprintf("n%03d", i),
+			schedtest.Allocatable(corev1.ResourceCPU, fmt.Sprintf("%dm", 1000+i))))
 	}
 	d := explain.Decision(h.Try(schedtest.Pod("big", schedtest.Requests("2", ""))), 1, 0)
-	if len(d.Rejected) != 16 || d.RejectedBy["Insufficient cpu"] != 200 || !d.Rejected[0].Nearest || d.Rejected[0].Node != "n199" {
-		t.Errorf("%d verdicts, first %+v, counted %v; want 16, n199 nearest, 200", len(d.Rejected), d.Rejected[0], d.RejectedBy)
+	if len(d.Rejected) != 16 || d.RejectedBy["Insufficient cpu"] != 200 || !d.Rejected[0].Nearest ||
+		d.Rejected[0].Node != "n199" {
+		t.Errorf("%d verdicts, first %+v, counted %v; want 16, n199 nearest, 200", len(d.Rejected), d.Rejected[0],
+			d.RejectedBy)
 	}
 	d = explain.Decision(h.Try(schedtest.Pod("small")), 1, 0)
 	if len(d.Scores) != 5 || d.Scores[0].Node != d.Chosen {
-		t.Errorf("%d scores, first of %s, chosen %s; want 5, the chosen first", len(d.Scores), d.Scores[0].Node, d.Chosen)
+		t.Errorf("%d scores, first of %s, chosen %s; want 5, the chosen first", len(d.Scores), d.Scores[0].Node,
+			d.Chosen)
 	}
 	for i := 1; i < len(d.Scores); i++ {
 		if d.Scores[i].Total > d.Scores[i-1].Total {

@@ -94,7 +94,9 @@ func missingNode(a *framework.Attempt) string {
 	for i := range a.Filters {
 		if by, ok := a.Filters[i].NodeFilter.(interface{ NodeNames() []string }); ok {
 			names := by.NodeNames()
-			if len(names) > 0 && !slices.ContainsFunc(names, func(name string) bool { return a.Snapshot.Node(name) != nil }) {
+			if len(names) > 0 && !slices.ContainsFunc(names, func(name string) bool {
+				return a.Snapshot.Node(name) != nil
+			}) {
 				return names[0]
 			}
 		}
@@ -124,10 +126,20 @@ func Preemption(p *framework.Preemption) *mark.Preemption {
 		return nil
 	}
 	out := &mark.Preemption{
-		Node: p.Node, Count: len(p.Victims), PDBViolations: p.PDBViolations, Reprieved: p.Reprieved, Candidates: p.Candidates, RunnerUp: p.RunnerUp, Why: p.Why,
+		Node:          p.Node,
+		Count:         len(p.Victims),
+		PDBViolations: p.PDBViolations,
+		Reprieved:     p.Reprieved,
+		Candidates:    p.Candidates,
+		RunnerUp:      p.RunnerUp,
+		Why:           p.Why,
 	}
 	for _, v := range p.Victims[:min(len(p.Victims), maxVictims)] {
-		out.Victims = append(out.Victims, mark.Victim{Namespace: v.Pod.Namespace, Name: v.Pod.Name, Priority: v.Priority})
+		out.Victims = append(out.Victims, mark.Victim{
+			Namespace: v.Pod.Namespace,
+			Name:      v.Pod.Name,
+			Priority:  v.Priority,
+		})
 	}
 	return out
 }

@@ -71,12 +71,19 @@ func (w *world) do(step string) error {
 		for t := range strings.SplitSeq(tolerateWords.FindStringSubmatch(step)[1], " and ") {
 			pair, effect, _ := strings.Cut(t, ":")
 			key, value, _ := strings.Cut(pair, "=")
-			w.pod.Spec.Tolerations = append(w.pod.Spec.Tolerations, corev1.Toleration{Key: key, Operator: corev1.TolerationOpEqual, Value: value, Effect: corev1.TaintEffect(effect)})
+			w.pod.Spec.Tolerations = append(w.pod.Spec.Tolerations, corev1.Toleration{
+				Key:      key,
+				Operator: corev1.TolerationOpEqual,
+				Value:    value,
+				Effect:   corev1.TaintEffect(effect),
+			})
 		}
 	case uncordonWords.MatchString(step):
 		n := w.nodes[uncordonWords.FindStringSubmatch(step)[1]]
 		n.Spec.Unschedulable = false
-		n.Spec.Taints = slices.DeleteFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == corev1.TaintNodeUnschedulable })
+		n.Spec.Taints = slices.DeleteFunc(n.Spec.Taints, func(t corev1.Taint) bool {
+			return t.Key == corev1.TaintNodeUnschedulable
+		})
 	case unlabelWords.MatchString(step):
 		m := unlabelWords.FindStringSubmatch(step)
 		w.label(m[2], nil, m[1])
@@ -91,7 +98,8 @@ func (w *world) do(step string) error {
 		}
 	case addNodeWords.MatchString(step):
 		name := addNodeWords.FindStringSubmatch(step)[1]
-		n := schedtest.Node(name, schedtest.Allocatable("example.com/fpga", "1"), schedtest.Allocatable(corev1.ResourceCPU, "64"))
+		n := schedtest.Node(name, schedtest.Allocatable("example.com/fpga", "1"),
+			schedtest.Allocatable(corev1.ResourceCPU, "64"))
 		maps.Copy(n.Labels, w.pod.Spec.NodeSelector)
 		w.nodes[name] = n
 	default:
@@ -155,8 +163,10 @@ func drawWorld(t *rapid.T) *world {
 	some := func(what string) bool { return rapid.IntRange(0, 3).Draw(t, what) == 0 }
 	app := func(what string) string { return rapid.SampledFrom([]string{"a", "b"}).Draw(t, what) }
 	for i := range rapid.IntRange(1, 4).Draw(t, "nodes") {
-		n := schedtest.Node(fmt.Sprint("node-", i), schedtest.Zone(rapid.SampledFrom([]string{"x", "y"}).Draw(t, "zone")), schedtest.Labels("size", fmt.Sprint(10*i)),
-			schedtest.Allocatable(corev1.ResourceCPU, fmt.Sprint(rapid.IntRange(1, 4).Draw(t, "cpu"))), schedtest.Allocatable(corev1.ResourcePods, "4"))
+		n := schedtest.Node(fmt.Sprint("node-", i), schedtest.Zone(
+			rapid.SampledFrom([]string{"x", "y"}).Draw(t, "zone")), schedtest.Labels("size", fmt.Sprint(10*i)),
+			schedtest.Allocatable(corev1.ResourceCPU, fmt.Sprint(rapid.IntRange(1, 4).Draw(t, "cpu"))),
+			schedtest.Allocatable(corev1.ResourcePods, "4"))
 		if some("disk") {
 			n.Labels["disk"] = rapid.SampledFrom([]string{"ssd", "hdd"}).Draw(t, "which disk")
 		}
@@ -165,27 +175,38 @@ func drawWorld(t *rapid.T) *world {
 		}
 		if some("cordoned") {
 			n.Spec.Unschedulable = true
-			n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: corev1.TaintNodeUnschedulable, Effect: corev1.TaintEffectNoSchedule})
+			n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{
+				Key:    corev1.TaintNodeUnschedulable,
+				Effect: corev1.TaintEffectNoSchedule,
+			})
 		}
 		for _, key := range []string{"gpu", "team"} {
 			if some(key) {
-				n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: key, Value: "yes", Effect: corev1.TaintEffectNoSchedule})
+				n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{
+					Key:    key,
+					Value:  "yes",
+					Effect: corev1.TaintEffectNoSchedule,
+				})
 			}
 		}
 		w.nodes[n.Name] = n
 		for p := range rapid.IntRange(0, 4).Draw(t, "pods") {
 			name := fmt.Sprintf("p-%d-%d", i, p)
-			pod := schedtest.Pod(name, schedtest.On(n.Name), schedtest.Requests("500m", "64Mi"), schedtest.Labelled("app", app("app")))
+			pod := schedtest.Pod(name, schedtest.On(n.Name), schedtest.Requests("500m", "64Mi"),
+				schedtest.Labelled("app", app("app")))
 			if some("port") {
 				schedtest.HostPort("", corev1.ProtocolTCP, 80)(pod)
 			}
 			if some("repels") {
-				pod.Spec.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: terms(app("repels"), corev1.LabelHostname)}}
+				pod.Spec.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{
+					RequiredDuringSchedulingIgnoredDuringExecution: terms(app("repels"), corev1.LabelHostname),
+				}}
 			}
 			w.pods["default/"+name] = pod
 		}
 	}
-	w.pod = schedtest.Pod("waits", schedtest.Requests(fmt.Sprint(rapid.IntRange(1, 5).Draw(t, "asks")), "64Mi"), schedtest.Labelled("app", app("own app")))
+	w.pod = schedtest.Pod("waits", schedtest.Requests(fmt.Sprint(rapid.IntRange(1, 5).Draw(t, "asks")), "64Mi"),
+		schedtest.Labelled("app", app("own app")))
 	s := &w.pod.Spec
 	if some("fpga") {
 		s.Containers[0].Resources.Requests["example.com/fpga"] = resource.MustParse("1")
@@ -197,20 +218,47 @@ func drawWorld(t *rapid.T) *world {
 		schedtest.HostPort("", corev1.ProtocolTCP, 80)(w.pod)
 	}
 	if some("affinity") {
-		op := rapid.SampledFrom([]corev1.NodeSelectorOperator{"In", "NotIn", "Exists", "DoesNotExist"}).Draw(t, "operator")
-		e := corev1.NodeSelectorRequirement{Key: rapid.SampledFrom([]string{"disk", "rack"}).Draw(t, "key"), Operator: op}
+		op := rapid.SampledFrom([]corev1.NodeSelectorOperator{"In", "NotIn", "Exists", "DoesNotExist"}).Draw(t,
+			"operator")
+		e := corev1.NodeSelectorRequirement{
+			Key:      rapid.SampledFrom([]string{"disk", "rack"}).Draw(t, "key"),
+			Operator: op,
+		}
 		if op == corev1.NodeSelectorOpIn || op == corev1.NodeSelectorOpNotIn {
 			e.Values = []string{"hdd", "r"}
 		}
-		more := corev1.NodeSelectorRequirement{Key: "size", Operator: rapid.SampledFrom([]corev1.NodeSelectorOperator{"Gt", "Lt"}).Draw(t, "compares"), Values: []string{"10"}}
-		s.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
-			NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{e}}, {MatchExpressions: []corev1.NodeSelectorRequirement{more, e}}},
-		}}}
+		more := corev1.NodeSelectorRequirement{
+			Key:      "size",
+			Operator: rapid.SampledFrom([]corev1.NodeSelectorOperator{"Gt", "Lt"}).Draw(t, "compares"),
+			Values:   []string{"10"},
+		}
+		s.Affinity = &corev1.Affinity{
+			NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
+				NodeSelectorTerms: []corev1.NodeSelectorTerm{
+					{MatchExpressions: []corev1.NodeSelectorRequirement{e}},
+					{MatchExpressions: []corev1.NodeSelectorRequirement{more, e}},
+				},
+			}},
+		}
 	}
 	if some("by name") {
-		s.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
-			NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchFields: []corev1.NodeSelectorRequirement{{Key: metav1.ObjectNameField, Operator: corev1.NodeSelectorOpIn, Values: []string{"node-3"}}}}},
-		}}}
+		s.Affinity = &corev1.Affinity{
+			NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
+				NodeSelectorTerms: []corev1.NodeSelectorTerm{
+					{
+						MatchFields: []corev1.NodeSelectorRequirement{
+							{
+								Key:      metav1.ObjectNameField,
+								Operator: corev1.NodeSelectorOpIn,
+								Values: []string{
+									"node-3",
+								},
+							},
+						},
+					},
+				},
+			}},
+		}
 	}
 	drawPodRules(t, s, app, some)
 	return w
@@ -225,15 +273,23 @@ func drawPodRules(t *rapid.T, s *corev1.PodSpec, app func(string) string, some f
 		s.Affinity = &corev1.Affinity{}
 	}
 	if some("near") {
-		s.Affinity.PodAffinity = &corev1.PodAffinity{RequiredDuringSchedulingIgnoredDuringExecution: terms(rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "near"), key())}
+		s.Affinity.PodAffinity = &corev1.PodAffinity{
+			RequiredDuringSchedulingIgnoredDuringExecution: terms(rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t,
+				"near"), key()),
+		}
 	}
 	if some("far") {
-		s.Affinity.PodAntiAffinity = &corev1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: terms(app("far"), key())}
+		s.Affinity.PodAntiAffinity = &corev1.PodAntiAffinity{
+			RequiredDuringSchedulingIgnoredDuringExecution: terms(app("far"), key()),
+		}
 	}
 	for range rapid.IntRange(0, 2).Draw(t, "constraints") {
 		honor := corev1.NodeInclusionPolicyHonor
 		c := corev1.TopologySpreadConstraint{
-			MaxSkew: 1, TopologyKey: key(), WhenUnsatisfiable: corev1.DoNotSchedule, LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": app("spread")}},
+			MaxSkew:           1,
+			TopologyKey:       key(),
+			WhenUnsatisfiable: corev1.DoNotSchedule,
+			LabelSelector:     &metav1.LabelSelector{MatchLabels: map[string]string{"app": app("spread")}},
 		}
 		if some("honors taints") {
 			c.NodeTaintsPolicy = &honor
@@ -246,7 +302,9 @@ func drawPodRules(t *rapid.T, s *corev1.PodSpec, app func(string) string, some f
 }
 
 func terms(app, key string) []corev1.PodAffinityTerm {
-	return []corev1.PodAffinityTerm{{LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": app}}, TopologyKey: key}}
+	return []corev1.PodAffinityTerm{
+		{LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": app}}, TopologyKey: key},
+	}
 }
 
 var namedNode = regexp.MustCompile(`node-\d`)
@@ -268,7 +326,8 @@ func TestFixesHelp(t *testing.T) {
 				}
 				done[strings.Fields(step)[0]]++
 			}
-			if addNodeWords.MatchString(fix) && (w.pod.Spec.Affinity.PodAffinity != nil || len(w.pod.Spec.TopologySpreadConstraints) > 0) {
+			if addNodeWords.MatchString(fix) && (w.pod.Spec.Affinity.PodAffinity != nil ||
+				len(w.pod.Spec.TopologySpreadConstraints) > 0) {
 				continue // the new node has no such neighbors
 			}
 			got, still := mended.try()

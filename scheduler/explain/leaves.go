@@ -30,9 +30,11 @@ func leaves(a *framework.Attempt) string {
 	return podToWaitFor(a)
 }
 
-// podToWaitFor names a pod in the place of which this one would fit: the least important one of the first node that has any.
+// podToWaitFor names a pod in the place of which this one would fit: the least important one of the first node that has
+// any.
 func podToWaitFor(a *framework.Attempt) string {
-	tried, looked := 0, 0
+	tried := 0
+	looked := 0
 	for i := range a.Refused {
 		r := &a.Refused[i]
 		if r.Status.Code != framework.Unschedulable || a.DrainedNodes[r.Node.Name] {
@@ -48,7 +50,8 @@ func podToWaitFor(a *framework.Attempt) string {
 				continue
 			}
 			tried++
-			if without := []*state.PodInfo{p}; framework.Check(framework.AdjustedFilters(a.Filters, r.Node, nil, without), r.Node.With(nil, without)) == nil {
+			if without := []*state.PodInfo{p}; framework.Check(
+				framework.AdjustedFilters(a.Filters, r.Node, nil, without), r.Node.With(nil, without)) == nil {
 				best = p
 			}
 		}

@@ -24,13 +24,14 @@ func ofJob(p *corev1.Pod) {
 	p.OwnerReferences = []metav1.OwnerReference{{Kind: "Job", Name: "x", Controller: new(true)}}
 }
 
-// TestSharedRefusals: what pods that fit nowhere are told is the same whether it is shared with the pods before them, while nodes and pods
-// change, or found out for each.
+// TestSharedRefusals: what pods that fit nowhere are told is the same whether it is shared with the pods before them,
+// while nodes and pods change, or found out for each.
 func TestSharedRefusals(t *testing.T) {
 	engine := func() *framework.Engine {
 		return framework.NewEngine(plugins.Default("default-scheduler", plugins.Options{}), 1, 1)
 	}
-	shapes := []schedtest.PodOption{schedtest.Requests("9", "500Mi"), schedtest.Requests("3500m", "40Gi"), schedtest.HostPort("", corev1.ProtocolTCP, 80)}
+	shapes := []schedtest.PodOption{schedtest.Requests("9", "500Mi"), schedtest.Requests("3500m",
+		"40Gi"), schedtest.HostPort("", corev1.ProtocolTCP, 80)}
 	rapid.Check(t, func(t *rapid.T) {
 		h := schedtest.New(1, 1)
 		nodes := rapid.SampledFrom([]int{3, 90, 101, 300}).Draw(t, "nodes")
@@ -79,7 +80,8 @@ func told(a *framework.Attempt) *mark.Decision {
 		*took = 0
 	}
 	if a.Chosen != nil { // the order among equal nodes is random
-		d.Chosen, d.Scores = "", nil
+		d.Chosen = ""
+		d.Scores = nil
 	}
 	return d
 }

@@ -34,7 +34,8 @@ func (s *Set) Binder() *Binder {
 // Name returns the extender's name.
 func (b *Binder) Name() string { return b.e.name }
 
-// PreBindPreFlight returns true, so that a binding cycle that waits for the extender does not block the shared binding writers.
+// PreBindPreFlight returns true, so that a binding cycle that waits for the extender does not block the shared binding
+// writers.
 func (b *Binder) PreBindPreFlight(_ *framework.CycleState, pod *state.PodInfo, _ string) bool {
 	return b.e.interested(pod.Pod)
 }
@@ -63,7 +64,12 @@ func (b *Binder) Bind(ctx context.Context, _ *framework.CycleState, pod *state.P
 func (e *Extender) bind(ctx context.Context, pod *state.PodInfo, node string) error {
 	var result extenderv1.ExtenderBindingResult
 	p := pod.Pod
-	args := &extenderv1.ExtenderBindingArgs{PodName: p.Name, PodNamespace: p.Namespace, PodUID: p.UID, Node: node}
+	args := &extenderv1.ExtenderBindingArgs{
+		PodName:      p.Name,
+		PodNamespace: p.Namespace,
+		PodUID:       p.UID,
+		Node:         node,
+	}
 	if err := e.call(ctx, e.cfg.BindVerb, args, &result); err != nil {
 		return err
 	}

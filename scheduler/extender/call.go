@@ -27,8 +27,8 @@ const (
 	cooldownFactor     = 4
 )
 
-// cooldown is a circuit breaker. After a call without an answer, the extender is not called for cooldownFactor times the duration of that
-// call. So an extender that hangs takes at most a fifth of the time.
+// cooldown is a circuit breaker. After a call without an answer, the extender is not called for cooldownFactor times
+// the duration of that call. So an extender that hangs takes at most a fifth of the time.
 type cooldown struct {
 	mu    sync.Mutex
 	until time.Time
@@ -47,7 +47,8 @@ func (r *cooldown) check() error {
 func (r *cooldown) start(took time.Duration, why error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.until, r.why = time.Now().Add(cooldownFactor*took), why.Error()
+	r.until = time.Now().Add(cooldownFactor * took)
+	r.why = why.Error()
 }
 
 // call sends a request with the extender's httpTimeout and decodes the answer.
@@ -93,7 +94,8 @@ func (e *Extender) send(ctx context.Context, verb string, request []byte) ([]byt
 		}
 		return err
 	}
-	rq, err := http.NewRequestWithContext(within, http.MethodPost, strings.TrimRight(e.cfg.URLPrefix, "/")+"/"+verb, bytes.NewReader(request))
+	rq, err := http.NewRequestWithContext(within, http.MethodPost, strings.TrimRight(e.cfg.URLPrefix, "/")+"/"+verb,
+		bytes.NewReader(request))
 	if err != nil {
 		return nil, reword(err)
 	}
@@ -105,7 +107,10 @@ func (e *Extender) send(ctx context.Context, verb string, request []byte) ([]byt
 	defer func() { _ = rs.Body.Close() }() // nothing was written
 	if rs.StatusCode != http.StatusOK {
 		text, _ := io.ReadAll(io.LimitReader(rs.Body, maxReason)) // the text is optional
-		return nil, &statusError{strings.TrimSuffix(fmt.Sprintf("answered %d %s: %s", rs.StatusCode, http.StatusText(rs.StatusCode), oneShortLine(string(text))), ": ")}
+		return nil, &statusError{
+			strings.TrimSuffix(fmt.Sprintf("answered %d %s: %s", rs.StatusCode, http.StatusText(rs.StatusCode),
+				oneShortLine(string(text))), ": "),
+		}
 	}
 	most := extraResponseBytes + 2*len(request)
 	text, err := io.ReadAll(io.LimitReader(rs.Body, int64(most)+1))

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package extender calls HTTP extenders: external servers that filter and score nodes, choose preemption victims and bind pods. The wire
-// format is kube-scheduler's (k8s.io/kube-scheduler/extender/v1). The scheduler calls it outside its scheduling loop, for the pods in which
-// an extender is interested. This package checks and bounds all answers. It rejects answers about nodes that it did not send. It decides
-// nothing itself, and never retries a call.
+// Package extender calls HTTP extenders: external servers that filter and score nodes, choose preemption victims and
+// bind pods. The wire format is kube-scheduler's (k8s.io/kube-scheduler/extender/v1). The scheduler calls it outside
+// its scheduling loop, for the pods in which an extender is interested. This package checks and bounds all answers. It
+// rejects answers about nodes that it did not send. It decides nothing itself, and never retries a call.
 package extender
 
 import (
@@ -66,15 +66,25 @@ func newExtender(cfg *configv1.Extender) (*Extender, error) {
 	if err != nil {
 		return nil, fmt.Errorf("urlPrefix: %w", err)
 	}
-	e := &Extender{cfg: *cfg, name: "extender " + strings.TrimRight(u.Redacted(), "/"), managed: map[corev1.ResourceName]bool{}}
+	e := &Extender{
+		cfg:     *cfg,
+		name:    "extender " + strings.TrimRight(u.Redacted(), "/"),
+		managed: map[corev1.ResourceName]bool{},
+	}
 	for _, r := range cfg.ManagedResources {
 		e.managed[corev1.ResourceName(r.Name)] = true
 	}
 	tls := rest.Config{}
 	if t := cfg.TLSConfig; t != nil {
 		tls.TLSClientConfig = rest.TLSClientConfig{
-			Insecure: t.Insecure, ServerName: t.ServerName, CertFile: t.CertFile, KeyFile: t.KeyFile, CAFile: t.CAFile,
-			CertData: t.CertData, KeyData: t.KeyData, CAData: t.CAData,
+			Insecure:   t.Insecure,
+			ServerName: t.ServerName,
+			CertFile:   t.CertFile,
+			KeyFile:    t.KeyFile,
+			CAFile:     t.CAFile,
+			CertData:   t.CertData,
+			KeyData:    t.KeyData,
+			CAData:     t.CAData,
 		}
 	}
 	if cfg.EnableHTTPS && tls.CAFile == "" && len(tls.CAData) == 0 {
@@ -82,8 +92,13 @@ func newExtender(cfg *configv1.Extender) (*Extender, error) {
 	}
 	transport := &http.Transport{
 		// No proxy from the environment: the URL of an extender names the server itself.
-		Proxy: nil, ForceAttemptHTTP2: true, DisableCompression: true, MaxResponseHeaderBytes: maxHeader, TLSHandshakeTimeout: 10 * time.Second,
-		MaxIdleConnsPerHost: 4, IdleConnTimeout: 90 * time.Second,
+		Proxy:                  nil,
+		ForceAttemptHTTP2:      true,
+		DisableCompression:     true,
+		MaxResponseHeaderBytes: maxHeader,
+		TLSHandshakeTimeout:    10 * time.Second,
+		MaxIdleConnsPerHost:    4,
+		IdleConnTimeout:        90 * time.Second,
 	}
 	if transport.TLSClientConfig, err = rest.TLSConfigFor(&tls); err != nil {
 		return nil, fmt.Errorf("tlsConfig: %w", err)
@@ -98,7 +113,8 @@ func newExtender(cfg *configv1.Extender) (*Extender, error) {
 // Name returns "extender" and the URL without a password.
 func (e *Extender) Name() string { return e.name }
 
-// interested reports whether the pod requests a managed resource of the extender, or the extender has no managedResources.
+// interested reports whether the pod requests a managed resource of the extender, or the extender has no
+// managedResources.
 func (e *Extender) interested(pod *corev1.Pod) bool {
 	if len(e.managed) == 0 {
 		return true
@@ -111,7 +127,9 @@ func (e *Extender) interested(pod *corev1.Pod) bool {
 		}
 		return false
 	}
-	return slices.ContainsFunc(slices.Concat(pod.Spec.Containers, pod.Spec.InitContainers), func(c corev1.Container) bool {
+	return slices.ContainsFunc(slices.Concat(pod.Spec.Containers, pod.Spec.InitContainers), func(
+		c corev1.Container,
+	) bool {
 		return requests(c.Resources.Requests) || requests(c.Resources.Limits)
 	})
 }

@@ -66,7 +66,12 @@ func answers(t *testing.T, newStatus map[string]string) (url string, asked map[s
 }
 
 func podAsking(resources ...corev1.ResourceName) *corev1.Pod {
-	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "p", UID: "u"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c"}}}}
+	p := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "p", UID: "u"},
+		Spec: corev1.PodSpec{
+			Containers: []corev1.Container{{Name: "c"}},
+		},
+	}
 	p.Spec.Containers[0].Resources.Limits = corev1.ResourceList{}
 	for _, r := range resources {
 		p.Spec.Containers[0].Resources.Limits[r] = resource.MustParse("1")
@@ -98,23 +103,58 @@ func TestFilter(t *testing.T) {
 		cached       bool
 		want         string // refusals, or the failure
 	}{
-		{"nodes", `{"Nodes":{"items":[{"metadata":{"name":"a"}},{"metadata":{"name":"b"}}]},"FailedNodes":{"c":"too hot"}}`, false, "c 0 too hot"},
-		{"names", `{"NodeNames":["b","a","a"],"FailedAndUnresolvableNodes":{"c":"no such card"}}`, true, "c 1 no such card"},
+		{
+			"nodes",
+			`{"Nodes":{"items":[{"metadata":{"name":"a"}},{"metadata":{"name":"b"}}]},"FailedNodes":{"c":"too hot"}}`,
+			false, "c 0 too hot",
+		},
+		{
+			"names", `{"NodeNames":["b","a","a"],"FailedAndUnresolvableNodes":{"c":"no such card"}}`, true,
+			"c 1 no such card",
+		},
 		{"lower case", `{"nodenames":["a","b"],"failednodes":{"c":"x"}}`, true, "c 0 x"},
-		{"unresolvable counts first", `{"NodeNames":["a","b"],"FailedNodes":{"c":"x"},"FailedAndUnresolvableNodes":{"c":"y"}}`, true, "c 1 y"},
-		{"names are not read where nodes were sent", `{"NodeNames":["a","b"]}`, false, "a 1 node(s) left out by extender URL; b 1 node(s) left out by extender URL; c 1 node(s) left out by extender URL"},
+		{
+			"unresolvable counts first",
+			`{"NodeNames":["a","b"],"FailedNodes":{"c":"x"},"FailedAndUnresolvableNodes":{"c":"y"}}`, true, "c 1 y",
+		},
+		{
+			"names are not read where nodes were sent", `{"NodeNames":["a","b"]}`, false,
+			"a 1 node(s) left out by extender URL; b 1 node(s) left out by extender URL; c 1 node(s) left out by " +
+				"extender URL",
+		},
 		{"refusals of others", `{"NodeNames":["a","b","c"],"FailedNodes":{"x":"not yours"}}`, true, ""},
-		{"reason", `{"NodeNames":["a","b"],"FailedNodes":{"c":"two\nlines\u0007` + long + `"}}`, true, "c 0 two lines " + strings.Repeat("\u00e9", 121) + "..."},
-		{"error", `{"NodeNames":["a"],"Error":"its\nmind is not made up"}`, true, "extender URL: filter: the extender returned an error: its mind is not made up"},
-		{"foreign node", `{"NodeNames":["a","z"],"FailedNodes":{"b":"x"}}`, true, `extender URL: filter: the answer has node "z", which was not sent`},
-		{"garbage", `<html>`, true, `extender URL: filter: cannot decode the answer: invalid character '<' looking for beginning of value`},
-		{"another type", `{"NodeNames":"a"}`, true, `extender URL: filter: cannot decode the answer: json: cannot unmarshal string into Go struct field filterResult.NodeNames of type []string`},
+		{
+			"reason", `{"NodeNames":["a","b"],"FailedNodes":{"c":"two\nlines\u0007` + long + `"}}`, true,
+			"c 0 two lines " + strings.Repeat("\u00e9", 121) + "...",
+		},
+		{
+			"error", `{"NodeNames":["a"],"Error":"its\nmind is not made up"}`, true,
+			"extender URL: filter: the extender returned an error: its mind is not made up",
+		},
+		{
+			"foreign node", `{"NodeNames":["a","z"],"FailedNodes":{"b":"x"}}`, true,
+			`extender URL: filter: the answer has node "z", which was not sent`,
+		},
+		{
+			"garbage", `<html>`, true,
+			`extender URL: filter: cannot decode the answer: invalid character '<' looking for beginning of value`,
+		},
+		{
+			"another type", `{"NodeNames":"a"}`, true,
+			`extender URL: filter: cannot decode the answer: json: cannot unmarshal string into Go struct field filterResult.NodeNames of type []string`,
+		},
 		{"nothing", ``, true, `extender URL: filter: cannot decode the answer: unexpected end of JSON input`},
-		{"giant", `{"NodeNames":["` + strings.Repeat("a", 2<<20) + `"]}`, true, `extender URL: filter: the answer is longer than N bytes`},
+		{
+			"giant", `{"NodeNames":["` + strings.Repeat("a", 2<<20) + `"]}`, true,
+			`extender URL: filter: the answer is longer than N bytes`,
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			url, asked := answers(t, map[string]string{"/sub/filter": tt.result})
-			s := set(t, ext(url+"/sub/", func(e *configv1.Extender) { filters(e); e.NodeCacheCapable = tt.cached }))
+			s := set(t, ext(url+"/sub/", func(e *configv1.Extender) {
+				filters(e)
+				e.NodeCacheCapable = tt.cached
+			}))
 			v, st := s.FilterAndPrioritize(t.Context(), podAsking(), nodes("a", "b", "c"))
 			var got string
 			if st != nil {
@@ -136,7 +176,8 @@ func TestFilter(t *testing.T) {
 			if !tt.cached {
 				want = `"labels":{"of":"a"}`
 			}
-			if q := asked["/sub/filter"]; !strings.HasPrefix(q, `{"Pod":{"metadata":{"name":"p"`) || !strings.Contains(q, want) {
+			if q := asked["/sub/filter"]; !strings.HasPrefix(q, `{"Pod":{"metadata":{"name":"p"`) ||
+				!strings.Contains(q, want) {
 				t.Errorf("asked %s", q)
 			}
 		})
@@ -145,7 +186,8 @@ func TestFilter(t *testing.T) {
 
 // TestManyReasons: an answer has only so many different ones.
 func TestManyReasons(t *testing.T) {
-	failed, names := map[string]string{}, []string(nil)
+	failed := map[string]string{}
+	names := []string(nil)
 	for i := range 100 {
 		names = append(names, fmt.Sprint(i))
 		failed[fmt.Sprint(i)] = fmt.Sprint("reason ", i)
@@ -163,19 +205,30 @@ func TestManyReasons(t *testing.T) {
 	for _, st := range v.Refused {
 		kinds[st.Error()]++
 	}
-	if len(v.Refused) != 100 || len(kinds) != maxReasons+1 || kinds["node(s) refused by extender "+url+" for more reasons"] != 100-maxReasons {
+	if len(v.Refused) != 100 || len(kinds) != maxReasons+1 ||
+		kinds["node(s) refused by extender "+url+" for more reasons"] != 100-maxReasons {
 		t.Errorf("%d nodes refused for %d reasons: %v", len(v.Refused), len(kinds), kinds)
 	}
 }
 
-// TestChain: each is asked about what those before it left; who may be ignored comes last, and its failure does not count.
+// TestChain: each is asked about what those before it left; who may be ignored comes last, and its failure does not
+// count.
 func TestChain(t *testing.T) {
 	url, asked := answers(t, map[string]string{
-		"/one/filter": `{"NodeNames":["a","b"]}`, "/two/filter": `{"NodeNames":["b"],"FailedNodes":{"a":"full"}}`, "/ignorable/filter": `{"Error":"no"}`, "/gpu/filter": `{}`,
+		"/one/filter":       `{"NodeNames":["a","b"]}`,
+		"/two/filter":       `{"NodeNames":["b"],"FailedNodes":{"a":"full"}}`,
+		"/ignorable/filter": `{"Error":"no"}`,
+		"/gpu/filter":       `{}`,
 	})
-	cached := func(e *configv1.Extender) { filters(e); e.NodeCacheCapable = true }
+	cached := func(e *configv1.Extender) {
+		filters(e)
+		e.NodeCacheCapable = true
+	}
 	s := set(t,
-		ext(url+"/ignorable", func(e *configv1.Extender) { cached(e); e.Ignorable = true }), ext(url+"/one", cached), ext(url+"/two", cached),
+		ext(url+"/ignorable", func(e *configv1.Extender) {
+			cached(e)
+			e.Ignorable = true
+		}), ext(url+"/one", cached), ext(url+"/two", cached),
 		ext(url+"/gpu", func(e *configv1.Extender) {
 			cached(e)
 			e.ManagedResources = []configv1.ExtenderManagedResource{{Name: "x.io/gpu"}}
@@ -188,36 +241,49 @@ func TestChain(t *testing.T) {
 	if got := strings.ReplaceAll(refusals(v), url, ""); got != "a 0 full; c 1 node(s) left out by extender /one" {
 		t.Error(got)
 	}
-	for path, want := range map[string]string{"/one/filter": `["a","b","c"]`, "/two/filter": `["a","b"]`, "/ignorable/filter": `["b"]`} {
+	for path, want := range map[string]string{
+		"/one/filter":       `["a","b","c"]`,
+		"/two/filter":       `["a","b"]`,
+		"/ignorable/filter": `["b"]`,
+	} {
 		if !strings.Contains(asked[path], `"NodeNames":`+want) {
 			t.Errorf("%s was asked %s", path, asked[path])
 		}
 	}
-	if _, was := asked["/gpu/filter"]; was || len(v.IgnoredErrors) != 1 || strings.ReplaceAll(v.IgnoredErrors[0], url, "") != "extender /ignorable: filter: the extender returned an error: no" {
+	if _, was := asked["/gpu/filter"]; was || len(v.IgnoredErrors) != 1 || strings.ReplaceAll(v.IgnoredErrors[0], url,
+		"") != "extender /ignorable: filter: the extender returned an error: no" {
 		t.Errorf("ignored %q; %v", v.IgnoredErrors, asked)
 	}
-	if v, st := s.FilterAndPrioritize(t.Context(), podAsking("x.io/gpu"), nodes("a", "b")); st != nil || len(v.Refused) != 2 {
+	if v, st := s.FilterAndPrioritize(t.Context(), podAsking("x.io/gpu"), nodes("a", "b")); st != nil ||
+		len(v.Refused) != 2 {
 		t.Errorf("who manages what the pod asks for was not asked: %v %v", v, st)
 	}
 	only := set(t, ext(url, func(e *configv1.Extender) { e.BindVerb = "b" }), ext(url, func(e *configv1.Extender) {
-		e.FilterVerb, e.ManagedResources = "f", []configv1.ExtenderManagedResource{{Name: "x.io/gpu"}}
+		e.FilterVerb = "f"
+		e.ManagedResources = []configv1.ExtenderManagedResource{{Name: "x.io/gpu"}}
 	}))
-	if only.Interested(podAsking("cpu")) || !only.Interested(podAsking("cpu", "x.io/gpu")) || (*Set)(nil).Interested(podAsking()) {
+	if only.Interested(podAsking("cpu")) || !only.Interested(podAsking("cpu", "x.io/gpu")) ||
+		(*Set)(nil).Interested(podAsking()) {
 		t.Error("which pods are asked about is not known")
 	}
 }
 
 func TestPrioritize(t *testing.T) {
 	for result, want := range map[string]string{
-		`[{"Host":"a","Score":10},{"Host":"b","Score":3}]`: "map[a:100 b:30] map[a:10 b:3] 7", `[]`: "map[] map[] 7", `null`: "map[] map[] 7",
-		`[{"Host":"a","Score":11}]`:                       `extender : score: node "a" has score 11, which is not in the range 0 to 10: the scores are ignored`,
-		`[{"Host":"a","Score":-1}]`:                       `extender : score: node "a" has score -1, which is not in the range 0 to 10: the scores are ignored`,
-		`[{"Host":"z","Score":1}]`:                        `extender : score: a score is for node "z", which was not sent: the scores are ignored`,
+		`[{"Host":"a","Score":10},{"Host":"b","Score":3}]`: "map[a:100 b:30] map[a:10 b:3] 7",
+		`[]`:                        "map[] map[] 7",
+		`null`:                      "map[] map[] 7",
+		`[{"Host":"a","Score":11}]`: `extender : score: node "a" has score 11, which is not in the range 0 to 10: the scores are ignored`,
+		`[{"Host":"a","Score":-1}]`: `extender : score: node "a" has score -1, which is not in the range 0 to 10: the scores are ignored`,
+		`[{"Host":"z","Score":1}]`:  `extender : score: a score is for node "z", which was not sent: the scores are ignored`,
 		`[{"Host":"a","Score":1},{"Host":"a","Score":1}]`: `extender : score: node "a" has two scores: the scores are ignored`,
-		`{"Host":"a"}`:                                    `extender : score: cannot decode the answer: json: cannot unmarshal object into Go value of type v1.HostPriorityList`,
+		`{"Host":"a"}`: `extender : score: cannot decode the answer: json: cannot unmarshal object into Go value of type v1.HostPriorityList`,
 	} {
 		url, _ := answers(t, map[string]string{"/score": result})
-		s := set(t, ext(url, func(e *configv1.Extender) { e.PrioritizeVerb, e.Weight = "score", 7 }))
+		s := set(t, ext(url, func(e *configv1.Extender) {
+			e.PrioritizeVerb = "score"
+			e.Weight = 7
+		}))
 		v, st := s.FilterAndPrioritize(t.Context(), podAsking(), nodes("a", "b"))
 		if st != nil {
 			t.Fatal(st)
@@ -236,10 +302,16 @@ func TestPrioritize(t *testing.T) {
 func TestHangs(t *testing.T) {
 	release := make(chan struct{})
 	var calls atomic.Int32
-	srv := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { calls.Add(1); <-release }))
+	srv := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		calls.Add(1)
+		<-release
+	}))
 	defer srv.Close()
 	defer close(release)
-	s := set(t, ext(srv.URL, func(e *configv1.Extender) { filters(e); e.HTTPTimeout.Duration = 50 * time.Millisecond }))
+	s := set(t, ext(srv.URL, func(e *configv1.Extender) {
+		filters(e)
+		e.HTTPTimeout.Duration = 50 * time.Millisecond
+	}))
 	_, st := s.FilterAndPrioritize(t.Context(), podAsking(), nodes("a"))
 	if st == nil || st.Error() != "filter: no answer within 50ms" {
 		t.Fatalf("got %v", st)
@@ -253,7 +325,8 @@ func TestHangs(t *testing.T) {
 		t.Errorf("it rests for %v", rests)
 	}
 	for range 3 {
-		if _, st = s.FilterAndPrioritize(t.Context(), podAsking(), nodes("a")); st == nil || !strings.HasPrefix(st.Error(), "filter: no answer within 50ms; it is not called again before ") {
+		if _, st = s.FilterAndPrioritize(t.Context(), podAsking(), nodes("a")); st == nil ||
+			!strings.HasPrefix(st.Error(), "filter: no answer within 50ms; it is not called again before ") {
 			t.Fatalf("got %v", st)
 		}
 	}
@@ -273,7 +346,8 @@ func TestStatus(t *testing.T) {
 	}))
 	defer srv.Close()
 	for verb, want := range map[string]string{
-		"filter": "filter: answered 307 Temporary Redirect", "broken": "broken: answered 500 Internal Server Error: out of order" + strings.Repeat(".", 244),
+		"filter": "filter: answered 307 Temporary Redirect",
+		"broken": "broken: answered 500 Internal Server Error: out of order" + strings.Repeat(".", 244),
 	} {
 		s := set(t, ext(srv.URL, func(e *configv1.Extender) { e.FilterVerb = verb }))
 		if _, st := s.FilterAndPrioritize(t.Context(), podAsking(), nodes("a")); st == nil || st.Error() != want {
@@ -300,13 +374,24 @@ func TestTLS(t *testing.T) {
 		change    func(*configv1.Extender)
 		want      string
 	}{
-		{"unknown authority", srv.URL, nil, "filter: tls: failed to verify certificate: x509: certificate signed by unknown authority"},
-		{"known", srv.URL, func(e *configv1.Extender) { e.TLSConfig = &configv1.ExtenderTLSConfig{CAData: ca} }, "<nil>"},
+		{
+			"unknown authority", srv.URL, nil,
+			"filter: tls: failed to verify certificate: x509: certificate signed by unknown authority",
+		},
+		{
+			"known", srv.URL, func(e *configv1.Extender) { e.TLSConfig = &configv1.ExtenderTLSConfig{CAData: ca} },
+			"<nil>",
+		},
 		{"unchecked", srv.URL, func(e *configv1.Extender) { e.EnableHTTPS = true }, "<nil>"},
 		{"checked", srv.URL, func(e *configv1.Extender) {
-			e.EnableHTTPS, e.TLSConfig = true, &configv1.ExtenderTLSConfig{CAData: ca, ServerName: "other.test"}
-		}, "filter: tls: failed to verify certificate: x509: certificate is valid for example.com, *.example.com, not other.test"},
-		{"user", withUser, func(e *configv1.Extender) { e.EnableHTTPS = true }, "filter: the extender returned an error: Basic bWU6c2VjcmV0"},
+			e.EnableHTTPS = true
+			e.TLSConfig = &configv1.ExtenderTLSConfig{CAData: ca, ServerName: "other.test"}
+		}, "filter: tls: failed to verify certificate: x509: certificate is valid for example.com, *.example.com, " +
+			"not other.test"},
+		{
+			"user", withUser, func(e *configv1.Extender) { e.EnableHTTPS = true },
+			"filter: the extender returned an error: Basic bWU6c2VjcmV0",
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s := set(t, ext(tt.url, func(e *configv1.Extender) {
@@ -329,7 +414,9 @@ func TestTLS(t *testing.T) {
 			}
 		})
 	}
-	_, err := New([]configv1.Extender{ext(srv.URL, func(e *configv1.Extender) { e.TLSConfig = &configv1.ExtenderTLSConfig{CAFile: "/nowhere"} })}, nil)
+	_, err := New([]configv1.Extender{ext(srv.URL, func(e *configv1.Extender) {
+		e.TLSConfig = &configv1.ExtenderTLSConfig{CAFile: "/nowhere"}
+	})}, nil)
 	if err == nil || !strings.HasPrefix(err.Error(), "extenders[0]: tlsConfig: ") {
 		t.Errorf("got %v", err)
 	}
@@ -338,10 +425,19 @@ func TestTLS(t *testing.T) {
 // TestPreempt: of the nodes where room can be made the extender keeps some, with victims of its own choice.
 func TestPreempt(t *testing.T) {
 	info := func(uid string, priority int32) *state.PodInfo {
-		return state.NewPodInfo(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "p-" + uid, UID: types.UID(uid)}, Spec: corev1.PodSpec{Priority: &priority}})
+		return state.NewPodInfo(&corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace: "default",
+				Name:      "p-" + uid,
+				UID:       types.UID(uid),
+			},
+			Spec: corev1.PodSpec{Priority: &priority},
+		})
 	}
 	cache := state.NewCache()
-	low, other, high := info("low", 1), info("other", 2), info("high", 100)
+	low := info("low", 1)
+	other := info("other", 2)
+	high := info("high", 100)
 	for _, n := range nodes("a", "b") {
 		cache.SetNode(n)
 	}
@@ -351,27 +447,60 @@ func TestPreempt(t *testing.T) {
 	}
 	snapshot := cache.Refresh()
 	on := func(i int) *state.PodInfo { return snapshot.Node("a").Pods[i] }
-	found := []*framework.Preemption{{Node: "a", Victims: []*state.PodInfo{on(0)}, Reprieved: 1}, {Node: "b", Victims: []*state.PodInfo{info("gone", 0)}}}
+	found := []*framework.Preemption{
+		{Node: "a", Victims: []*state.PodInfo{on(0)}, Reprieved: 1},
+		{Node: "b", Victims: []*state.PodInfo{info("gone", 0)}},
+	}
 	for _, tt := range []struct {
 		name, result      string
 		cached, ignorable bool
 		want              string
 	}{
-		{"other victims", `{"NodeNameToMetaVictims":{"a":{"Pods":[{"UID":"other"},{"UID":"low"},{"UID":"low"}],"NumPDBViolations":7}}}`, true, false, "a default/p-other default/p-low, 2 violations, 0 reprieved"},
-		{"full form", `{"NodeNameToMetaVictims":{"a":{"Pods":[{"UID":"low"}],"NumPDBViolations":-1}}}`, false, false, "a default/p-low, 0 violations, 1 reprieved"},
+		{
+			"other victims",
+			`{"NodeNameToMetaVictims":{"a":{"Pods":[{"UID":"other"},{"UID":"low"},{"UID":"low"}],"NumPDBViolations":7}}}`,
+			true, false, "a default/p-other default/p-low, 2 violations, 0 reprieved",
+		},
+		{
+			"full form", `{"NodeNameToMetaVictims":{"a":{"Pods":[{"UID":"low"}],"NumPDBViolations":-1}}}`, false,
+			false, "a default/p-low, 0 violations, 1 reprieved",
+		},
 		{"none", `{}`, true, false, ""},
-		{"no victims", `{"NodeNameToMetaVictims":{"a":{},"b":null}}`, true, false, `extender : preempt: node "a": the answer has no victim`},
-		{"no victims, ignorable", `{"NodeNameToMetaVictims":{"b":null,"a":{"Pods":[{"UID":"low"}]}}}`, true, true, "a default/p-low, 0 violations, 1 reprieved"},
-		{"null victim", `{"NodeNameToMetaVictims":{"a":{"Pods":[null]}}}`, true, false, `extender : preempt: node "a": the answer has no victim`},
-		{"ghost", `{"NodeNameToMetaVictims":{"a":{"Pods":[{"UID":"ghost"}]}}}`, true, false, `extender : preempt: node "a": victim "ghost" is not on the node`},
-		{"important", `{"NodeNameToMetaVictims":{"b":{"Pods":[{"UID":"high"}]}}}`, true, false, `extender : preempt: node "b": victim default/p-high does not have a lower priority`},
-		{"foreign node", `{"NodeNameToMetaVictims":{"z":{"Pods":[{"UID":"low"}]}}}`, true, false, `extender : preempt: the answer has node "z", which was not sent`},
-		{"lies, ignorable", `{"NodeNameToMetaVictims":{"z":{}}}`, true, true, "a default/p-low, 0 violations, 1 reprieved; b default/p-gone, 0 violations, 0 reprieved"},
+		{
+			"no victims", `{"NodeNameToMetaVictims":{"a":{},"b":null}}`, true, false,
+			`extender : preempt: node "a": the answer has no victim`,
+		},
+		{
+			"no victims, ignorable", `{"NodeNameToMetaVictims":{"b":null,"a":{"Pods":[{"UID":"low"}]}}}`, true, true,
+			"a default/p-low, 0 violations, 1 reprieved",
+		},
+		{
+			"null victim", `{"NodeNameToMetaVictims":{"a":{"Pods":[null]}}}`, true, false,
+			`extender : preempt: node "a": the answer has no victim`,
+		},
+		{
+			"ghost", `{"NodeNameToMetaVictims":{"a":{"Pods":[{"UID":"ghost"}]}}}`, true, false,
+			`extender : preempt: node "a": victim "ghost" is not on the node`,
+		},
+		{
+			"important", `{"NodeNameToMetaVictims":{"b":{"Pods":[{"UID":"high"}]}}}`, true, false,
+			`extender : preempt: node "b": victim default/p-high does not have a lower priority`,
+		},
+		{
+			"foreign node", `{"NodeNameToMetaVictims":{"z":{"Pods":[{"UID":"low"}]}}}`, true, false,
+			`extender : preempt: the answer has node "z", which was not sent`,
+		},
+		{
+			"lies, ignorable", `{"NodeNameToMetaVictims":{"z":{}}}`, true, true,
+			"a default/p-low, 0 violations, 1 reprieved; b default/p-gone, 0 violations, 0 reprieved",
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			url, asked := answers(t, map[string]string{"/preempt": tt.result})
 			s := set(t, ext(url, func(e *configv1.Extender) {
-				e.PreemptVerb, e.NodeCacheCapable, e.Ignorable = "preempt", tt.cached, tt.ignorable
+				e.PreemptVerb = "preempt"
+				e.NodeCacheCapable = tt.cached
+				e.Ignorable = tt.ignorable
 			}), ext(url, filters))
 			a := &framework.Attempt{Pod: info("new", 50), Snapshot: snapshot, CallExtenders: func(run func()) { run() }}
 			left, err := s.ProcessPreemption(t.Context(), a, found)
@@ -405,7 +534,8 @@ func TestBind(t *testing.T) {
 	url, asked := answers(t, map[string]string{"/bind": `{}`, "/no/bind": `{"Error":"no\nroom"}`})
 	binder := func(at string, ignorable bool, resources ...string) *Binder {
 		return set(t, ext(url, filters), ext(url+at, func(e *configv1.Extender) {
-			e.BindVerb, e.Ignorable = "bind", ignorable
+			e.BindVerb = "bind"
+			e.Ignorable = ignorable
 			for _, r := range resources {
 				e.ManagedResources = append(e.ManagedResources, configv1.ExtenderManagedResource{Name: r})
 			}
@@ -416,8 +546,11 @@ func TestBind(t *testing.T) {
 		b    *Binder
 		want string
 	}{
-		{binder("", false), "<nil>"}, {binder("", false, "x.io/gpu"), "<nil>"}, {binder("", false, "x.io/fpga"), framework.ErrSkip.Error()},
-		{binder("/no", false), "extender /no: bind: the extender returned an error: no room"}, {binder("/no", true), framework.ErrSkip.Error()},
+		{binder("", false), "<nil>"},
+		{binder("", false, "x.io/gpu"), "<nil>"},
+		{binder("", false, "x.io/fpga"), framework.ErrSkip.Error()},
+		{binder("/no", false), "extender /no: bind: the extender returned an error: no room"},
+		{binder("/no", true), framework.ErrSkip.Error()},
 	} {
 		if got := strings.ReplaceAll(fmt.Sprint(tt.b.Bind(t.Context(), nil, pod, "a")), url, ""); got != tt.want {
 			t.Errorf("got %s, want %s", got, tt.want)
@@ -426,7 +559,8 @@ func TestBind(t *testing.T) {
 	if want := `{"PodName":"p","PodNamespace":"default","PodUID":"u","Node":"a"}`; asked["/bind"] != want {
 		t.Errorf("asked %s", asked["/bind"])
 	}
-	if b := binder("", false, "x.io/fpga"); b.PreBindPreFlight(nil, pod, "a") || set(t, ext(url, filters)).Binder() != nil {
+	if b := binder("", false, "x.io/fpga"); b.PreBindPreFlight(nil, pod, "a") ||
+		set(t, ext(url, filters)).Binder() != nil {
 		t.Error("who is bound by an extender is not known")
 	}
 }

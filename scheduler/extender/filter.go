@@ -26,9 +26,12 @@ type filterResult struct {
 	Error                                   string
 }
 
-// FilterAndPrioritize calls the interested extenders for the nodes that fit. First filter, one extender after another, each with the nodes that the
-// previous ones left. Then prioritize, all extenders at the same time. A status is the failure of an extender that is not ignorable.
-func (s *Set) FilterAndPrioritize(ctx context.Context, pod *corev1.Pod, nodes []*corev1.Node) (*framework.ExtenderResults, *framework.Status) {
+// FilterAndPrioritize calls the interested extenders for the nodes that fit. First filter, one extender after another,
+// each with the nodes that the previous ones left. Then prioritize, all extenders at the same time. A status is the
+// failure of an extender that is not ignorable.
+func (s *Set) FilterAndPrioritize(
+	ctx context.Context, pod *corev1.Pod, nodes []*corev1.Node,
+) (*framework.ExtenderResults, *framework.Status) {
 	results := &framework.ExtenderResults{Refused: map[string]*framework.Status{}}
 	for _, n := range nodes {
 		results.SentNodes = append(results.SentNodes, n.Name)
@@ -82,7 +85,9 @@ func (e *Extender) args(pod *corev1.Pod, nodes []*corev1.Node) *extenderv1.Exten
 }
 
 // filter returns the nodes that the extender accepts, and adds its refusals of the others to refused.
-func (e *Extender) filter(ctx context.Context, pod *corev1.Pod, nodes []*corev1.Node, refused map[string]*framework.Status) ([]*corev1.Node, error) {
+func (e *Extender) filter(
+	ctx context.Context, pod *corev1.Pod, nodes []*corev1.Node, refused map[string]*framework.Status,
+) ([]*corev1.Node, error) {
 	var result filterResult
 	verb := e.cfg.FilterVerb
 	if err := e.call(ctx, verb, e.args(pod, nodes), &result); err != nil {
@@ -112,7 +117,8 @@ func (e *Extender) filter(ctx context.Context, pod *corev1.Pod, nodes []*corev1.
 	for name := range left {
 		return nil, fmt.Errorf("%s: the answer has node %q, which was not sent", verb, oneShortLine(name))
 	}
-	newStatus, next := e.refusals(), 0
+	newStatus := e.refusals()
+	next := 0
 	for _, n := range nodes {
 		switch {
 		case next < len(keep) && keep[next] == n:
@@ -133,8 +139,8 @@ func hasKey(m map[string]string, name string) bool {
 	return ok
 }
 
-// refusals returns a function that converts an extender's reason to a status. Equal reasons share a status. Their number is limited to
-// maxReasons.
+// refusals returns a function that converts an extender's reason to a status. Equal reasons share a status. Their
+// number is limited to maxReasons.
 func (e *Extender) refusals() func(framework.Code, string) *framework.Status {
 	type key struct {
 		code framework.Code
@@ -158,8 +164,11 @@ func (e *Extender) refusals() func(framework.Code, string) *framework.Status {
 }
 
 // prioritize calls the extenders for scores. A failed extender gives no scores.
-func (s *Set) prioritize(ctx context.Context, results *framework.ExtenderResults, pod *corev1.Pod, nodes []*corev1.Node) {
-	scores, errs := make([]framework.ExtenderScores, len(s.all)), make([]error, len(s.all))
+func (s *Set) prioritize(
+	ctx context.Context, results *framework.ExtenderResults, pod *corev1.Pod, nodes []*corev1.Node,
+) {
+	scores := make([]framework.ExtenderScores, len(s.all))
+	errs := make([]error, len(s.all))
 	var wg sync.WaitGroup
 	for i, e := range s.all {
 		if e.cfg.PrioritizeVerb != "" && e.interested(pod) {
@@ -177,10 +186,16 @@ func (s *Set) prioritize(ctx context.Context, results *framework.ExtenderResults
 	}
 }
 
-func (e *Extender) prioritize(ctx context.Context, pod *corev1.Pod, nodes []*corev1.Node) (framework.ExtenderScores, error) {
+func (e *Extender) prioritize(
+	ctx context.Context, pod *corev1.Pod, nodes []*corev1.Node,
+) (framework.ExtenderScores, error) {
 	var result extenderv1.HostPriorityList
 	verb := e.cfg.PrioritizeVerb
-	out := framework.ExtenderScores{By: framework.Weighted{Plugin: e, Weight: e.cfg.Weight}, Raw: map[string]int64{}, Scores: map[string]int64{}}
+	out := framework.ExtenderScores{
+		By:     framework.Weighted{Plugin: e, Weight: e.cfg.Weight},
+		Raw:    map[string]int64{},
+		Scores: map[string]int64{},
+	}
 	if err := e.call(ctx, verb, e.args(pod, nodes), &result); err != nil {
 		return out, err
 	}
@@ -191,16 +206,19 @@ func (e *Extender) prioritize(ctx context.Context, pod *corev1.Pod, nodes []*cor
 	const scale = framework.MaxScore / extenderv1.MaxExtenderPriority
 	for _, p := range result {
 		if !sent[p.Host] {
-			return out, fmt.Errorf("%s: a score is for node %q, which was not sent: the scores are ignored", verb, oneShortLine(p.Host))
+			return out, fmt.Errorf("%s: a score is for node %q, which was not sent: the scores are ignored", verb,
+				oneShortLine(p.Host))
 		}
 		if _, twice := out.Raw[p.Host]; twice {
 			return out, fmt.Errorf("%s: node %q has two scores: the scores are ignored", verb, p.Host)
 		}
 		if p.Score < extenderv1.MinExtenderPriority || p.Score > extenderv1.MaxExtenderPriority {
-			return out, fmt.Errorf("%s: node %q has score %d, which is not in the range %d to %d: the scores are ignored", verb, p.Host, p.Score, extenderv1.MinExtenderPriority,
+			return out, fmt.Errorf("%s: node %q has score %d, which is not in the range %d to %d: the scores are "+
+				"ignored", verb, p.Host, p.Score, extenderv1.MinExtenderPriority,
 				extenderv1.MaxExtenderPriority)
 		}
-		out.Raw[p.Host], out.Scores[p.Host] = p.Score, p.Score*scale
+		out.Raw[p.Host] = p.Score
+		out.Scores[p.Host] = p.Score * scale
 	}
 	return out, nil
 }

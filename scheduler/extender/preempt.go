@@ -16,9 +16,11 @@ import (
 	"keelson/scheduler/state"
 )
 
-// ProcessPreemption calls the extenders with a preemptVerb to choose among the candidate nodes and their victims. It does not modify found. The error
-// is that of an extender that is not ignorable.
-func (s *Set) ProcessPreemption(ctx context.Context, a *framework.Attempt, found []*framework.Preemption) ([]*framework.Preemption, error) {
+// ProcessPreemption calls the extenders with a preemptVerb to choose among the candidate nodes and their victims. It
+// does not modify found. The error is that of an extender that is not ignorable.
+func (s *Set) ProcessPreemption(
+	ctx context.Context, a *framework.Attempt, found []*framework.Preemption,
+) ([]*framework.Preemption, error) {
 	if s == nil || a.CallExtenders == nil {
 		return found, nil
 	}
@@ -48,7 +50,9 @@ func (s *Set) ProcessPreemption(ctx context.Context, a *framework.Attempt, found
 	return found, err
 }
 
-func (e *Extender) preempt(ctx context.Context, pod *state.PodInfo, found []*framework.Preemption, on map[string][]*state.PodInfo) ([]*framework.Preemption, error) {
+func (e *Extender) preempt(
+	ctx context.Context, pod *state.PodInfo, found []*framework.Preemption, on map[string][]*state.PodInfo,
+) ([]*framework.Preemption, error) {
 	args := &extenderv1.ExtenderPreemptionArgs{Pod: pod.Pod}
 	if e.cfg.NodeCacheCapable {
 		args.NodeNameToMetaVictims = map[string]*extenderv1.MetaVictims{}
@@ -56,12 +60,17 @@ func (e *Extender) preempt(ctx context.Context, pod *state.PodInfo, found []*fra
 		args.NodeNameToVictims = map[string]*extenderv1.Victims{}
 	}
 	for _, c := range found {
-		pods, uids := []*corev1.Pod{}, []*extenderv1.MetaPod{}
+		pods := []*corev1.Pod{}
+		uids := []*extenderv1.MetaPod{}
 		for _, v := range c.Victims {
-			pods, uids = append(pods, v.Pod), append(uids, &extenderv1.MetaPod{UID: string(v.Pod.UID)})
+			pods = append(pods, v.Pod)
+			uids = append(uids, &extenderv1.MetaPod{UID: string(v.Pod.UID)})
 		}
 		if e.cfg.NodeCacheCapable {
-			args.NodeNameToMetaVictims[c.Node] = &extenderv1.MetaVictims{Pods: uids, NumPDBViolations: int64(c.PDBViolations)}
+			args.NodeNameToMetaVictims[c.Node] = &extenderv1.MetaVictims{
+				Pods:             uids,
+				NumPDBViolations: int64(c.PDBViolations),
+			}
 		} else {
 			args.NodeNameToVictims[c.Node] = &extenderv1.Victims{Pods: pods, NumPDBViolations: int64(c.PDBViolations)}
 		}
@@ -86,7 +95,8 @@ func (e *Extender) preempt(ctx context.Context, pod *state.PodInfo, found []*fra
 			return nil, fmt.Errorf("%s: node %q: %w", verb, c.Node, err)
 		}
 		next := *c
-		next.Victims, next.PDBViolations = victims, int(min(max(chosen.NumPDBViolations, 0), int64(len(victims))))
+		next.Victims = victims
+		next.PDBViolations = int(min(max(chosen.NumPDBViolations, 0), int64(len(victims))))
 		next.Reprieved = max(c.Reprieved+len(c.Victims)-len(victims), 0)
 		out = append(out, &next)
 	}
@@ -98,8 +108,11 @@ func (e *Extender) preempt(ctx context.Context, pod *state.PodInfo, found []*fra
 
 var errNoVictims = errors.New("the answer has no victim")
 
-// victims returns the pods of a node that an extender names. Each must be on the node and have a lower priority than the pod.
-func (e *Extender) victims(pod *state.PodInfo, chosen *extenderv1.MetaVictims, on []*state.PodInfo) ([]*state.PodInfo, error) {
+// victims returns the pods of a node that an extender names. Each must be on the node and have a lower priority than
+// the pod.
+func (e *Extender) victims(
+	pod *state.PodInfo, chosen *extenderv1.MetaVictims, on []*state.PodInfo,
+) ([]*state.PodInfo, error) {
 	if chosen == nil || len(chosen.Pods) == 0 {
 		return nil, errNoVictims
 	}

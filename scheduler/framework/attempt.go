@@ -19,7 +19,8 @@ type Refusal struct {
 	Status *Status
 }
 
-// Attempt holds all results of one scheduling attempt. The Engine and the scheduler fill it; preemption and explain read it.
+// Attempt holds all results of one scheduling attempt. The Engine and the scheduler fill it; preemption and explain
+// read it.
 type Attempt struct {
 	Pod      *state.PodInfo
 	Cycle    *CycleState // the plugins' data of this attempt; it is also used after the attempt, until the pod is bound
@@ -29,16 +30,18 @@ type Attempt struct {
 	PreFilterStatus *Status
 	// Failed is set when a plugin could not decide. The pod may or may not be schedulable; it is tried again later.
 	Failed *Status
-	// Refused are the filtered nodes that do not fit. The nodes that a PreFilterResult excludes are not in it: they are counted in Excluded,
-	// and ExcludedBy is their status.
-	Refused        []Refusal
-	Refusals       *Refusals // what Refused has in common with other attempts, which then must not be modified; nil: nothing
+	// Refused are the filtered nodes that do not fit. The nodes that a PreFilterResult excludes are not in it: they are
+	// counted in Excluded, and ExcludedBy is their status.
+	Refused []Refusal
+	// what Refused has in common with other attempts, which then must not be modified; nil: nothing
+	Refusals       *Refusals
 	ExcludedBy     *Status
 	Excluded       int
 	Feasible       []*state.NodeInfo
 	EvaluatedNodes int // number of filtered nodes
-	// Scores of the plugins and extenders: Raw[p][i] is the score of Feasible[i] from ScoredBy[p], and Scores[p][i] is the same normalized.
-	// Totals[i] is the weighted sum. RuleScorers[p] has the rules of ScoredBy[p]; nil: it has none.
+	// Scores of the plugins and extenders: Raw[p][i] is the score of Feasible[i] from ScoredBy[p], and Scores[p][i] is
+	// the same normalized. Totals[i] is the weighted sum. RuleScorers[p] has the rules of ScoredBy[p]; nil: it has
+	// none.
 	ScoredBy    []Weighted
 	RuleScorers []RuleScorer
 	Raw         [][]int64
@@ -51,8 +54,9 @@ type Attempt struct {
 	// NominatedBefore is the pod's nominated node from an earlier attempt; "": none.
 	NominatedBefore string
 	ignoreNominated func(*state.PodInfo) bool // selects nominated pods that do not count; nil: all count
-	// CallExtenders is set for pods that HTTP extenders are interested in. PostFilter sends the victims to them in the function run, during
-	// which other pods are scheduled. CallExtenders returns when run has returned. nil: PostFilter must not call extenders.
+	// CallExtenders is set for pods that HTTP extenders are interested in. PostFilter sends the victims to them in the
+	// function run, during which other pods are scheduled. CallExtenders returns when run has returned. nil: PostFilter
+	// must not call extenders.
 	CallExtenders func(run func())
 	// PostFilterMessage is PostFilter's message, and NominatedNode the node where it makes room.
 	PostFilterMessage string
@@ -71,14 +75,15 @@ type Attempt struct {
 
 // Preemption is the node where victims are evicted, and the reason for its choice.
 type Preemption struct {
-	Node          string
-	Victims       []*state.PodInfo     // the most important first
-	OtherNodes    map[types.UID]string // the nodes of victims on other nodes: a pod group may be evicted as a whole; nil: all are on Node
-	PDBViolations int                  // victims whose eviction violates a PodDisruptionBudget
-	Reprieved     int                  // pods of lower priority on the node that need not be evicted
-	Candidates    int                  // nodes where preemption is possible
-	RunnerUp      string               // the second best candidate
-	Why           string               // the criterion that decided between Node and RunnerUp
+	Node    string
+	Victims []*state.PodInfo // the most important first
+	// the nodes of victims on other nodes: a pod group may be evicted as a whole; nil: all are on Node
+	OtherNodes    map[types.UID]string
+	PDBViolations int    // victims whose eviction violates a PodDisruptionBudget
+	Reprieved     int    // pods of lower priority on the node that need not be evicted
+	Candidates    int    // nodes where preemption is possible
+	RunnerUp      string // the second best candidate
+	Why           string // the criterion that decided between Node and RunnerUp
 }
 
 // NodeOf returns a victim's node.
@@ -115,7 +120,8 @@ func (a *Attempt) statuses() map[*Status]int {
 			if last != nil {
 				counts[last] += run
 			}
-			last, run = st, 0
+			last = st
+			run = 0
 		}
 		run++
 	}

@@ -4,34 +4,37 @@ package framework
 
 import "slices"
 
-// class caches the results of NodeLocal filters and scorers for all nodes, for pods with the same requirements (state.PodInfo.AppendClass). A
-// node is evaluated again only if it has changed since the last pod of the class. So identical pods share one evaluation. The slices are
-// indexed like Snapshot.Nodes; such an index is called a place.
+// class caches the results of NodeLocal filters and scorers for all nodes, for pods with the same requirements
+// (state.PodInfo.AppendClass). A node is evaluated again only if it has changed since the last pod of the class. So
+// identical pods share one evaluation. The slices are indexed like Snapshot.Nodes; such an index is called a place.
 type class struct {
 	used, epoch      int64
 	nodeLocalFilters int // number of NodeLocal filters
-	// statusVersions are the node versions (state.Snapshot) for which status is valid, scoreVersions those for which the scores are valid.
+	// statusVersions are the node versions (state.Snapshot) for which status is valid, scoreVersions those for which
+	// the scores are valid.
 	statusVersions, scoreVersions []int64
 	status                        []*Status
-	// filteredAt is the snapshot version at which all nodes were filtered; -1: not all are. refused is then the number of refused ones.
+	// filteredAt is the snapshot version at which all nodes were filtered; -1: not all are. refused is then the number
+	// of refused ones.
 	filteredAt int64
 	refused    int
 	// refusals are those of the last attempt, which refused all nodes; nil: it did not.
 	refusals *Refusals
-	// raw are the raw scores by scorer, nil for a scorer that is not NodeLocal or that PreScore skipped. base is each node's weighted sum of
-	// the scores that need no Normalize.
+	// raw are the raw scores by scorer, nil for a scorer that is not NodeLocal or that PreScore skipped. base is each
+	// node's weighted sum of the scores that need no Normalize.
 	raw  [][]int64
 	base []int64
-	// scoredAt is the snapshot version at which all nodes were scored; -1: not all are. top are then the places of the nodes with the
-	// largest base, in ascending order; empty: not computed yet.
+	// scoredAt is the snapshot version at which all nodes were scored; -1: not all are. top are then the places of the
+	// nodes with the largest base, in ascending order; empty: not computed yet.
 	scoredAt int64
 	top      []int32
-	// withNominated caches, by the pod's priority, the results of the filters with the nominated pods added to their nodes.
+	// withNominated caches, by the pod's priority, the results of the filters with the nominated pods added to their
+	// nodes.
 	withNominated map[int32]*nominatedResults
 }
 
-// nominatedResults are the cached results for the nodes on which the pod fits without their nominated pods: whether it also fits with them.
-// versions are the node versions for which status is valid.
+// nominatedResults are the cached results for the nodes on which the pod fits without their nominated pods: whether it
+// also fits with them. versions are the node versions for which status is valid.
 type nominatedResults struct {
 	versions []int64
 	status   []*Status
@@ -58,10 +61,16 @@ func (e *Engine) classOf(a *Attempt, nodeLocal int) *class {
 		e.classes[string(e.key)] = c
 	}
 	c.used = e.clock
-	if n := len(a.Snapshot.Nodes); c.epoch != a.Snapshot.Epoch || len(c.statusVersions) != n || c.nodeLocalFilters != nodeLocal {
-		c.epoch, c.nodeLocalFilters = a.Snapshot.Epoch, nodeLocal
-		c.statusVersions, c.scoreVersions, c.status = zeros(c.statusVersions, n), zeros(c.scoreVersions, n), zeros(c.status, n)
-		c.filteredAt, c.scoredAt, c.refusals = -1, -1, nil
+	if n := len(a.Snapshot.Nodes); c.epoch != a.Snapshot.Epoch || len(c.statusVersions) != n ||
+		c.nodeLocalFilters != nodeLocal {
+		c.epoch = a.Snapshot.Epoch
+		c.nodeLocalFilters = nodeLocal
+		c.statusVersions = zeros(c.statusVersions, n)
+		c.scoreVersions = zeros(c.scoreVersions, n)
+		c.status = zeros(c.status, n)
+		c.filteredAt = -1
+		c.scoredAt = -1
+		c.refusals = nil
 		clear(c.withNominated)
 	}
 	return c
@@ -100,10 +109,12 @@ func countNodeLocal(filters []NamedFilter) int {
 	return len(filters)
 }
 
-// updateStatus returns the NodeLocal filters' status for the node at a place. It runs them only if the node has changed.
+// updateStatus returns the NodeLocal filters' status for the node at a place. It runs them only if the node has
+// changed.
 func (c *class) updateStatus(a *Attempt, place int) *Status {
 	if v := a.Snapshot.Versions[place]; c.statusVersions[place] != v {
-		c.statusVersions[place], c.status[place] = v, Check(a.Filters[:c.nodeLocalFilters], a.Snapshot.Nodes[place])
+		c.statusVersions[place] = v
+		c.status[place] = Check(a.Filters[:c.nodeLocalFilters], a.Snapshot.Nodes[place])
 	}
 	return c.status[place]
 }
@@ -112,7 +123,8 @@ func (c *class) updateStatus(a *Attempt, place int) *Status {
 func (c *class) updateStatuses(a *Attempt) {
 	changed, known := a.Snapshot.Changed(c.filteredAt)
 	if c.filteredAt < 0 || !known {
-		c.refused, c.refusals = 0, nil
+		c.refused = 0
+		c.refusals = nil
 		for place := range c.statusVersions {
 			if c.updateStatus(a, place) != nil {
 				c.refused++
@@ -134,15 +146,16 @@ func (c *class) updateStatuses(a *Attempt) {
 	c.filteredAt = a.Snapshot.Version()
 }
 
-// filterWithNominated sets the status in out of the nodes on which the pod does not fit together with their nominated pods. The results are
-// cached if all filters are NodeLocal and no nominated pods are ignored.
+// filterWithNominated sets the status in out of the nodes on which the pod does not fit together with their nominated
+// pods. The results are cached if all filters are NodeLocal and no nominated pods are ignored.
 func (c *class) filterWithNominated(a *Attempt, out []*Status) {
 	s := a.Snapshot
 	var b *nominatedResults
 	if c.nodeLocalFilters == len(a.Filters) && a.ignoreNominated == nil {
 		b = c.resultsWithNominated(a.Pod.Priority, len(out))
 	}
-	own := s.NominatedPlace(a.Pod.Pod.UID) // on this node the pod's own nomination is ignored, so the class's result is not valid for it
+	// on this node the pod's own nomination is ignored, so the class's result is not valid for it
+	own := s.NominatedPlace(a.Pod.Pod.UID)
 	for place, n := range s.Nodes {
 		if out[place] != nil {
 			continue
@@ -154,7 +167,8 @@ func (c *class) filterWithNominated(a *Attempt, out []*Status) {
 			out[place] = a.checkWithNominated(n, nominated)
 		default:
 			if v := s.Versions[place]; b.versions[place] != v {
-				b.versions[place], b.status[place] = v, a.checkWithNominated(n, nominated)
+				b.versions[place] = v
+				b.status[place] = a.checkWithNominated(n, nominated)
 			}
 			out[place] = b.status[place]
 		}
@@ -182,7 +196,10 @@ func (c *class) updateScores(a *Attempt, scorers []Weighted, nodeScorers []NodeS
 		same = same && nodeLocal == (c.raw[i] != nil)
 	}
 	if !same {
-		c.raw, c.base, c.scoreVersions, c.scoredAt = make([][]int64, len(nodeScorers)), zeros(c.base, n), zeros(c.scoreVersions, n), -1
+		c.raw = make([][]int64, len(nodeScorers))
+		c.base = zeros(c.base, n)
+		c.scoreVersions = zeros(c.scoreVersions, n)
+		c.scoredAt = -1
 		for i := range nodeScorers {
 			if _, nodeLocal := nodeScorers[i].(NodeLocal); nodeLocal {
 				c.raw[i] = make([]int64, n)
@@ -213,7 +230,8 @@ func (c *class) updateScore(a *Attempt, scorers []Weighted, nodeScorers []NodeSc
 	if c.scoreVersions[place] == v {
 		return
 	}
-	c.scoreVersions[place], c.base[place] = v, 0
+	c.scoreVersions[place] = v
+	c.base[place] = 0
 	for i, raw := range c.raw {
 		if raw == nil {
 			continue
@@ -231,7 +249,8 @@ func (c *class) updateTop(place int32, before int64) {
 		return
 	}
 	at, found := slices.BinarySearch(c.top, place)
-	most, now := before, c.base[place]
+	most := before
+	now := c.base[place]
 	if !found {
 		most = c.base[c.top[0]]
 	} else if len(c.top) > 1 {
@@ -260,7 +279,7 @@ func largest(out []int32, values []int64) []int32 {
 	most := slices.Max(values)
 	for i, v := range values {
 		if v == most {
-			out = append(out, int32(i)) //nolint:gosec // there are fewer nodes
+			out = append(out, int32(i)) // there are fewer nodes
 		}
 	}
 	return out

@@ -4,9 +4,9 @@ package framework
 
 import "sync"
 
-// CycleState holds the data of plugins during one scheduling attempt: a plugin writes it at one extension point and reads it at a later
-// one, until the pod is bound or returns to the queue. It is safe for concurrent use. Values are shared: readers must not modify them. A
-// Key determines the type of its value.
+// CycleState holds the data of plugins during one scheduling attempt: a plugin writes it at one extension point and
+// reads it at a later one, until the pod is bound or returns to the queue. It is safe for concurrent use. Values are
+// shared: readers must not modify them. A Key determines the type of its value.
 type CycleState struct {
 	mu     sync.RWMutex
 	values map[any]any

@@ -10,8 +10,8 @@ import (
 	"keelson/scheduler/state"
 )
 
-// Engine chooses a node for a pod: it is a function from a pod and a snapshot to an Attempt, and does no I/O. It is not safe for concurrent
-// use. Most of its fields are buffers that the next attempt reuses.
+// Engine chooses a node for a pod: it is a function from a pod and a snapshot to an Attempt, and does no I/O. It is not
+// safe for concurrent use. Most of its fields are buffers that the next attempt reuses.
 type Engine struct {
 	filterers                []Filterer
 	scorers                  []Weighted
@@ -38,11 +38,17 @@ type Engine struct {
 	key         []byte // buffer for the key of the class
 }
 
-// NewEngine returns an engine for a profile. parallelism is the maximum number of goroutines, which are used in large clusters. seed seeds
-// the random choice among nodes with equal scores.
+// NewEngine returns an engine for a profile. parallelism is the maximum number of goroutines, which are used in large
+// clusters. seed seeds the random choice among nodes with equal scores.
 func NewEngine(p *Profile, parallelism int, seed uint64) *Engine {
-	e := &Engine{observer: p.Observe, classes: map[string]*class{}, filterers: PluginsAt[Filterer](p, AtFilter), parallelism: max(parallelism, 1), percentageOfNodesToScore: int(p.PercentageOfNodesToScore)}
-	e.rand = rand.New(rand.NewPCG(seed, seed)) //nolint:gosec // the choice among equal nodes is not a secret
+	e := &Engine{
+		observer:                 p.Observe,
+		classes:                  map[string]*class{},
+		filterers:                PluginsAt[Filterer](p, AtFilter),
+		parallelism:              max(parallelism, 1),
+		percentageOfNodesToScore: int(p.PercentageOfNodesToScore),
+	}
+	e.rand = rand.New(rand.NewPCG(seed, seed)) // the choice among equal nodes is not a secret
 	for _, w := range p.At(AtScore) {
 		if _, ok := w.Plugin.(Scorer); ok && w.Weight > 0 {
 			e.scorers = append(e.scorers, w)
@@ -51,19 +57,20 @@ func NewEngine(p *Profile, parallelism int, seed uint64) *Engine {
 	return e
 }
 
-// Limits of the search for feasible nodes, as in kube-scheduler: with minFeasible nodes or more it stops when a percentage of them is
-// feasible. The percentage decreases with the size of the cluster.
+// Limits of the search for feasible nodes, as in kube-scheduler: with minFeasible nodes or more it stops when a
+// percentage of them is feasible. The percentage decreases with the size of the cluster.
 const (
-	minFeasible      = 100
-	basePercent      = 50
-	nodesPerPercent  = 125
-	minPercent       = 5
-	alwaysScored     = 16  // up to this number of nodes a single feasible node is scored too: it is cheap, and explain shows the scores
+	minFeasible     = 100
+	basePercent     = 50
+	nodesPerPercent = 125
+	minPercent      = 5
+	// up to this number of nodes a single feasible node is scored too: it is cheap, and explain shows the scores
+	alwaysScored     = 16
 	parallelFromHere = 512 // minimum number of nodes for which goroutines are used
 )
 
-// FeasibleNodesToFind returns the number of feasible nodes at which the search among n nodes stops. percent is percentageOfNodesToScore; 0: not
-// configured.
+// FeasibleNodesToFind returns the number of feasible nodes at which the search among n nodes stops. percent is
+// percentageOfNodesToScore; 0: not configured.
 func FeasibleNodesToFind(n, percent int) int {
 	if n < minFeasible || percent >= 100 {
 		return n
@@ -74,23 +81,29 @@ func FeasibleNodesToFind(n, percent int) int {
 	return max(n*percent/100, minFeasible)
 }
 
-// Decide makes one attempt. Nominated pods for which ignoreNominated returns true do not count; nil: none is ignored. The result is valid until the
-// next call.
+// Decide makes one attempt. Nominated pods for which ignoreNominated returns true do not count; nil: none is ignored.
+// The result is valid until the next call.
 func (e *Engine) Decide(pod *state.PodInfo, s *state.Snapshot, ignoreNominated func(*state.PodInfo) bool) *Attempt {
 	a := e.findFeasible(pod, s, ignoreNominated, nil, false)
 	e.choose(a, nil)
 	return a
 }
 
-// FindFeasible is the first half of Decide for pods that extenders are interested in: it finds FeasibleNodesToFind nodes, and chooses none.
-// The result is valid until the next call.
-func (e *Engine) FindFeasible(pod *state.PodInfo, s *state.Snapshot, ignoreNominated func(*state.PodInfo) bool) *Attempt {
+// FindFeasible is the first half of Decide for pods that extenders are interested in: it finds FeasibleNodesToFind
+// nodes, and chooses none. The result is valid until the next call.
+func (e *Engine) FindFeasible(pod *state.PodInfo, s *state.Snapshot, ignoreNominated func(
+	*state.PodInfo,
+) bool,
+) *Attempt {
 	return e.findFeasible(pod, s, ignoreNominated, nil, true)
 }
 
-// DecideWith is the second half: it chooses among the nodes that FindFeasible found, with the extenders' results. s is a new snapshot: a node that
-// was feasible in the first half may not be feasible now.
-func (e *Engine) DecideWith(results *ExtenderResults, pod *state.PodInfo, s *state.Snapshot, but func(*state.PodInfo) bool) *Attempt {
+// DecideWith is the second half: it chooses among the nodes that FindFeasible found, with the extenders' results. s is
+// a new snapshot: a node that was feasible in the first half may not be feasible now.
+func (e *Engine) DecideWith(results *ExtenderResults, pod *state.PodInfo, s *state.Snapshot, but func(
+	*state.PodInfo,
+) bool,
+) *Attempt {
 	a := e.findFeasible(pod, s, but, results, true)
 	e.choose(a, results)
 	a.FilterTook += results.FilterTook
@@ -98,14 +111,28 @@ func (e *Engine) DecideWith(results *ExtenderResults, pod *state.PodInfo, s *sta
 	return a
 }
 
-// findFeasible finds the feasible nodes: all, or FeasibleNodesToFind of them. With results it filters only the nodes that were sent to the
-// extenders. noFilterAll: filterAll must not be used.
-func (e *Engine) findFeasible(pod *state.PodInfo, s *state.Snapshot, ignoreNominated func(*state.PodInfo) bool, results *ExtenderResults, noFilterAll bool) *Attempt {
+// findFeasible finds the feasible nodes: all, or FeasibleNodesToFind of them. With results it filters only the nodes
+// that were sent to the extenders. noFilterAll: filterAll must not be used.
+func (e *Engine) findFeasible(pod *state.PodInfo, s *state.Snapshot, ignoreNominated func(
+	*state.PodInfo,
+) bool, results *ExtenderResults, noFilterAll bool,
+) *Attempt {
 	begin := time.Now()
 	e.class = nil
 	a := &e.attempt
-	*a = Attempt{Pod: pod, Cycle: &CycleState{}, Snapshot: s, ignoreNominated: ignoreNominated, Filters: a.Filters[:0], Refused: e.refused[:0], Feasible: e.feasible[:0],
-		ScoredBy: a.ScoredBy[:0], RuleScorers: a.RuleScorers[:0], Raw: a.Raw[:0], Scores: a.Scores[:0]}
+	*a = Attempt{
+		Pod:             pod,
+		Cycle:           &CycleState{},
+		Snapshot:        s,
+		ignoreNominated: ignoreNominated,
+		Filters:         a.Filters[:0],
+		Refused:         e.refused[:0],
+		Feasible:        e.feasible[:0],
+		ScoredBy:        a.ScoredBy[:0],
+		RuleScorers:     a.RuleScorers[:0],
+		Raw:             a.Raw[:0],
+		Scores:          a.Scores[:0],
+	}
 	if e.attempts++; e.attempts%sampleEvery == 1 {
 		a.Observe = e.observer
 	}
@@ -159,7 +186,8 @@ func (e *Engine) choose(a *Attempt, results *ExtenderResults) {
 	clear(e.nodeScorers)
 }
 
-// prepare runs every PreFilter. It returns the nodes to filter: all nodes of the snapshot, or those that a PreFilterResult names.
+// prepare runs every PreFilter. It returns the nodes to filter: all nodes of the snapshot, or those that a
+// PreFilterResult names.
 func (e *Engine) prepare(a *Attempt) []*state.NodeInfo {
 	nodes := a.Snapshot.Nodes
 	if a.Pod.Err != nil {
@@ -208,7 +236,8 @@ func (e *Engine) nodesByName(a *Attempt, p Plugin, names []string) []*state.Node
 	return nodes
 }
 
-// filter filters nodes until FeasibleNodesToFind of them are feasible. It starts at the node where the last attempt stopped.
+// filter filters nodes until FeasibleNodesToFind of them are feasible. It starts at the node where the last attempt
+// stopped.
 func (e *Engine) filter(a *Attempt, nodes []*state.NodeInfo, nodeLocal int) {
 	enough := FeasibleNodesToFind(len(nodes), e.percentageOfNodesToScore)
 	if len(nodes) == 0 {
@@ -225,7 +254,8 @@ func (e *Engine) filter(a *Attempt, nodes []*state.NodeInfo, nodeLocal int) {
 		n := nodes[i]
 		a.recordResult(n, check(i, n))
 	}
-	e.next, e.feasible = start+a.EvaluatedNodes, a.Feasible
+	e.next = start + a.EvaluatedNodes
+	e.feasible = a.Feasible
 }
 
 // recordResult records the result of the filters for one node.
@@ -241,7 +271,8 @@ func (a *Attempt) recordResult(n *state.NodeInfo, st *Status) {
 	}
 }
 
-// checker returns the function that filters the node at an index of nodes. Several goroutines call it, at most once for each index.
+// checker returns the function that filters the node at an index of nodes. Several goroutines call it, at most once for
+// each index.
 func (e *Engine) checker(a *Attempt, nodes []*state.NodeInfo, nodeLocal int) func(int, *state.NodeInfo) *Status {
 	switch {
 	case a.Snapshot.AnyNominated():
@@ -266,7 +297,10 @@ func (e *Engine) checker(a *Attempt, nodes []*state.NodeInfo, nodeLocal int) fun
 
 // block filters the next size nodes with several goroutines. The outcome is the same as one by one: results after the
 // last feasible node that is needed are discarded.
-func (e *Engine) block(a *Attempt, nodes []*state.NodeInfo, start, size, enough int, check func(int, *state.NodeInfo) *Status) {
+func (e *Engine) block(a *Attempt, nodes []*state.NodeInfo, start, size, enough int, check func(
+	int, *state.NodeInfo,
+) *Status,
+) {
 	if cap(e.results) < size {
 		e.results = make([]*Status, size)
 	}
@@ -302,11 +336,13 @@ func (a *Attempt) checkWithNominated(n *state.NodeInfo, nominated []*state.PodIn
 	return Check(AdjustedFilters(a.Filters, n, relevant, nil), n.With(relevant, nil))
 }
 
-// RelevantNominatedPods returns the nominated pods for which the attempt's pod must leave room: other pods of equal or higher priority.
+// RelevantNominatedPods returns the nominated pods for which the attempt's pod must leave room: other pods of equal or
+// higher priority.
 func (a *Attempt) RelevantNominatedPods(nominated []*state.PodInfo) []*state.PodInfo {
 	var relevant []*state.PodInfo
 	for _, p := range nominated {
-		if p.Priority >= a.Pod.Priority && p.Pod.UID != a.Pod.Pod.UID && (a.ignoreNominated == nil || !a.ignoreNominated(p)) {
+		if p.Priority >= a.Pod.Priority && p.Pod.UID != a.Pod.Pod.UID &&
+			(a.ignoreNominated == nil || !a.ignoreNominated(p)) {
 			relevant = append(relevant, p)
 		}
 	}
@@ -329,7 +365,8 @@ func AdjustedFilters(filters []NamedFilter, n *state.NodeInfo, added, removed []
 func (e *Engine) score(a *Attempt) {
 	begin := time.Now()
 	for len(e.scores) < len(e.scorers)+1 {
-		e.scores, e.raw = append(e.scores, nil), append(e.raw, nil)
+		e.scores = append(e.scores, nil)
+		e.raw = append(e.raw, nil)
 	}
 	e.preScore(a)
 	if e.class != nil && e.sample(a) {
@@ -368,7 +405,9 @@ func (e *Engine) scoreEach(a *Attempt) {
 		if scorer == nil {
 			continue
 		}
-		raw, scores, begin := buffer(e.raw, i, n), buffer(e.scores, i, n), a.begin()
+		raw := buffer(e.raw, i, n)
+		scores := buffer(e.scores, i, n)
+		begin := a.begin()
 		for j, node := range a.Feasible {
 			raw[j] = scorer.Score(node)
 		}
@@ -385,8 +424,10 @@ func (e *Engine) scoreEach(a *Attempt) {
 // scored records the scores of a plugin or extender. scorer is nil for an extender.
 func (a *Attempt) scored(by Weighted, scorer NodeScorer, raw, scores []int64) {
 	ruled, _ := scorer.(RuleScorer)
-	a.ScoredBy, a.RuleScorers = append(a.ScoredBy, by), append(a.RuleScorers, ruled)
-	a.Raw, a.Scores = append(a.Raw, raw), append(a.Scores, scores)
+	a.ScoredBy = append(a.ScoredBy, by)
+	a.RuleScorers = append(a.RuleScorers, ruled)
+	a.Raw = append(a.Raw, raw)
+	a.Scores = append(a.Scores, scores)
 }
 
 // buffer returns kept[i], resized to n scores. The next attempt reuses it.

@@ -30,7 +30,8 @@ const (
 	// Storage is a change of a PersistentVolume, a StorageClass or an object of a CSI driver.
 	Storage
 	PersistentVolumeClaims
-	// Objects is a change of an object of another resource, which a plugin has registered (ClusterEventWithHint.Resource).
+	// Objects is a change of an object of another resource, which a plugin has registered
+	// (ClusterEventWithHint.Resource).
 	Objects
 	// NodeOther is any other change of a node, except the timestamps of its heartbeats.
 	NodeOther
@@ -38,15 +39,29 @@ const (
 )
 
 var kindNames = map[EventKinds]string{
-	NodeAdd: "NodeAdd", NodeAllocatable: "NodeAllocatableChange", NodeLabels: "NodeLabelChange", NodeTaints: "NodeTaintChange",
-	NodeImages: "NodeImagesChange", NodeDeclaredFeatures: "NodeDeclaredFeatureChange", AssignedPodAdd: "AssignedPodAdd", AssignedPodLabels: "AssignedPodLabelChange", AssignedPodScaleDown: "AssignedPodScaleDown",
-	AssignedPodDelete: "AssignedPodDelete", UnscheduledPodUpdate: "PodUpdate", NamespaceLabels: "NamespaceLabelChange", Storage: "StorageChange", PersistentVolumeClaims: "PersistentVolumeClaimChange", Objects: "ObjectChange", NodeOther: "NodeChange",
+	NodeAdd:                "NodeAdd",
+	NodeAllocatable:        "NodeAllocatableChange",
+	NodeLabels:             "NodeLabelChange",
+	NodeTaints:             "NodeTaintChange",
+	NodeImages:             "NodeImagesChange",
+	NodeDeclaredFeatures:   "NodeDeclaredFeatureChange",
+	AssignedPodAdd:         "AssignedPodAdd",
+	AssignedPodLabels:      "AssignedPodLabelChange",
+	AssignedPodScaleDown:   "AssignedPodScaleDown",
+	AssignedPodDelete:      "AssignedPodDelete",
+	UnscheduledPodUpdate:   "PodUpdate",
+	NamespaceLabels:        "NamespaceLabelChange",
+	Storage:                "StorageChange",
+	PersistentVolumeClaims: "PersistentVolumeClaimChange",
+	Objects:                "ObjectChange",
+	NodeOther:              "NodeChange",
 }
 
 // String names a single kind.
 func (k EventKinds) String() string { return kindNames[k] }
 
-// Event is one change in the cluster. The kind determines which Old and New fields are set: for a deleted pod only OldPod.
+// Event is one change in the cluster. The kind determines which Old and New fields are set: for a deleted pod only
+// OldPod.
 type Event struct {
 	Kinds            EventKinds // an update of a node may have several
 	OldNode, NewNode *corev1.Node
@@ -54,8 +69,8 @@ type Event struct {
 	Claim            *corev1.PersistentVolumeClaim
 	// NodeView is the node, with its nominated pods, after a pod on it was deleted or scaled down; nil: unknown.
 	NodeView *state.NodeView
-	// Resource is set for Objects. OldObject and NewObject are set for Objects and Volumes: OldObject is nil for a new object, NewObject
-	// for a deleted one. Custom resources are *unstructured.Unstructured.
+	// Resource is set for Objects. OldObject and NewObject are set for Objects and Volumes: OldObject is nil for a new
+	// object, NewObject for a deleted one. Custom resources are *unstructured.Unstructured.
 	Resource             schema.GroupVersionResource
 	OldObject, NewObject any
 }
@@ -78,11 +93,11 @@ type ClusterEventWithHint struct {
 	Kinds EventKinds
 	// Resource is the resource of the kind Objects; the scheduler watches it.
 	Resource schema.GroupVersionResource
-	// QueueingHintFn reports whether this event may make the pod schedulable; nil means that every such event may. It must be quick and must not
-	// block.
+	// QueueingHintFn reports whether this event may make the pod schedulable; nil means that every such event may. It
+	// must be quick and must not block.
 	QueueingHintFn func(pod *state.PodInfo, e *Event) bool
-	// ByClass: Worth returns the same for all pods with the same class (state.PodInfo.AppendClass), priority and preemption policy, except
-	// pods that are nominated to the event's node.
+	// ByClass: Worth returns the same for all pods with the same class (state.PodInfo.AppendClass), priority and
+	// preemption policy, except pods that are nominated to the event's node.
 	ByClass bool
 }
 

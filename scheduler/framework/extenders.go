@@ -8,21 +8,22 @@ import (
 	"keelson/scheduler/state"
 )
 
-// ExtenderResults holds the responses of the HTTP extenders about the feasible nodes of a pod. Extenders are too slow for the scheduling loop to wait
-// for them. So an attempt with extenders has two halves: Engine.FindFeasible before the calls, and Engine.DecideWith, which takes the
-// results, after them.
+// ExtenderResults holds the responses of the HTTP extenders about the feasible nodes of a pod. Extenders are too slow
+// for the scheduling loop to wait for them. So an attempt with extenders has two halves: Engine.FindFeasible before the
+// calls, and Engine.DecideWith, which takes the results, after them.
 type ExtenderResults struct {
-	// RefusedByPlugins are the nodes that plugins refused in the first half, and EvaluatedNodes is the number of nodes that it filtered.
+	// RefusedByPlugins are the nodes that plugins refused in the first half, and EvaluatedNodes is the number of nodes
+	// that it filtered.
 	RefusedByPlugins []Refusal
 	EvaluatedNodes   int
-	// SentNodes are the names of the nodes sent to the extenders; only one of these can be chosen. Refused are those that an extender
-	// refused.
+	// SentNodes are the names of the nodes sent to the extenders; only one of these can be chosen. Refused are those
+	// that an extender refused.
 	SentNodes []string
 	Refused   map[string]*Status
 	// Scores has one entry for each extender that scores.
 	Scores []ExtenderScores
-	// IgnoredErrors describes, in a sentence each, errors that do not fail the attempt: filter errors of extenders with ignorable: true, and all
-	// errors of scoring.
+	// IgnoredErrors describes, in a sentence each, errors that do not fail the attempt: filter errors of extenders with
+	// ignorable: true, and all errors of scoring.
 	IgnoredErrors []string
 	// FilterTook and ScoreTook are the durations of the extenders' calls.
 	FilterTook, ScoreTook time.Duration
@@ -37,7 +38,8 @@ type ExtenderScores struct {
 	Scores map[string]int64
 }
 
-// filter filters those candidates again that were sent to the extenders, with the function check, and adds the extenders' refusals.
+// filter filters those candidates again that were sent to the extenders, with the function check, and adds the
+// extenders' refusals.
 func (v *ExtenderResults) filter(a *Attempt, candidates []*state.NodeInfo, check func(*state.NodeInfo) *Status) {
 	at := func(name string) *state.NodeInfo { return a.Snapshot.Node(name) }
 	if len(candidates) != len(a.Snapshot.Nodes) { // a PreFilterResult has excluded nodes
@@ -70,9 +72,11 @@ func (v *ExtenderResults) filter(a *Attempt, candidates []*state.NodeInfo, check
 // score adds the extenders' scores to those of the plugins.
 func (v *ExtenderResults) score(a *Attempt) {
 	for _, s := range v.Scores {
-		raw, scores := make([]int64, len(a.Feasible)), make([]int64, len(a.Feasible))
+		raw := make([]int64, len(a.Feasible))
+		scores := make([]int64, len(a.Feasible))
 		for i, n := range a.Feasible {
-			raw[i], scores[i] = s.Raw[n.Name], s.Scores[n.Name]
+			raw[i] = s.Raw[n.Name]
+			scores[i] = s.Scores[n.Name]
 			a.Totals[i] += scores[i] * s.By.Weight
 		}
 		a.scored(s.By, nil, raw, scores)

@@ -4,8 +4,8 @@ package framework
 
 import "keelson/scheduler/state"
 
-// canFilterAll reports whether filterAll can be used: each filter is NodeLocal or an AllFilter, no PreFilterResult excluded nodes, and the
-// profile has no percentageOfNodesToScore below 100.
+// canFilterAll reports whether filterAll can be used: each filter is NodeLocal or an AllFilter, no PreFilterResult
+// excluded nodes, and the profile has no percentageOfNodesToScore below 100.
 func (e *Engine) canFilterAll(a *Attempt, nodes []*state.NodeInfo, nodeLocal int) bool {
 	if len(nodes) != len(a.Snapshot.Nodes) || e.percentageOfNodesToScore > 0 && e.percentageOfNodesToScore < 100 {
 		return false
@@ -23,7 +23,8 @@ func (e *Engine) filterAll(a *Attempt, c *class) {
 	nodes := a.Snapshot.Nodes
 	c.updateStatuses(a)
 	if c.refused == 0 && c.nodeLocalFilters == len(a.Filters) && !a.Snapshot.AnyNominated() {
-		a.EvaluatedNodes, a.Feasible = len(nodes), nodes
+		a.EvaluatedNodes = len(nodes)
+		a.Feasible = nodes
 		e.places = everyPlace(e.places, len(nodes))
 		return
 	}
@@ -45,14 +46,14 @@ func (e *Engine) filterAll(a *Attempt, c *class) {
 	for place, n := range nodes {
 		a.recordResult(n, out[place])
 		if out[place] == nil {
-			e.places = append(e.places, int32(place)) //nolint:gosec // there are fewer nodes
+			e.places = append(e.places, int32(place)) // there are fewer nodes
 		}
 	}
 	e.feasible = a.Feasible
 }
 
-// refuseAll records the refusals of all nodes, those of the last attempt where they are the same. It reports false if a filter could not
-// decide.
+// refuseAll records the refusals of all nodes, those of the last attempt where they are the same. It reports false if a
+// filter could not decide.
 func (c *class) refuseAll(a *Attempt) bool {
 	if c.refusals == nil {
 		c.refusals = newRefusals(a.Snapshot.Nodes, c.status)
@@ -71,13 +72,13 @@ func everyPlace(s []int32, n int) []int32 {
 	}
 	s = s[:0]
 	for place := range n {
-		s = append(s, int32(place)) //nolint:gosec // there are fewer nodes
+		s = append(s, int32(place)) // there are fewer nodes
 	}
 	return s
 }
 
-// sample reduces the feasible nodes to FeasibleNodesToFind of them, starting where the last sample ended, if a scorer must be called for each node. It
-// reports whether it did.
+// sample reduces the feasible nodes to FeasibleNodesToFind of them, starting where the last sample ended, if a scorer
+// must be called for each node. It reports whether it did.
 func (e *Engine) sample(a *Attempt) bool {
 	enough := FeasibleNodesToFind(len(a.Snapshot.Nodes), 0)
 	if len(a.Feasible) <= enough {
@@ -90,18 +91,22 @@ func (e *Engine) sample(a *Attempt) bool {
 		}
 		start := e.next % len(a.Feasible)
 		e.next = start + enough
-		nodes, places := make([]*state.NodeInfo, enough), make([]int32, enough)
+		nodes := make([]*state.NodeInfo, enough)
+		places := make([]int32, enough)
 		for i := range enough {
 			at := (start + i) % len(a.Feasible)
-			nodes[i], places[i] = a.Feasible[at], e.places[at]
+			nodes[i] = a.Feasible[at]
+			places[i] = e.places[at]
 		}
-		a.Feasible, e.places = nodes, places
+		a.Feasible = nodes
+		e.places = places
 		return true
 	}
 	return false
 }
 
-// scoreAll scores the feasible nodes, whose places are e.places. The result is that of scoreEach, but it uses the class's cached scores.
+// scoreAll scores the feasible nodes, whose places are e.places. The result is that of scoreEach, but it uses the
+// class's cached scores.
 func (e *Engine) scoreAll(a *Attempt, c *class) {
 	n := len(e.places)
 	c.updateScores(a, e.scorers, e.nodeScorers, e.places)
@@ -118,7 +123,8 @@ func (e *Engine) scoreAll(a *Attempt, c *class) {
 		return out
 	}
 	if everywhere && e.allKnown(c) {
-		a.Totals, a.Best = c.base, c.best()
+		a.Totals = c.base
+		a.Best = c.best()
 	} else {
 		a.Totals = buffer(e.scores, len(e.scorers), n)
 		for j, place := range e.places {
@@ -160,7 +166,8 @@ func (e *Engine) scoreAll(a *Attempt, c *class) {
 	}
 }
 
-// allKnown reports whether the total of every node is its cached base: no score depends on which other nodes are feasible.
+// allKnown reports whether the total of every node is its cached base: no score depends on which other nodes are
+// feasible.
 func (e *Engine) allKnown(c *class) bool {
 	for i, scorer := range e.nodeScorers {
 		if _, noNormalize := scorer.(NoNormalize); scorer != nil && (!noNormalize || c.raw[i] == nil) {

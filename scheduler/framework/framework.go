@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package framework is the contract between the scheduling loop and its plugins, like kube-scheduler's scheduling framework. The scheduler
-// runs the plugins of a Profile; package plugins implements most of them. Plugins never call each other, never do I/O in a filter or score,
-// and never modify their arguments. The package itself never writes to the API server.
+// Package framework is the contract between the scheduling loop and its plugins, like kube-scheduler's scheduling
+// framework. The scheduler runs the plugins of a Profile; package plugins implements most of them. Plugins never call
+// each other, never do I/O in a filter or score, and never modify their arguments. The package itself never writes to
+// the API server.
 //
-// The extension points of an attempt, in their order, with Kubernetes' names. A plugin implements only those that it needs:
+// The extension points of an attempt, in their order, with Kubernetes' names. A plugin implements only those that it
+// needs:
 //
 //	PreEnqueuer.PreEnqueue(pod)                 whether the pod may be tried at all
 //	QueueSorter.Less(a, b)                      the order of the pods: one plugin for all profiles
@@ -17,13 +19,14 @@
 //	PreBinder.PreBind                           prepare the node             } off the scheduling loop
 //	Binder.Bind, PostBinder.PostBind            write the binding; react     }
 //
-// A PreFilter or PreScore that does not apply to a pod returns nil; the plugin is then skipped for this pod. A plugin stores data for a
-// later extension point in the attempt's CycleState, under a Key. It reads objects other than nodes and pods from its Handle's informers.
-// EventsToRegister returns the events that may make a refused pod schedulable.
+// A PreFilter or PreScore that does not apply to a pod returns nil; the plugin is then skipped for this pod. A plugin
+// stores data for a later extension point in the attempt's CycleState, under a Key. It reads objects other than nodes
+// and pods from its Handle's informers. EventsToRegister returns the events that may make a refused pod schedulable.
 //
 // Pod groups use PlacementFeasible (above), and PodGroupPostFilterer instead of PostFilterer (group.go).
 //
-// Engine runs the filters and scorers. A NodeFilter or NodeScorer can implement further interfaces, so that it is called less often:
+// Engine runs the filters and scorers. A NodeFilter or NodeScorer can implement further interfaces, so that it is
+// called less often:
 //
 //	NodeLocal             its result depends on one node only: it is called once for all pods of a class (class.go)
 //	AllFilter, AllScorer  it filters or scores all nodes in one call (filterall.go)
@@ -51,7 +54,8 @@ type Code int
 const (
 	// Unschedulable means that evicting pods from the node may help.
 	Unschedulable Code = iota
-	// Unresolvable means that evicting pods from the node does not help (UnschedulableAndUnresolvable in kube-scheduler).
+	// Unresolvable means that evicting pods from the node does not help (UnschedulableAndUnresolvable in
+	// kube-scheduler).
 	Unresolvable
 	// Failed means that the plugin could not decide. The attempt is aborted and repeated later.
 	Failed
@@ -69,7 +73,8 @@ func NewStatus(plugin string, code Code, reasons ...string) *Status {
 	return &Status{Code: code, Plugin: plugin, Reasons: reasons}
 }
 
-// Error implements error, for methods of plugins that return an error. Unless the code is Failed, such an error is a refusal of the pod.
+// Error implements error, for methods of plugins that return an error. Unless the code is Failed, such an error is a
+// refusal of the pod.
 func (s *Status) Error() string { return strings.Join(s.Reasons, ", ") }
 
 // Plugin has the name that configurations, events and metrics use.
@@ -93,23 +98,24 @@ type NodeFilter interface {
 	Filter(n *state.NodeInfo) *Status
 }
 
-// NodeLocal marks a NodeFilter or NodeScorer whose result depends only on the NodeInfo that it is called with, on the labels, taints and images
-// of all nodes, and on those parts of the pod that state.PodInfo.AppendClass covers. The Engine calls it once per version of a node and
-// class of pods.
+// NodeLocal marks a NodeFilter or NodeScorer whose result depends only on the NodeInfo that it is called with, on the
+// labels, taints and images of all nodes, and on those parts of the pod that state.PodInfo.AppendClass covers. The
+// Engine calls it once per version of a node and class of pods.
 type NodeLocal interface {
 	NodeLocal()
 }
 
 // AllFilter is a NodeFilter that is faster for all nodes in one call than for one node after the other.
 type AllFilter interface {
-	// FilterAll sets the elements of out that are nil to the result of Filter, and does not change the others. out is indexed like the
-	// snapshot's Nodes.
+	// FilterAll sets the elements of out that are nil to the result of Filter, and does not change the others. out is
+	// indexed like the snapshot's Nodes.
 	FilterAll(out []*Status)
 }
 
 // AllScorer is a NodeScorer that is faster for many nodes in one call than for one node after the other.
 type AllScorer interface {
-	// ScoreAll sets scores[i] to the Score of the node at index places[i] of the snapshot's Nodes. It is called instead of Score.
+	// ScoreAll sets scores[i] to the Score of the node at index places[i] of the snapshot's Nodes. It is called instead
+	// of Score.
 	ScoreAll(places []int32, scores []int64)
 }
 
@@ -118,27 +124,31 @@ type NoNormalize interface {
 	NoNormalize()
 }
 
-// PreFilterResult is a NodeFilter that knows in advance which few nodes can pass, like kube-scheduler's PreFilterResult.
+// PreFilterResult is a NodeFilter that knows in advance which few nodes can pass, like kube-scheduler's
+// PreFilterResult.
 type PreFilterResult interface {
 	// NodeNames returns the names of the only nodes that can pass, or nil if any node can. Filter still decides.
 	NodeNames() []string
 }
 
-// PreFilterExtensions is a NodeFilter whose result depends on pods on other nodes too. Preemption uses it to filter as if some pods were
-// added or removed.
+// PreFilterExtensions is a NodeFilter whose result depends on pods on other nodes too. Preemption uses it to filter as
+// if some pods were added or removed.
 type PreFilterExtensions interface {
-	// Adjust returns a filter that assumes that the added pods are on node n and the removed pods are not. The receiver is not changed.
+	// Adjust returns a filter that assumes that the added pods are on node n and the removed pods are not. The receiver
+	// is not changed.
 	Adjust(n *state.NodeInfo, added, removed []*state.PodInfo) NodeFilter
 }
 
 // Explainer is a plugin that explains its refusals in more detail than the reason.
 type Explainer interface {
-	// Explain returns what is missing ("memory: asks 4Gi, free 1.2Gi of 3.8Gi"), what would help ("fits on n if ..."; may be
-	// empty) and the distance of the node from fitting (0: almost fits; 1 and more: cannot fit), to find the nearest.
+	// Explain returns what is missing ("memory: asks 4Gi, free 1.2Gi of 3.8Gi"), what would help ("fits on n if ...";
+	// may be empty) and the distance of the node from fitting (0: almost fits; 1 and more: cannot fit), to find the
+	// nearest.
 	Explain(pod *state.PodInfo, n *state.NodeInfo, st *Status) (short, hint string, distance float64)
 }
 
-// DistanceExplainer is an Explainer whose Distance is much cheaper than Explain: only the nearest of many refused nodes are explained.
+// DistanceExplainer is an Explainer whose Distance is much cheaper than Explain: only the nearest of many refused nodes
+// are explained.
 type DistanceExplainer interface {
 	Explainer
 	// Distance returns Explain's distance, and whether Explain has a hint.
@@ -155,30 +165,33 @@ type Scorer interface {
 // NodeScorer scores nodes for one pod.
 type NodeScorer interface {
 	Score(n *state.NodeInfo) int64
-	// Normalize scales the scores, which are in the order of the calls of Score, to 0..MaxScore; higher is better. Only the plugin
-	// CELPolicy, which sums weighted rules, may exceed this range.
+	// Normalize scales the scores, which are in the order of the calls of Score, to 0..MaxScore; higher is better. Only
+	// the plugin CELPolicy, which sums weighted rules, may exceed this range.
 	Normalize(scores []int64)
 }
 
-// RuleScorer is a NodeScorer whose score is the weighted sum of the results of rules. It keeps the result of each rule, for explain to show.
+// RuleScorer is a NodeScorer whose score is the weighted sum of the results of rules. It keeps the result of each rule,
+// for explain to show.
 type RuleScorer interface {
 	Rules() []Rule
-	// RuleResult returns the result of a rule for the at-th scored node: its raw value, and the same normalized to 0..MaxScore. false: no
-	// result.
+	// RuleResult returns the result of a rule for the at-th scored node: its raw value, and the same normalized to
+	// 0..MaxScore. false: no result.
 	RuleResult(at, rule int) (raw float64, score int64, ok bool)
 }
 
-// Rule is a rule of a RuleScorer: the policy, the source of the policy (From), and the field of the policy that contains the Expression.
+// Rule is a rule of a RuleScorer: the policy, the source of the policy (From), and the field of the policy that
+// contains the Expression.
 type Rule struct {
 	Policy, From, Field, Expression string
 	Weight                          int64
 }
 
-// Reserver reserves what a pod needs besides the node's resources, such as volumes. Unreserve undoes it, and may be called without a
-// Reserve.
+// Reserver reserves what a pod needs besides the node's resources, such as volumes. Unreserve undoes it, and may be
+// called without a Reserve.
 type Reserver interface {
 	Plugin
-	// Reserve runs on the scheduling loop. An error that is a *Status refuses the pod; after any other error the attempt is repeated.
+	// Reserve runs on the scheduling loop. An error that is a *Status refuses the pod; after any other error the
+	// attempt is repeated.
 	Reserve(ctx context.Context, c *CycleState, pod *state.PodInfo, node *state.NodeInfo) error
 	Unreserve(ctx context.Context, c *CycleState, pod *state.PodInfo, node string)
 }
@@ -186,23 +199,26 @@ type Reserver interface {
 // Permitter may refuse a pod that has a node, or delay its binding.
 type Permitter interface {
 	Plugin
-	// Permit returns nil, 0 to allow the pod; a status to refuse it; or nil and the time-out (at most MaxWait) within which the plugin must
-	// allow the pod through Handle.Waiting. It runs on the scheduling loop, after Reserve: it must not block.
+	// Permit returns nil, 0 to allow the pod; a status to refuse it; or nil and the time-out (at most MaxWait) within
+	// which the plugin must allow the pod through Handle.Waiting. It runs on the scheduling loop, after Reserve: it
+	// must not block.
 	Permit(ctx context.Context, c *CycleState, pod *state.PodInfo, node string) (*Status, time.Duration)
 }
 
 // PlacementFeasible decides about a pod group while its pods get nodes, and may refuse it as a whole.
 type PlacementFeasible interface {
 	Plugin
-	// PlacementFeasible gets the number of the group's pods that have nodes, and of those still to be tried. nil: the pods with nodes may
-	// be bound. With wait, a refusal is not final as long as pods remain to be tried. It must be quick.
+	// PlacementFeasible gets the number of the group's pods that have nodes, and of those still to be tried. nil: the
+	// pods with nodes may be bound. With wait, a refusal is not final as long as pods remain to be tried. It must be
+	// quick.
 	PlacementFeasible(g *state.PodGroup, scheduled, remaining int) (st *Status, wait bool)
 }
 
 // PreBinder prepares the node before the binding is written. PreBind runs off the scheduling loop.
 type PreBinder interface {
 	Plugin
-	// PreBindPreFlight reports whether PreBind has work to do for the pod, which may take long. It runs on the scheduling loop.
+	// PreBindPreFlight reports whether PreBind has work to do for the pod, which may take long. It runs on the
+	// scheduling loop.
 	PreBindPreFlight(c *CycleState, pod *state.PodInfo, node string) bool
 	// PreBind may block. An error that is a *Status refuses the pod; after any other error the attempt is repeated.
 	PreBind(ctx context.Context, c *CycleState, pod *state.PodInfo, node string) error
@@ -242,12 +258,13 @@ type QueuedPod struct {
 // PostFilterer tries to make room, by preemption, if no node fits.
 type PostFilterer interface {
 	Plugin
-	// PostFilter returns the nominated node, or a message with the reason why no room can be made. The attempt's CycleState is a.Cycle.
+	// PostFilter returns the nominated node, or a message with the reason why no room can be made. The attempt's
+	// CycleState is a.Cycle.
 	PostFilter(ctx context.Context, a *Attempt) (node, message string)
 }
 
-// EnqueueExtensions returns the cluster events that may make a pod schedulable which the plugin refused. If a plugin does not implement it,
-// its refused pods are tried again after every event.
+// EnqueueExtensions returns the cluster events that may make a pod schedulable which the plugin refused. If a plugin
+// does not implement it, its refused pods are tried again after every event.
 type EnqueueExtensions interface {
 	Plugin
 	EventsToRegister() []ClusterEventWithHint

@@ -27,8 +27,8 @@ type GroupAttempt struct {
 	NominatedBefore func(types.UID) string
 	// GroupOf returns the state of another pod's group.
 	GroupOf func(*corev1.Pod) state.PodGroup
-	// DryRunWithout tries to place the group in a copy of the cluster without the pods for which removed returns true. If the group does not
-	// fit, why is the reason.
+	// DryRunWithout tries to place the group in a copy of the cluster without the pods for which removed returns true.
+	// If the group does not fit, why is the reason.
 	DryRunWithout func(removed func(*state.PodInfo) bool) (t GroupDryRun, why *Status)
 	// Nodes are all nodes of the cluster.
 	Nodes []*state.NodeInfo
@@ -38,8 +38,8 @@ type GroupAttempt struct {
 type GroupDryRun interface {
 	// Nodes returns the nodes of the group's pods, by the pods' UIDs.
 	Nodes() map[types.UID]string
-	// Reprieve puts the removed pods back onto their nodes: pods[i] onto nodes[i]. It returns false, and puts none back, if the group then no
-	// longer fits, or if that is too expensive to determine.
+	// Reprieve puts the removed pods back onto their nodes: pods[i] onto nodes[i]. It returns false, and puts none
+	// back, if the group then no longer fits, or if that is too expensive to determine.
 	Reprieve(pods []*state.PodInfo, nodes []string) bool
 }
 

@@ -2,8 +2,9 @@
 
 package framework
 
-// tryNominated filters the node to which the pod is nominated before all others, as kube-scheduler does: by preemption, which has made room
-// there; by a scheduler that ended before it had bound the pod; or by another program. If the pod fits there, that is its only feasible node.
+// tryNominated filters the node to which the pod is nominated before all others, as kube-scheduler does: by preemption,
+// which has made room there; by a scheduler that ended before it had bound the pod; or by another program. If the pod
+// fits there, that is its only feasible node.
 func (e *Engine) tryNominated(a *Attempt) bool {
 	place := a.Snapshot.NominatedPlace(a.Pod.Pod.UID)
 	if place < 0 {
@@ -13,7 +14,8 @@ func (e *Engine) tryNominated(a *Attempt) bool {
 	if Check(a.Filters, n) != nil || a.checkWithNominated(n, a.Snapshot.NominatedAt(place)) != nil {
 		return false
 	}
-	a.Feasible, a.EvaluatedNodes = append(a.Feasible, n), 1
+	a.Feasible = append(a.Feasible, n)
+	a.EvaluatedNodes = 1
 	e.feasible = a.Feasible
 	return true
 }

@@ -36,19 +36,19 @@ type Handle struct {
 	// Client may be used only off the scheduling loop: in PreBind, Bind, PostBind, or on the plugin's own goroutines.
 	Client  kubernetes.Interface
 	Dynamic dynamic.Interface // nil in some tests
-	// Informers is the shared factory. The scheduler starts the informers that a plugin requests, and schedules nothing before they have
-	// synced.
+	// Informers is the shared factory. The scheduler starts the informers that a plugin requests, and schedules nothing
+	// before they have synced.
 	Informers informers.SharedInformerFactory
 	// Waiting holds the pods of all profiles that wait because of Permit.
 	Waiting *WaitingPods
-	// DeviceClass returns the DeviceClass that serves an extended resource on nodes that do not have the resource themselves; "": none. It
-	// may be nil.
+	// DeviceClass returns the DeviceClass that serves an extended resource on nodes that do not have the resource
+	// themselves; "": none. It may be nil.
 	DeviceClass func(corev1.ResourceName) string
 	Log         *slog.Logger
 }
 
-// Factory makes a plugin. args are its arguments, of the type that the plugin documents; nil: none are configured. A Factory starts
-// nothing.
+// Factory makes a plugin. args are its arguments, of the type that the plugin documents; nil: none are configured. A
+// Factory starts nothing.
 type Factory func(args any, h *Handle) (Plugin, error)
 
 // Registry maps the names of plugins, which profiles use, to their factories.

@@ -12,13 +12,14 @@ import (
 // ExplainedRefusals is how many refusals of a large cluster explain looks at: the first of Attempt.Refused.
 const ExplainedRefusals = 256
 
-// Refusals are what the attempts of a class of pods that fits on no node have in common, as long as no node changes in a way that matters
-// to it. Receivers of what is in it must not modify it.
+// Refusals are what the attempts of a class of pods that fits on no node have in common, as long as no node changes in
+// a way that matters to it. Receivers of what is in it must not modify it.
 type Refusals struct {
 	all       []Refusal
 	reasons   map[string]int // nil: not counted yet
 	refusedBy []string
-	// Explained is what explain has made of the refusals; nil: nothing yet, or one of the first ExplainedRefusals nodes has changed since.
+	// Explained is what explain has made of the refusals; nil: nothing yet, or one of the first ExplainedRefusals nodes
+	// has changed since.
 	Explained *Explained
 }
 
@@ -45,10 +46,12 @@ func newRefusals(nodes []*state.NodeInfo, status []*Status) *Refusals {
 	return r
 }
 
-// update takes the new state of the node at a place. It reports whether the node is still refused, and for the same reasons.
+// update takes the new state of the node at a place. It reports whether the node is still refused, and for the same
+// reasons.
 func (r *Refusals) update(place int32, n *state.NodeInfo, st *Status) bool {
 	was := r.all[place].Status
-	if st == nil || st != was && (st.Code != was.Code || st.Plugin != was.Plugin || !slices.Equal(st.Reasons, was.Reasons)) {
+	if st == nil || st != was && (st.Code != was.Code || st.Plugin != was.Plugin ||
+		!slices.Equal(st.Reasons, was.Reasons)) {
 		return false
 	}
 	r.all[place].Node = n
@@ -60,8 +63,11 @@ func (r *Refusals) update(place int32, n *state.NodeInfo, st *Status) bool {
 
 // share makes the refusals those of an attempt.
 func (r *Refusals) share(a *Attempt) {
-	a.Refusals, a.Refused, a.EvaluatedNodes = r, r.all, len(r.all)
+	a.Refusals = r
+	a.Refused = r.all
+	a.EvaluatedNodes = len(r.all)
 	if r.reasons == nil {
-		r.reasons, r.refusedBy = a.countReasons(), a.listRefusedBy()
+		r.reasons = a.countReasons()
+		r.refusedBy = a.listRefusedBy()
 	}
 }

@@ -4,10 +4,12 @@ package framework
 
 import "time"
 
-// sampleEvery is one in how many attempts the durations of single plugins are measured, as in kube-scheduler: it costs as much as a plugin.
+// sampleEvery is one in how many attempts the durations of single plugins are measured, as in kube-scheduler: it costs
+// as much as a plugin.
 const sampleEvery = 10
 
-// Observe is called with the duration of a plugin at an extension point ("Filter": for one node) and with the name of its Status.
+// Observe is called with the duration of a plugin at an extension point ("Filter": for one node) and with the name of
+// its Status.
 type Observe func(plugin, point, status string, took time.Duration)
 
 // StatusName returns kube-scheduler's name for the outcome of a plugin.
@@ -48,8 +50,8 @@ func (a *Attempt) observeScores(p Plugin, scorer NodeScorer, begin time.Time, n 
 	}
 }
 
-// observeOnNode measures the Filter and Score for one node, of the plugins whose results are shared by attempts or found for many nodes at
-// once, and so cannot be measured where they are used.
+// observeOnNode measures the Filter and Score for one node, of the plugins whose results are shared by attempts or
+// found for many nodes at once, and so cannot be measured where they are used.
 func (a *Attempt) observeOnNode(scorers []Weighted, nodeScorers []NodeScorer) {
 	if a.Observe == nil {
 		return
@@ -63,7 +65,8 @@ func (a *Attempt) observeOnNode(scorers []Weighted, nodeScorers []NodeScorer) {
 	}
 	for i := range a.Filters {
 		_, nodeLocal := a.Filters[i].NodeFilter.(NodeLocal)
-		if _, all := a.Filters[i].NodeFilter.(AllFilter); !nodeLocal && !all { // it may cost much, or keep what it has found
+		// it may cost much, or keep what it has found
+		if _, all := a.Filters[i].NodeFilter.(AllFilter); !nodeLocal && !all {
 			continue
 		}
 		begin := time.Now()

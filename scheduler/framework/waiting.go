@@ -17,7 +17,8 @@ import (
 // MaxWait is the maximum time that a pod waits for a Permit plugin.
 const MaxWait = 15 * time.Minute
 
-// WaitingPods holds the pods that have a node and wait until their Permit plugins allow the binding. The zero value is empty.
+// WaitingPods holds the pods that have a node and wait until their Permit plugins allow the binding. The zero value is
+// empty.
 type WaitingPods struct {
 	mu   sync.Mutex
 	pods map[types.UID]*WaitingPod
@@ -35,12 +36,18 @@ type WaitingPod struct {
 
 // Hold adds a pod that waits for the plugins, for each at most the given time. The caller must then call Await.
 func (w *WaitingPods) Hold(pod *state.PodInfo, node string, plugins map[string]time.Duration) *WaitingPod {
-	p := &WaitingPod{Pod: pod, Node: node, timers: map[string]*time.Timer{}, result: make(chan *Status, 1)}
+	p := &WaitingPod{
+		Pod:    pod,
+		Node:   node,
+		timers: map[string]*time.Timer{},
+		result: make(chan *Status, 1),
+	}
 	p.mu.Lock()
 	for name, wait := range plugins {
 		wait = min(wait, MaxWait)
 		p.timers[name] = time.AfterFunc(wait, func() {
-			p.end(NewStatus(name, Unschedulable, fmt.Sprintf("rejected due to timeout after waiting %v at plugin %v", wait, name)))
+			p.end(NewStatus(name, Unschedulable, fmt.Sprintf("rejected due to timeout after waiting %v at plugin %v",
+				wait, name)))
 		})
 	}
 	p.mu.Unlock()

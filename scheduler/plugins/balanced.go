@@ -22,7 +22,9 @@ type NodeResourcesBalancedAllocation struct {
 func (NodeResourcesBalancedAllocation) Name() string { return "NodeResourcesBalancedAllocation" }
 
 // PreScore returns nil for pods that request none of the resources.
-func (p NodeResourcesBalancedAllocation) PreScore(_ *framework.CycleState, pod *state.PodInfo, _ *state.Snapshot, _ []*state.NodeInfo) framework.NodeScorer {
+func (p NodeResourcesBalancedAllocation) PreScore(
+	_ *framework.CycleState, pod *state.PodInfo, _ *state.Snapshot, _ []*state.NodeInfo,
+) framework.NodeScorer {
 	if p.Resources != nil {
 		if !slices.ContainsFunc(p.Resources, func(r corev1.ResourceName) bool { return pod.Request.Get(r) > 0 }) {
 			return nil
@@ -39,14 +41,16 @@ type cpuMemoryBalance struct{ cpu, memory int64 }
 
 // Score returns 75 if the pod does not change the balance, more if it improves it.
 func (b cpuMemoryBalance) Score(n *state.NodeInfo) int64 {
-	cpu, memory := n.Allocatable.MilliCPU, n.Allocatable.Memory
+	cpu := n.Allocatable.MilliCPU
+	memory := n.Allocatable.Memory
 	if cpu == 0 || memory == 0 {
 		return unchanged
 	}
 	at := func(c, m int64) int64 {
 		return balanced(math.Abs(min(float64(c)/float64(cpu), 1)-min(float64(m)/float64(memory), 1)) / 2)
 	}
-	return improved(at(n.Requested.MilliCPU+b.cpu, n.Requested.Memory+b.memory), at(n.Requested.MilliCPU, n.Requested.Memory))
+	return improved(at(n.Requested.MilliCPU+b.cpu, n.Requested.Memory+b.memory),
+		at(n.Requested.MilliCPU, n.Requested.Memory))
 }
 
 // NodeLocal: see framework.Local.
@@ -67,8 +71,8 @@ func improved(with, without int64) int64 {
 	return framework.MaxScore/2 + (framework.MaxScore/2+with-without)/2
 }
 
-// resourceBalance scores any resources. It skips a resource that the node does not have, and an extended resource that the pod does not
-// request.
+// resourceBalance scores any resources. It skips a resource that the node does not have, and an extended resource that
+// the pod does not request.
 type resourceBalance struct {
 	resources []corev1.ResourceName
 	requests  *state.Resource
@@ -77,7 +81,8 @@ type resourceBalance struct {
 func (b resourceBalance) Score(n *state.NodeInfo) int64 {
 	var with, without []float64
 	for _, r := range b.resources {
-		offers, requests := n.Allocatable.Get(r), b.requests.Get(r)
+		offers := n.Allocatable.Get(r)
+		requests := b.requests.Get(r)
 		if offers == 0 || requests == 0 && !native(r) {
 			continue
 		}

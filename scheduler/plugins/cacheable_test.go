@@ -13,19 +13,25 @@ import (
 	"keelson/scheduler/state"
 )
 
-// TestRememberedVerdicts: what the engine remembers of nodes for a kind of pods ends with the node's labels, taints and cordon.
+// TestRememberedVerdicts: what the engine remembers of nodes for a kind of pods ends with the node's labels, taints and
+// cordon.
 func TestRememberedVerdicts(t *testing.T) {
 	cache := state.NewCache()
 	node := func(change func(*corev1.Node)) {
 		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: map[string]string{"disk": "ssd"}}}
-		n.Status.Allocatable = corev1.ResourceList{corev1.ResourcePods: *quantity("110"), corev1.ResourceCPU: *quantity("8"), corev1.ResourceMemory: *quantity("8Gi")}
+		n.Status.Allocatable = corev1.ResourceList{
+			corev1.ResourcePods:   *quantity("110"),
+			corev1.ResourceCPU:    *quantity("8"),
+			corev1.ResourceMemory: *quantity("8Gi"),
+		}
 		change(n)
 		cache.SetNode(n)
 	}
 	e := framework.NewEngine(Default("", Options{}), 1, 1)
 	pod := state.NewPodInfo(&corev1.Pod{Spec: corev1.PodSpec{NodeSelector: map[string]string{"disk": "ssd"}}})
 	tolerant := state.NewPodInfo(&corev1.Pod{Spec: corev1.PodSpec{
-		NodeSelector: map[string]string{"disk": "ssd"}, Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
+		NodeSelector: map[string]string{"disk": "ssd"},
+		Tolerations:  []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
 	}})
 	for _, step := range []struct {
 		name           string
@@ -33,7 +39,11 @@ func TestRememberedVerdicts(t *testing.T) {
 		fits, tolerant bool
 	}{
 		{"plain", func(*corev1.Node) {}, true, true},
-		{"tainted", func(n *corev1.Node) { n.Spec.Taints = []corev1.Taint{{Key: "k", Effect: corev1.TaintEffectNoSchedule}} }, false, true},
+		{
+			"tainted", func(n *corev1.Node) {
+				n.Spec.Taints = []corev1.Taint{{Key: "k", Effect: corev1.TaintEffectNoSchedule}}
+			}, false, true,
+		},
 		{"taint gone", func(*corev1.Node) {}, true, true},
 		{"cordoned", func(n *corev1.Node) { n.Spec.Unschedulable = true }, false, true},
 		{"relabelled", func(n *corev1.Node) { n.Labels["disk"] = "hdd" }, false, false},

@@ -13,7 +13,8 @@ import (
 	"keelson/scheduler/state"
 )
 
-// CELPolicy filters and scores nodes by CEL expressions: those of the configuration file, then those of SchedulingPolicy objects.
+// CELPolicy filters and scores nodes by CEL expressions: those of the configuration file, then those of
+// SchedulingPolicy objects.
 type CELPolicy struct {
 	// Profile is the profile's scheduler name.
 	Profile string
@@ -69,7 +70,9 @@ func (p *CELPolicy) all() []*policy.Policy {
 var evaluationKey = framework.NewKey[*policy.Evaluation]("policies")
 
 // PreFilter finds the policies that apply to the pod.
-func (p *CELPolicy) PreFilter(c *framework.CycleState, pod *state.PodInfo, s *state.Snapshot) (framework.NodeFilter, *framework.Status) {
+func (p *CELPolicy) PreFilter(
+	c *framework.CycleState, pod *state.PodInfo, s *state.Snapshot,
+) (framework.NodeFilter, *framework.Status) {
 	policies := p.all()
 	if len(policies) == 0 {
 		return nil, nil
@@ -85,8 +88,11 @@ func (p *CELPolicy) PreFilter(c *framework.CycleState, pod *state.PodInfo, s *st
 	return j.NodeFilter(), nil
 }
 
-// PreScore uses the policies that PreFilter found. It finds them itself when the profile disables CELPolicy for PreFilter.
-func (p *CELPolicy) PreScore(c *framework.CycleState, pod *state.PodInfo, s *state.Snapshot, _ []*state.NodeInfo) framework.NodeScorer {
+// PreScore uses the policies that PreFilter found. It finds them itself when the profile disables CELPolicy for
+// PreFilter.
+func (p *CELPolicy) PreScore(
+	c *framework.CycleState, pod *state.PodInfo, s *state.Snapshot, _ []*state.NodeInfo,
+) framework.NodeScorer {
 	policies := p.all()
 	if len(policies) == 0 {
 		return nil
@@ -103,25 +109,44 @@ func (p *CELPolicy) PreScore(c *framework.CycleState, pod *state.PodInfo, s *sta
 
 // EventsToRegister names what may help: a change of fields that the pod's filters read, or of a policy.
 func (p *CELPolicy) EventsToRegister() []framework.ClusterEventWithHint {
-	const nodes = framework.NodeAdd | framework.NodeLabels | framework.NodeTaints | framework.NodeAllocatable | framework.NodeDeclaredFeatures | framework.NodeOther
+	const nodes = framework.NodeAdd | framework.NodeLabels | framework.NodeTaints | framework.NodeAllocatable |
+		framework.NodeDeclaredFeatures | framework.NodeOther
 	const pods = framework.AssignedPodAdd | framework.AssignedPodScaleDown | framework.AssignedPodDelete
 	return []framework.ClusterEventWithHint{
-		{Kinds: nodes, QueueingHintFn: func(pod *state.PodInfo, e *framework.Event) bool {
-			policies := p.all()
-			ns, known := p.labelsOf(pod)
-			return policy.EventKinds(policies, p.Profile, pod, ns, known)&e.Kinds != 0 &&
-				policy.Admits(policies, p.Profile, pod, ns, known, &state.NodeInfo{Node: e.NewNode, Name: e.NewNode.Name})
-		}},
-		{Kinds: pods, QueueingHintFn: func(pod *state.PodInfo, e *framework.Event) bool {
-			ns, known := p.labelsOf(pod)
-			return policy.EventKinds(p.all(), p.Profile, pod, ns, known)&e.Kinds != 0
-		}},
-		{Kinds: framework.NamespaceLabels, QueueingHintFn: func(*state.PodInfo, *framework.Event) bool { return policy.SelectNamespaces(p.all()) }},
-		{Kinds: framework.Objects, Resource: policy.Resource, QueueingHintFn: func(pod *state.PodInfo, e *framework.Event) bool {
-			old, ok := e.OldObject.(*policy.Policy)
-			ns, known := p.labelsOf(pod)
-			return ok && old.MayApply(p.Profile, pod, ns, known)
-		}},
+		{
+			Kinds: nodes,
+			QueueingHintFn: func(pod *state.PodInfo, e *framework.Event) bool {
+				policies := p.all()
+				ns, known := p.labelsOf(pod)
+				return policy.EventKinds(policies, p.Profile, pod, ns, known)&e.Kinds != 0 &&
+					policy.Admits(policies, p.Profile, pod, ns, known, &state.NodeInfo{
+						Node: e.NewNode,
+						Name: e.NewNode.Name,
+					})
+			},
+		},
+		{
+			Kinds: pods,
+			QueueingHintFn: func(pod *state.PodInfo, e *framework.Event) bool {
+				ns, known := p.labelsOf(pod)
+				return policy.EventKinds(p.all(), p.Profile, pod, ns, known)&e.Kinds != 0
+			},
+		},
+		{
+			Kinds: framework.NamespaceLabels,
+			QueueingHintFn: func(*state.PodInfo, *framework.Event) bool {
+				return policy.SelectNamespaces(p.all())
+			},
+		},
+		{
+			Kinds:    framework.Objects,
+			Resource: policy.Resource,
+			QueueingHintFn: func(pod *state.PodInfo, e *framework.Event) bool {
+				old, ok := e.OldObject.(*policy.Policy)
+				ns, known := p.labelsOf(pod)
+				return ok && old.MayApply(p.Profile, pod, ns, known)
+			},
+		},
 		{Kinds: framework.UnscheduledPodUpdate},
 	}
 }

@@ -26,9 +26,11 @@ func policyOf(t *testing.T, name string, s policy.Spec) *policy.Policy {
 
 func refuses(e string) policy.Spec { return policy.Spec{Filters: []policy.Filter{{Expression: e}}} }
 
-// TestPoliciesDecide: the file's policies are asked first, then the objects'; scores choose; what changes is seen by the next attempt.
+// TestPoliciesDecide: the file's policies are asked first, then the objects'; scores choose; what changes is seen by
+// the next attempt.
 func TestPoliciesDecide(t *testing.T) {
-	own := configured(t, policy.Plugin, `{"policies": [{"name": "pool", "filters": [{"expression": "node.labels['pool'] == pod.labels['pool']", "message": "another pool"}]}]}`)
+	own := configured(t, policy.Plugin,
+		`{"policies": [{"name": "pool", "filters": [{"expression": "node.labels['pool'] == pod.labels['pool']", "message": "another pool"}]}]}`)
 	p, ok := own.(*plugins.CELPolicy)
 	if !ok {
 		t.Fatalf("a %T", own)
@@ -39,10 +41,15 @@ func TestPoliciesDecide(t *testing.T) {
 		h.Add(schedtest.Node(name, schedtest.Labels("pool", name[:1], "number", name[1:])))
 	}
 	try := func() *framework.Attempt { return h.Try(schedtest.Pod("x", schedtest.Labelled("pool", "a"))) }
-	if a := try(); len(a.Feasible) != 2 || len(a.Reasons()) != 1 || a.Reasons()["node(s) refused by policy pool: another pool"] != 2 {
+	if a := try(); len(a.Feasible) != 2 || len(a.Reasons()) != 1 ||
+		a.Reasons()["node(s) refused by policy pool: another pool"] != 2 {
 		t.Errorf("feasible %d, reasons %v", len(a.Feasible), a.Reasons())
 	}
-	p.Objects.Use([]*policy.Policy{policyOf(t, "high", policy.Spec{Scores: []policy.Score{{Expression: "node.labels['number'] == '2'", Weight: new(int32(100))}}})})
+	p.Objects.Use([]*policy.Policy{
+		policyOf(t, "high", policy.Spec{
+			Scores: []policy.Score{{Expression: "node.labels['number'] == '2'", Weight: new(int32(100))}},
+		}),
+	})
 	if a := try(); a.Chosen.Name != "a2" {
 		t.Errorf("chosen %s, want a2", a.Chosen.Name)
 	}
@@ -51,7 +58,8 @@ func TestPoliciesDecide(t *testing.T) {
 		t.Errorf("chosen %v, want a1", a.Chosen)
 	}
 	p.Objects.Use([]*policy.Policy{policyOf(t, "none", refuses("false"))})
-	if a := try(); a.Chosen != nil || a.Message() != "0/4 nodes are available: 2 node(s) refused by policy none: does not satisfy false, 2 node(s) refused by policy pool: another pool." {
+	if a := try(); a.Chosen != nil ||
+		a.Message() != "0/4 nodes are available: 2 node(s) refused by policy none: does not satisfy false, 2 node(s) refused by policy pool: another pool." {
 		t.Errorf("message %q", a.Message())
 	}
 	p.Objects.Use(nil)
@@ -62,17 +70,25 @@ func TestPoliciesDecide(t *testing.T) {
 
 // TestPolicyHints: what wakes a pod that policies refused.
 func TestPolicyHints(t *testing.T) {
-	labels, pods := refuses("node.labels['disk'] == 'ssd'"), refuses("node.pods < 3")
+	labels := refuses("node.labels['disk'] == 'ssd'")
+	pods := refuses("node.pods < 3")
 	others := labels
 	others.SchedulerNames = []string{"other"}
-	before, after := schedtest.Node("n"), schedtest.Node("n", schedtest.Labels("disk", "ssd"))
+	before := schedtest.Node("n")
+	after := schedtest.Node("n", schedtest.Labels("disk", "ssd"))
 	nodeEvent := func(k framework.EventKinds, n *corev1.Node) framework.Event {
 		return framework.Event{Kinds: k, OldNode: before, NewNode: n}
 	}
 	changed := func(old, now *policy.Policy) framework.Event {
-		return framework.Event{Kinds: framework.Objects, Resource: policy.Resource, OldObject: old, NewObject: now}
+		return framework.Event{
+			Kinds:     framework.Objects,
+			Resource:  policy.Resource,
+			OldObject: old,
+			NewObject: now,
+		}
 	}
-	mine, their := policyOf(t, "p", labels), policyOf(t, "p", others)
+	mine := policyOf(t, "p", labels)
+	their := policyOf(t, "p", others)
 	scores := policyOf(t, "p", policy.Spec{Scores: []policy.Score{{Expression: "1"}}})
 	for _, tt := range []struct {
 		name  string
@@ -85,8 +101,17 @@ func TestPolicyHints(t *testing.T) {
 		{"a node that does", labels, nodeEvent(framework.NodeAdd, after), true},
 		{"a node that does not", labels, nodeEvent(framework.NodeAdd, before), false},
 		{"something it does not read", labels, nodeEvent(framework.NodeAllocatable|framework.NodeOther, after), false},
-		{"a pod that leaves, of no interest", labels, framework.Event{Kinds: framework.AssignedPodDelete, OldPod: schedtest.Pod("o")}, false},
-		{"a pod that leaves", pods, framework.Event{Kinds: framework.AssignedPodDelete, OldPod: schedtest.Pod("o")}, true},
+		{
+			"a pod that leaves, of no interest", labels, framework.Event{
+				Kinds:  framework.AssignedPodDelete,
+				OldPod: schedtest.Pod("o"),
+			}, false,
+		},
+		{
+			"a pod that leaves", pods,
+			framework.Event{Kinds: framework.AssignedPodDelete, OldPod: schedtest.Pod("o")},
+			true,
+		},
 		{"an annotation", refuses("node.annotations['a'] == 'b'"), nodeEvent(framework.NodeOther, before), true},
 		{"its policy is changed", labels, changed(mine, scores), true},
 		{"its policy goes", labels, changed(mine, nil), true},
@@ -98,7 +123,8 @@ func TestPolicyHints(t *testing.T) {
 		p := &plugins.CELPolicy{Profile: "default-scheduler", Own: []*policy.Policy{policyOf(t, "p", tt.spec)}}
 		got := false
 		for _, h := range p.EventsToRegister() {
-			if h.Match(&tt.event) && (h.QueueingHintFn == nil || h.QueueingHintFn(state.NewPodInfo(schedtest.Pod("x")), &tt.event)) {
+			if h.Match(&tt.event) && (h.QueueingHintFn == nil || h.QueueingHintFn(state.NewPodInfo(schedtest.Pod("x")),
+				&tt.event)) {
 				got = true
 			}
 		}

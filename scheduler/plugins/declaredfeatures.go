@@ -16,10 +16,13 @@ type NodeDeclaredFeatures struct{}
 // Name returns the plugin's name.
 func (NodeDeclaredFeatures) Name() string { return "NodeDeclaredFeatures" }
 
-var undeclared = framework.NewStatus("NodeDeclaredFeatures", framework.Unresolvable, "node(s) didn't match Pod's required features")
+var undeclared = framework.NewStatus("NodeDeclaredFeatures", framework.Unresolvable,
+	"node(s) didn't match Pod's required features")
 
 // PreFilter returns nil for pods that need no declared feature.
-func (NodeDeclaredFeatures) PreFilter(_ *framework.CycleState, pod *state.PodInfo, _ *state.Snapshot) (framework.NodeFilter, *framework.Status) {
+func (NodeDeclaredFeatures) PreFilter(
+	_ *framework.CycleState, pod *state.PodInfo, _ *state.Snapshot,
+) (framework.NodeFilter, *framework.Status) {
 	needs := declared.ToRun(&pod.Pod.Spec)
 	if needs.IsEmpty() {
 		return nil, nil
@@ -38,7 +41,10 @@ func (d featureFilter) Filter(n *state.NodeInfo) *framework.Status {
 
 // EventsToRegister names what may help: a node that declares the features, or an update of the pod.
 func (NodeDeclaredFeatures) EventsToRegister() []framework.ClusterEventWithHint {
-	return []framework.ClusterEventWithHint{{Kinds: framework.NodeAdd | framework.NodeDeclaredFeatures, QueueingHintFn: func(p *state.PodInfo, e *framework.Event) bool {
-		return len(declared.Missing(declared.ToRun(&p.Pod.Spec), e.NewNode)) == 0
-	}}, {Kinds: framework.UnscheduledPodUpdate}}
+	return []framework.ClusterEventWithHint{{
+		Kinds: framework.NodeAdd | framework.NodeDeclaredFeatures,
+		QueueingHintFn: func(p *state.PodInfo, e *framework.Event) bool {
+			return len(declared.Missing(declared.ToRun(&p.Pod.Spec), e.NewNode)) == 0
+		},
+	}, {Kinds: framework.UnscheduledPodUpdate}}
 }

@@ -28,23 +28,26 @@ type Options struct {
 
 // Default returns the profile of the default scheduler. Filters run in this order; the weights are those of the scores.
 func Default(schedulerName string, o Options, more ...framework.Weighted) *framework.Profile {
-	return &framework.Profile{SchedulerName: schedulerName, Plugins: append([]framework.Weighted{
-		{Plugin: SchedulingGates{}},
-		{Plugin: PrioritySort{}},
-		{Plugin: NodeUnschedulable{}},
-		{Plugin: NodeName{}},
-		{Plugin: TaintToleration{}, Weight: 3},
-		{Plugin: NodeAffinity{}, Weight: 2},
-		{Plugin: NodePorts{}},
-		{Plugin: NodeDeclaredFeatures{}},
-		{Plugin: o.Fit, Weight: 1},
-		{Plugin: VolumeRestrictions{o.Storage}},
-		{Plugin: NodeVolumeLimits{o.Storage}},
-		{Plugin: o.Volumes, Weight: 1},
-		{Plugin: VolumeZone{o.Storage}},
-		{Plugin: o.Spread, Weight: 2},
-		{Plugin: InterPodAffinity{HardWeight: 1}, Weight: 2},
-		{Plugin: NodeResourcesBalancedAllocation{}, Weight: 1},
-		{Plugin: ImageLocality{}, Weight: 1},
-	}, more...)}
+	return &framework.Profile{
+		SchedulerName: schedulerName,
+		Plugins: append([]framework.Weighted{
+			{Plugin: SchedulingGates{}},
+			{Plugin: PrioritySort{}},
+			{Plugin: NodeUnschedulable{}},
+			{Plugin: NodeName{}},
+			{Plugin: TaintToleration{}, Weight: 3},
+			{Plugin: NodeAffinity{}, Weight: 2},
+			{Plugin: NodePorts{}},
+			{Plugin: NodeDeclaredFeatures{}},
+			{Plugin: o.Fit, Weight: 1},
+			{Plugin: VolumeRestrictions{o.Storage}},
+			{Plugin: NodeVolumeLimits{o.Storage}},
+			{Plugin: o.Volumes, Weight: 1},
+			{Plugin: VolumeZone{o.Storage}},
+			{Plugin: o.Spread, Weight: 2},
+			{Plugin: InterPodAffinity{HardWeight: 1}, Weight: 2},
+			{Plugin: NodeResourcesBalancedAllocation{}, Weight: 1},
+			{Plugin: ImageLocality{}, Weight: 1},
+		}, more...),
+	}
 }

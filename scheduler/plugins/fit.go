@@ -21,8 +21,8 @@ type NodeResourcesFit struct {
 	Strategy Strategy
 	// Ignored reports whether the filter ignores an extended resource; nil: none.
 	Ignored func(corev1.ResourceName) bool
-	// DeviceClass returns the DeviceClass that serves an extended resource on nodes that do not offer it themselves; "": none. The plugin
-	// DynamicResources allocates the devices. nil: there are no such classes.
+	// DeviceClass returns the DeviceClass that serves an extended resource on nodes that do not offer it themselves;
+	// "": none. The plugin DynamicResources allocates the devices. nil: there are no such classes.
 	DeviceClass func(corev1.ResourceName) string
 }
 
@@ -80,7 +80,9 @@ func (f *fitWithDevices) Filter(n *state.NodeInfo) *framework.Status {
 func (NodeResourcesFit) Name() string { return "NodeResourcesFit" }
 
 // PreFilter returns the filter.
-func (p NodeResourcesFit) PreFilter(_ *framework.CycleState, pod *state.PodInfo, _ *state.Snapshot) (framework.NodeFilter, *framework.Status) {
+func (p NodeResourcesFit) PreFilter(
+	_ *framework.CycleState, pod *state.PodInfo, _ *state.Snapshot,
+) (framework.NodeFilter, *framework.Status) {
 	if requests := p.requests(pod); !p.mayUseDevices(requests) {
 		return &fitFilter{requests: requests}, nil
 	}
@@ -91,8 +93,11 @@ type fitFilter struct{ requests *state.Resource }
 
 // Filter has a fast path without allocations for the common case.
 func (f *fitFilter) Filter(n *state.NodeInfo) *framework.Status {
-	a, r, free := f.requests, &n.Requested, &n.Allocatable
-	if int64(len(n.Pods)) < free.Pods && enough(a.MilliCPU, r.MilliCPU, free.MilliCPU) && enough(a.Memory, r.Memory, free.Memory) &&
+	a := f.requests
+	r := &n.Requested
+	free := &n.Allocatable
+	if int64(len(n.Pods)) < free.Pods && enough(a.MilliCPU, r.MilliCPU, free.MilliCPU) &&
+		enough(a.Memory, r.Memory, free.Memory) &&
 		enough(a.EphemeralStorage, r.EphemeralStorage, free.EphemeralStorage) && len(a.Scalar) == 0 {
 		return nil
 	}
@@ -103,10 +108,13 @@ func (f *fitFilter) Filter(n *state.NodeInfo) *framework.Status {
 	return shortStatus(short)
 }
 
-// commonShortages are the statuses for shortages of the commonResources only: first 0 if preemption may help, 1 if not, then a bit set of
-// the resources. All nodes share them, so that equal statuses have equal pointers and are cheap to count.
+// commonShortages are the statuses for shortages of the commonResources only: first 0 if preemption may help, 1 if not,
+// then a bit set of the resources. All nodes share them, so that equal statuses have equal pointers and are cheap to
+// count.
 var (
-	commonResources = []corev1.ResourceName{corev1.ResourcePods, corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage}
+	commonResources = []corev1.ResourceName{
+		corev1.ResourcePods, corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage,
+	}
 	commonShortages = func() (t [2][16]*framework.Status) {
 		for set := 1; set < 16; set++ {
 			var short []Shortage
@@ -125,7 +133,8 @@ var (
 
 // shortStatus returns the status for shortages.
 func shortStatus(short []Shortage) *framework.Status {
-	set, never := 0, 0
+	set := 0
+	never := 0
 	for _, s := range short {
 		i := slices.Index(commonResources, s.Name)
 		if i < 0 {
@@ -139,7 +148,11 @@ func shortStatus(short []Shortage) *framework.Status {
 }
 
 func newShortStatus(short []Shortage) *framework.Status {
-	st := &framework.Status{Plugin: "NodeResourcesFit", Code: framework.Unschedulable, Reasons: make([]string, 0, len(short))}
+	st := &framework.Status{
+		Plugin:  "NodeResourcesFit",
+		Code:    framework.Unschedulable,
+		Reasons: make([]string, 0, len(short)),
+	}
 	for _, s := range short {
 		if s.Name == corev1.ResourcePods {
 			st.Reasons = append(st.Reasons, "Too many pods")
@@ -181,7 +194,8 @@ func appendShortages(out []Shortage, requests *state.Resource, n *state.NodeInfo
 			out = append(out, Shortage{name, requests, used, allocatable})
 		}
 	}
-	r, o := &n.Requested, &n.Allocatable
+	r := &n.Requested
+	o := &n.Allocatable
 	check(corev1.ResourcePods, 1, int64(len(n.Pods)), o.Pods)
 	check(corev1.ResourceCPU, requests.MilliCPU, r.MilliCPU, o.MilliCPU)
 	check(corev1.ResourceMemory, requests.Memory, r.Memory, o.Memory)
@@ -200,7 +214,9 @@ func appendShortages(out []Shortage, requests *state.Resource, n *state.NodeInfo
 }
 
 // Distance is the sum of what is missing of each resource, as a part of what is asked.
-func (p NodeResourcesFit) Distance(pod *state.PodInfo, n *state.NodeInfo, _ *framework.Status) (distance float64, fixable bool) {
+func (p NodeResourcesFit) Distance(
+	pod *state.PodInfo, n *state.NodeInfo, _ *framework.Status,
+) (distance float64, fixable bool) {
 	var four [4]Shortage
 	return distanceOf(appendShortages(four[:0], p.requestsOn(n, p.requests(pod)), n))
 }
@@ -217,7 +233,9 @@ func distanceOf(missing []Shortage) (distance float64, fixable bool) {
 }
 
 // Explain names requested, free and allocatable amounts, and the requests with which the pod would fit.
-func (p NodeResourcesFit) Explain(pod *state.PodInfo, n *state.NodeInfo, _ *framework.Status) (short, hint string, far float64) {
+func (p NodeResourcesFit) Explain(
+	pod *state.PodInfo, n *state.NodeInfo, _ *framework.Status,
+) (short, hint string, far float64) {
 	missing := Shortages(p.requestsOn(n, p.requests(pod)), n)
 	for i, s := range missing {
 		if i > 0 {
@@ -229,7 +247,8 @@ func (p NodeResourcesFit) Explain(pod *state.PodInfo, n *state.NodeInfo, _ *fram
 			continue
 		}
 		left := Amount(s.Name, max(s.Allocatable-s.Used, 0))
-		short += string(s.Name) + ": asks " + Amount(s.Name, s.Requested) + ", free " + left + " of " + Amount(s.Name, s.Allocatable)
+		short += string(s.Name) + ": asks " + Amount(s.Name, s.Requested) + ", free " + left + " of " + Amount(s.Name,
+			s.Allocatable)
 		if s.notOffered() {
 			hint += string(s.Name) + " is not requested"
 			continue
@@ -260,7 +279,9 @@ func Amount(name corev1.ResourceName, n int64) string {
 
 func bytesText(n int64) string {
 	units := []string{"", "Ki", "Mi", "Gi", "Ti", "Pi"}
-	whole, rest, u := n, int64(0), 0
+	whole := n
+	rest := int64(0)
+	u := 0
 	for whole >= 1024 && u < len(units)-1 {
 		whole, rest = whole/1024, whole%1024
 		u++
@@ -272,7 +293,9 @@ func bytesText(n int64) string {
 }
 
 // PreScore returns the scorer of the strategy.
-func (p NodeResourcesFit) PreScore(_ *framework.CycleState, pod *state.PodInfo, _ *state.Snapshot, _ []*state.NodeInfo) framework.NodeScorer {
+func (p NodeResourcesFit) PreScore(
+	_ *framework.CycleState, pod *state.PodInfo, _ *state.Snapshot, _ []*state.NodeInfo,
+) framework.NodeScorer {
 	if len(p.Strategy.Resources) == 0 && p.Strategy.Rank == nil {
 		return leastAllocatedScorer{pod.ScoreCPU, pod.ScoreMemory}
 	}
@@ -282,21 +305,33 @@ func (p NodeResourcesFit) PreScore(_ *framework.CycleState, pod *state.PodInfo, 
 // EventsToRegister names what may help: a new or larger node, a deleted or shrunk pod, or smaller requests of this pod.
 func (p NodeResourcesFit) EventsToRegister() []framework.ClusterEventWithHint {
 	return []framework.ClusterEventWithHint{
-		{Kinds: framework.NodeAdd | framework.NodeAllocatable, ByClass: true, QueueingHintFn: func(pod *state.PodInfo, e *framework.Event) bool {
-			n := state.NewNodeInfo(e.NewNode)
-			return len(Shortages(p.requestsOn(n, p.requests(pod)), n)) == 0
-		}},
-		{Kinds: framework.AssignedPodDelete | framework.AssignedPodScaleDown, ByClass: true, QueueingHintFn: p.isSchedulableAfterPodDelete},
+		{
+			Kinds:   framework.NodeAdd | framework.NodeAllocatable,
+			ByClass: true,
+			QueueingHintFn: func(pod *state.PodInfo, e *framework.Event) bool {
+				n := state.NewNodeInfo(e.NewNode)
+				return len(Shortages(p.requestsOn(n, p.requests(pod)), n)) == 0
+			},
+		},
+		{
+			Kinds:          framework.AssignedPodDelete | framework.AssignedPodScaleDown,
+			ByClass:        true,
+			QueueingHintFn: p.isSchedulableAfterPodDelete,
+		},
 		{Kinds: framework.UnscheduledPodUpdate},
-		{Kinds: framework.Objects, Resource: deviceClasses, QueueingHintFn: func(pod *state.PodInfo, e *framework.Event) bool {
-			return e.NewObject != nil && p.mayUseDevices(p.requests(pod))
-		}},
+		{
+			Kinds:    framework.Objects,
+			Resource: deviceClasses,
+			QueueingHintFn: func(pod *state.PodInfo, e *framework.Event) bool {
+				return e.NewObject != nil && p.mayUseDevices(p.requests(pod))
+			},
+		},
 	}
 }
 
-// isSchedulableAfterPodDelete is the QueueingHint for resources that a pod has freed. They help if the pod fits now beside the nominated pods of its
-// priority or higher. They also help if preemption has become possible: the pod that left could not be preempted, since its priority was
-// not lower.
+// isSchedulableAfterPodDelete is the QueueingHint for resources that a pod has freed. They help if the pod fits now
+// beside the nominated pods of its priority or higher. They also help if preemption has become possible: the pod that
+// left could not be preempted, since its priority was not lower.
 func (p NodeResourcesFit) isSchedulableAfterPodDelete(pod *state.PodInfo, e *framework.Event) bool {
 	if e.OldPod == nil || e.NodeView == nil {
 		return e.OldPod != nil
@@ -315,7 +350,8 @@ func (p NodeResourcesFit) isSchedulableAfterPodDelete(pod *state.PodInfo, e *fra
 	if len(Shortages(requests, n)) == 0 {
 		return true
 	}
-	if policy := pod.Pod.Spec.PreemptionPolicy; state.Priority(e.OldPod) < pod.Priority || policy != nil && *policy == corev1.PreemptNever {
+	if policy := pod.Pod.Spec.PreemptionPolicy; state.Priority(e.OldPod) < pod.Priority ||
+		policy != nil && *policy == corev1.PreemptNever {
 		return false
 	}
 	for _, o := range n.Pods {

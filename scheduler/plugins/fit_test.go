@@ -28,17 +28,78 @@ func TestFreedRoom(t *testing.T) {
 		unknown      bool
 		want         bool
 	}{
-		{name: "it fits now", pod: pod("p", "3", 0), left: pod("x", "1", 0), stay: []*corev1.Pod{pod("a", "1", 0)}, want: true},
-		{name: "too little room", pod: pod("p", "3", 0), left: pod("x", "1", 0), stay: []*corev1.Pod{pod("a", "2", 0)}},
-		{name: "kept for a pod of its priority", pod: pod("p", "3", 5), left: pod("x", "4", 0), coming: []*corev1.Pod{pod("q", "4", 5)}},
-		{name: "kept for a more important pod, but enough for both", pod: pod("p", "1", 5), left: pod("x", "4", 0), coming: []*corev1.Pod{pod("q", "3", 9)}, want: true},
-		{name: "kept for a less important pod", pod: pod("p", "3", 5), left: pod("x", "4", 0), coming: []*corev1.Pod{pod("q", "4", 4)}, want: true},
-		{name: "kept for itself", pod: pod("p", "4", 5), left: pod("x", "4", 0), coming: []*corev1.Pod{pod("p", "4", 5)}, want: true},
-		{name: "a victim has left, others are there", pod: pod("p", "4", 5), left: pod("x", "2", 0), stay: []*corev1.Pod{pod("a", "2", 0)}},
-		{name: "nothing keeps it any more from driving others away", pod: pod("p", "4", 5), left: pod("x", "2", 5), stay: []*corev1.Pod{pod("a", "2", 0)}, want: true},
-		{name: "more important pods stay", pod: pod("p", "4", 5), left: pod("x", "2", 5), stay: []*corev1.Pod{pod("a", "1", 0), pod("b", "1", 7)}},
-		{name: "it drives nobody away", pod: never, left: pod("x", "2", 5), stay: []*corev1.Pod{pod("a", "2", 0)}},
-		{name: "nobody knows the room", pod: pod("p", "9", 0), left: pod("x", "1", 0), unknown: true, want: true},
+		{
+			name: "it fits now",
+			pod:  pod("p", "3", 0),
+			left: pod("x", "1", 0),
+			stay: []*corev1.Pod{pod("a", "1", 0)},
+			want: true,
+		},
+		{
+			name: "too little room",
+			pod:  pod("p", "3", 0),
+			left: pod("x", "1", 0),
+			stay: []*corev1.Pod{pod("a", "2", 0)},
+		},
+		{
+			name:   "kept for a pod of its priority",
+			pod:    pod("p", "3", 5),
+			left:   pod("x", "4", 0),
+			coming: []*corev1.Pod{pod("q", "4", 5)},
+		},
+		{
+			name:   "kept for a more important pod, but enough for both",
+			pod:    pod("p", "1", 5),
+			left:   pod("x", "4", 0),
+			coming: []*corev1.Pod{pod("q", "3", 9)},
+			want:   true,
+		},
+		{
+			name:   "kept for a less important pod",
+			pod:    pod("p", "3", 5),
+			left:   pod("x", "4", 0),
+			coming: []*corev1.Pod{pod("q", "4", 4)},
+			want:   true,
+		},
+		{
+			name:   "kept for itself",
+			pod:    pod("p", "4", 5),
+			left:   pod("x", "4", 0),
+			coming: []*corev1.Pod{pod("p", "4", 5)},
+			want:   true,
+		},
+		{
+			name: "a victim has left, others are there",
+			pod:  pod("p", "4", 5),
+			left: pod("x", "2", 0),
+			stay: []*corev1.Pod{pod("a", "2", 0)},
+		},
+		{
+			name: "nothing keeps it any more from driving others away",
+			pod:  pod("p", "4", 5),
+			left: pod("x", "2", 5),
+			stay: []*corev1.Pod{pod("a", "2", 0)},
+			want: true,
+		},
+		{
+			name: "more important pods stay",
+			pod:  pod("p", "4", 5),
+			left: pod("x", "2", 5),
+			stay: []*corev1.Pod{pod("a", "1", 0), pod("b", "1", 7)},
+		},
+		{
+			name: "it drives nobody away",
+			pod:  never,
+			left: pod("x", "2", 5),
+			stay: []*corev1.Pod{pod("a", "2", 0)},
+		},
+		{
+			name:    "nobody knows the room",
+			pod:     pod("p", "9", 0),
+			left:    pod("x", "1", 0),
+			unknown: true,
+			want:    true,
+		},
 	}
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {
@@ -50,7 +111,10 @@ func TestFreedRoom(t *testing.T) {
 			}
 			e := &framework.Event{Kinds: framework.AssignedPodDelete, OldPod: tc.left}
 			if !tc.unknown {
-				e.NodeView = &state.NodeView{Node: state.NewNodeInfo(schedtest.Node("n"), infos(tc.stay)...), Nominated: infos(tc.coming)}
+				e.NodeView = &state.NodeView{
+					Node:      state.NewNodeInfo(schedtest.Node("n"), infos(tc.stay)...),
+					Nominated: infos(tc.coming),
+				}
 			}
 			got := false
 			for _, h := range (plugins.NodeResourcesFit{}).EventsToRegister() {
@@ -63,7 +127,8 @@ func TestFreedRoom(t *testing.T) {
 	}
 }
 
-// TestFitLeavesDevicesToClaims: a resource that a DeviceClass serves is not missed on a node that has none of it; on one that offers it, it is counted.
+// TestFitLeavesDevicesToClaims: a resource that a DeviceClass serves is not missed on a node that has none of it; on
+// one that offers it, it is counted.
 func TestFitLeavesDevicesToClaims(t *testing.T) {
 	const card = "example.com/card"
 	offers := func(n int64) *corev1.Node {
@@ -75,15 +140,20 @@ func TestFitLeavesDevicesToClaims(t *testing.T) {
 	p := schedtest.Pod("p", func(p *corev1.Pod) {
 		p.Spec.Containers[0].Resources.Requests = corev1.ResourceList{card: resource.MustParse("2")}
 	})
-	served := plugins.NodeResourcesFit{DeviceClass: func(name corev1.ResourceName) string { return map[corev1.ResourceName]string{card: "cards"}[name] }}
+	served := plugins.NodeResourcesFit{DeviceClass: func(name corev1.ResourceName) string {
+		return map[corev1.ResourceName]string{card: "cards"}[name]
+	}}
 	for _, tt := range []struct {
 		name   string
 		plugin plugins.NodeResourcesFit
 		node   *corev1.Node
 		want   bool
 	}{
-		{"served", served, schedtest.Node("n"), true}, {"served, and the node's is gone", served, offers(0), true}, {"the node has too little", served, offers(1), false},
-		{"the node has enough", served, offers(2), true}, {"not served", plugins.NodeResourcesFit{}, schedtest.Node("n"), false},
+		{"served", served, schedtest.Node("n"), true},
+		{"served, and the node's is gone", served, offers(0), true},
+		{"the node has too little", served, offers(1), false},
+		{"the node has enough", served, offers(2), true},
+		{"not served", plugins.NodeResourcesFit{}, schedtest.Node("n"), false},
 	} {
 		info := state.NewPodInfo(p)
 		filter, _ := tt.plugin.PreFilter(nil, info, nil)

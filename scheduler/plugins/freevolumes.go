@@ -18,9 +18,9 @@ import (
 	"keelson/scheduler/state"
 )
 
-// freeVolumes indexes the free volumes by claim class and node: claims of one class (claimClassKey) accept the same volumes. Informer
-// events and assumed bindings keep it up to date. So the pods of a workload, whose claims are of one class, do not visit all volumes and
-// nodes again.
+// freeVolumes indexes the free volumes by claim class and node: claims of one class (claimClassKey) accept the same
+// volumes. Informer events and assumed bindings keep it up to date. So the pods of a workload, whose claims are of one
+// class, do not visit all volumes and nodes again.
 type freeVolumes struct {
 	mu      sync.Mutex
 	storage *Storage
@@ -86,7 +86,9 @@ func (k *freeVolumes) volumesChanged(names []string) {
 // refreshLocked applies the recorded changes.
 func (k *freeVolumes) refreshLocked() {
 	if k.classes == nil || len(k.changed) > maxPendingChanges {
-		k.classes, k.reserved, k.changed = map[string]*claimClass{}, map[string][]string{}, map[string]bool{}
+		k.classes = map[string]*claimClass{}
+		k.reserved = map[string][]string{}
+		k.changed = map[string]bool{}
 		for _, v := range k.storage.allVolumes() {
 			k.addReservedLocked(v)
 		}
@@ -121,12 +123,14 @@ func (k *freeVolumes) addReservedLocked(v *corev1.PersistentVolume) {
 	}
 }
 
-// reservedLocked returns the volumes whose claimRef names the claim, without those with an assumed binding to another claim.
+// reservedLocked returns the volumes whose claimRef names the claim, without those with an assumed binding to another
+// claim.
 func (k *freeVolumes) reservedLocked(claim *corev1.PersistentVolumeClaim) (out []*corev1.PersistentVolume) {
 	key := claimKey(claim)
 	k.reserved[key] = slices.DeleteFunc(k.reserved[key], func(name string) bool {
 		v := k.storage.volume(name)
-		if v == nil || v.Spec.ClaimRef == nil || v.Spec.ClaimRef.Namespace != claim.Namespace || v.Spec.ClaimRef.Name != claim.Name {
+		if v == nil || v.Spec.ClaimRef == nil || v.Spec.ClaimRef.Namespace != claim.Namespace ||
+			v.Spec.ClaimRef.Name != claim.Name {
 			return true
 		}
 		if by := k.storage.takenBy(name); (by == "" || by == key) && volume.IsVolumeBoundToClaim(v, claim) {
@@ -158,9 +162,14 @@ func (k *freeVolumes) classLocked(claim *corev1.PersistentVolumeClaim, s *state.
 	w.used = k.clock
 	if !w.upToDate(s) {
 		n := len(s.Nodes)
-		w.snapshot, w.epoch, w.provisioning = s, s.Epoch, provisionability{}
-		w.groups, w.groupOf = map[string]*volumeGroup{}, map[string]*volumeGroup{}
-		w.groupsAt, w.smallest, w.sizes = make([][]*volumeGroup, n), make([]*corev1.PersistentVolume, n), make([]int64, n)
+		w.snapshot = s
+		w.epoch = s.Epoch
+		w.provisioning = provisionability{}
+		w.groups = map[string]*volumeGroup{}
+		w.groupOf = map[string]*volumeGroup{}
+		w.groupsAt = make([][]*volumeGroup, n)
+		w.smallest = make([]*corev1.PersistentVolume, n)
+		w.sizes = make([]int64, n)
 		for _, v := range k.storage.allVolumes() {
 			w.update(v.Name, v, k.storage.takenBy(v.Name) == "")
 		}
@@ -188,7 +197,9 @@ func (k *freeVolumes) dropOldestLocked() {
 func claimClassKey(c *corev1.PersistentVolumeClaim) string {
 	size := c.Spec.Resources.Requests[corev1.ResourceStorage]
 	_, requests := c.Spec.Resources.Requests[corev1.ResourceStorage]
-	mode, attributes, selector := "", "", ""
+	mode := ""
+	attributes := ""
+	selector := ""
 	if c.Spec.VolumeMode != nil {
 		mode = string(*c.Spec.VolumeMode)
 	}
@@ -198,7 +209,8 @@ func claimClassKey(c *corev1.PersistentVolumeClaim) string {
 	if c.Spec.Selector != nil {
 		selector = c.Spec.Selector.String()
 	}
-	return fmt.Sprintf("%q %t %s %s %q %q %q", volume.GetPersistentVolumeClaimClass(c), requests, size.String(), c.Spec.AccessModes, mode, attributes, selector)
+	return fmt.Sprintf("%q %t %s %s %q %q %q", volume.GetPersistentVolumeClaimClass(c), requests, size.String(),
+		c.Spec.AccessModes, mode, attributes, selector)
 }
 
 // accepts reports whether claims of the class match a volume without a claim, whatever its node affinity.
@@ -228,7 +240,8 @@ func (w *claimClass) update(name string, v *corev1.PersistentVolume, free bool) 
 }
 
 func smallerVolume(a, b *corev1.PersistentVolume) int {
-	x, y := a.Spec.Capacity[corev1.ResourceStorage], b.Spec.Capacity[corev1.ResourceStorage]
+	x := a.Spec.Capacity[corev1.ResourceStorage]
+	y := b.Spec.Capacity[corev1.ResourceStorage]
 	return cmp.Or(x.Cmp(y), cmp.Compare(a.Name, b.Name))
 }
 
@@ -279,7 +292,7 @@ func placesOfVolume(s *state.Snapshot, v *corev1.PersistentVolume) []int32 {
 	var out []int32
 	for place := range s.Nodes {
 		if r.at(place) {
-			out = append(out, int32(place)) //nolint:gosec // there are fewer nodes
+			out = append(out, int32(place)) // there are fewer nodes
 		}
 	}
 	return out
@@ -294,7 +307,8 @@ func (w *claimClass) setSmallest(p *volumeGroup) {
 				best = o.volumes[0]
 			}
 		}
-		w.smallest[place], w.sizes[place] = best, 0
+		w.smallest[place] = best
+		w.sizes[place] = 0
 		if best != nil {
 			size := best.Spec.Capacity[corev1.ResourceStorage]
 			w.sizes[place] = size.Value()
@@ -323,7 +337,9 @@ func (w *claimClass) canProvisionAt(s *Storage, place int) (*storagev1.CSIStorag
 	m := &w.provisioning
 	if m.versions == nil {
 		n := len(w.snapshot.Nodes)
-		m.versions, m.status, m.capacities = make([]int64, n), make([]*framework.Status, n), make([]*storagev1.CSIStorageCapacity, n)
+		m.versions = make([]int64, n)
+		m.status = make([]*framework.Status, n)
+		m.capacities = make([]*storagev1.CSIStorageCapacity, n)
 		var all []*storagev1.CSIStorageCapacity
 		if class := s.class(w.example); class != nil {
 			all, m.published = s.capacitiesFor(class, w.example)
@@ -335,7 +351,8 @@ func (w *claimClass) canProvisionAt(s *Storage, place int) (*storagev1.CSIStorag
 		}
 	}
 	if v := w.snapshot.Versions[place]; m.versions[place] != v {
-		m.versions[place], m.status[place] = v, s.canProvisionByClass(w.example, w.snapshot.Nodes[place].Node)
+		m.versions[place] = v
+		m.status[place] = s.canProvisionByClass(w.example, w.snapshot.Nodes[place].Node)
 	}
 	if m.status[place] == nil && m.published && m.capacities[place] == nil {
 		return nil, noSpace
@@ -352,7 +369,7 @@ func placesOfCapacity(s *state.Snapshot, c *storagev1.CSIStorageCapacity) (out [
 	}
 	for place, n := range s.Nodes {
 		if capacityCovers(c, n.Node) {
-			out = append(out, int32(place)) //nolint:gosec // there are fewer nodes
+			out = append(out, int32(place)) // there are fewer nodes
 		}
 	}
 	return out

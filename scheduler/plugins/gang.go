@@ -13,7 +13,8 @@ import (
 	"keelson/scheduler/state"
 )
 
-// GangScheduling makes the pods of a gang wait until there are minCount of them. Then at least minCount pods get nodes, or none.
+// GangScheduling makes the pods of a gang wait until there are minCount of them. Then at least minCount pods get nodes,
+// or none.
 type GangScheduling struct {
 	Groups  *state.Groups
 	Waiting *framework.WaitingPods
@@ -37,27 +38,38 @@ func (p GangScheduling) PreEnqueue(pod *state.PodInfo) *framework.Status {
 	g := p.Groups.Get(key)
 	switch {
 	case g.Object == nil:
-		return framework.NewStatus(GangName, framework.Unresolvable, fmt.Sprintf("waiting for pods's pod group %q to appear in scheduling queue", key.Name))
+		return framework.NewStatus(GangName, framework.Unresolvable,
+			fmt.Sprintf("waiting for pods's pod group %q to appear in scheduling queue", key.Name))
 	case g.Object.Spec.SchedulingPolicy.Gang != nil && g.Pods < g.MinCount():
-		return framework.NewStatus(GangName, framework.Unresolvable, "waiting for minCount pods from a gang to appear in scheduling queue")
+		return framework.NewStatus(GangName, framework.Unresolvable,
+			"waiting for minCount pods from a gang to appear in scheduling queue")
 	}
 	return nil
 }
 
-// PlacementFeasible refuses a group that cannot reach its minCount. wait: it may still reach it with the remaining pods.
+// PlacementFeasible refuses a group that cannot reach its minCount. wait: it may still reach it with the remaining
+// pods.
 func (GangScheduling) PlacementFeasible(g *state.PodGroup, scheduled, remaining int) (st *framework.Status, wait bool) {
 	least := g.MinCount()
 	switch {
 	case scheduled+remaining < least:
-		return framework.NewStatus(GangName, framework.Unschedulable, fmt.Sprintf("minCount (%d) cannot be satisfied: %d scheduled, %d remaining", least, scheduled, remaining)), false
+		return framework.NewStatus(GangName, framework.Unschedulable,
+				fmt.Sprintf("minCount (%d) cannot be satisfied: %d scheduled, %d remaining", least, scheduled,
+					remaining)),
+			false
 	case scheduled < least:
-		return framework.NewStatus(GangName, framework.Unschedulable, fmt.Sprintf("minCount (%d) is not yet satisfied: %d scheduled, %d remaining", least, scheduled, remaining)), true
+		return framework.NewStatus(GangName, framework.Unschedulable,
+			fmt.Sprintf("minCount (%d) is not yet satisfied: %d scheduled, %d remaining", least, scheduled,
+				remaining)), true
 	}
 	return nil, false
 }
 
-// Permit makes a pod wait while fewer than minCount pods of its gang have nodes. The pod that completes minCount allows the waiting pods.
-func (p GangScheduling) Permit(_ context.Context, _ *framework.CycleState, pod *state.PodInfo, _ string) (*framework.Status, time.Duration) {
+// Permit makes a pod wait while fewer than minCount pods of its gang have nodes. The pod that completes minCount allows
+// the waiting pods.
+func (p GangScheduling) Permit(
+	_ context.Context, _ *framework.CycleState, pod *state.PodInfo, _ string,
+) (*framework.Status, time.Duration) {
 	key, ok := state.GroupOf(pod.Pod)
 	if !ok {
 		return nil, 0
@@ -76,15 +88,18 @@ func (p GangScheduling) Permit(_ context.Context, _ *framework.CycleState, pod *
 // PodGroups is the resource of pod groups.
 var PodGroups = schedulingv1beta1.SchemeGroupVersion.WithResource("podgroups")
 
-// EventsToRegister names what may help: a pod of the group that another scheduler binds, the PodGroup object, or a lower minCount. There is no event
-// for another waiting pod of the group: the queue handles it itself.
+// EventsToRegister names what may help: a pod of the group that another scheduler binds, the PodGroup object, or a
+// lower minCount. There is no event for another waiting pod of the group: the queue handles it itself.
 func (GangScheduling) EventsToRegister() []framework.ClusterEventWithHint {
 	return []framework.ClusterEventWithHint{
-		{Kinds: framework.AssignedPodAdd, QueueingHintFn: func(pod *state.PodInfo, e *framework.Event) bool {
-			own, _ := state.GroupOf(pod.Pod)
-			other, ok := state.GroupOf(e.NewPod)
-			return ok && own == other
-		}},
+		{
+			Kinds: framework.AssignedPodAdd,
+			QueueingHintFn: func(pod *state.PodInfo, e *framework.Event) bool {
+				own, _ := state.GroupOf(pod.Pod)
+				other, ok := state.GroupOf(e.NewPod)
+				return ok && own == other
+			},
+		},
 		{Kinds: framework.Objects, Resource: PodGroups, QueueingHintFn: isSchedulableAfterPodGroupChange},
 	}
 }
@@ -99,6 +114,7 @@ func isSchedulableAfterPodGroupChange(pod *state.PodInfo, e *framework.Event) bo
 	if !had {
 		return true
 	}
-	before, after := old.Spec.SchedulingPolicy.Gang, now.Spec.SchedulingPolicy.Gang
+	before := old.Spec.SchedulingPolicy.Gang
+	after := now.Spec.SchedulingPolicy.Gang
 	return before != nil && after != nil && after.MinCount < before.MinCount
 }

@@ -9,8 +9,8 @@ import (
 	"keelson/scheduler/state"
 )
 
-// ImageLocality prefers nodes that have the pod's images. Large images count more. Images on few nodes count less, so that
-// one node does not get all pods.
+// ImageLocality prefers nodes that have the pod's images. Large images count more. Images on few nodes count less, so
+// that one node does not get all pods.
 type ImageLocality struct{}
 
 // Name returns the plugin's name.
@@ -23,7 +23,9 @@ const (
 )
 
 // PreScore returns nil when no node has any of the images.
-func (ImageLocality) PreScore(_ *framework.CycleState, pod *state.PodInfo, s *state.Snapshot, _ []*state.NodeInfo) framework.NodeScorer {
+func (ImageLocality) PreScore(
+	_ *framework.CycleState, pod *state.PodInfo, s *state.Snapshot, _ []*state.NodeInfo,
+) framework.NodeScorer {
 	var l imageScorer
 	spec := &pod.Pod.Spec
 	add := func(name string) {

@@ -14,7 +14,8 @@ import (
 // InterPodAffinity filters nodes by the required affinity and anti-affinity terms of the pod, and by the required
 // anti-affinity terms of existing pods. It scores nodes by the preferred terms of both.
 type InterPodAffinity struct {
-	// HardWeight is hardPodAffinityWeight: the score weight of required affinity terms of existing pods that match the pod.
+	// HardWeight is hardPodAffinityWeight: the score weight of required affinity terms of existing pods that match the
+	// pod.
 	HardWeight int64
 	// IgnoreExistingPreferred is ignorePreferredTermsOfExistingPods: a pod without preferred terms is not scored.
 	IgnoreExistingPreferred bool
@@ -26,13 +27,18 @@ const interPodName = "InterPodAffinity"
 func (InterPodAffinity) Name() string { return interPodName }
 
 var (
-	affinityUnmet             = framework.NewStatus(interPodName, framework.Unresolvable, "node(s) didn't match pod affinity rules")
-	antiAffinityUnmet         = framework.NewStatus(interPodName, framework.Unschedulable, "node(s) didn't match pod anti-affinity rules")
-	existingAntiAffinityUnmet = framework.NewStatus(interPodName, framework.Unschedulable, "node(s) didn't satisfy existing pods anti-affinity rules")
+	affinityUnmet = framework.NewStatus(interPodName, framework.Unresolvable,
+		"node(s) didn't match pod affinity rules")
+	antiAffinityUnmet = framework.NewStatus(interPodName, framework.Unschedulable,
+		"node(s) didn't match pod anti-affinity rules")
+	existingAntiAffinityUnmet = framework.NewStatus(interPodName, framework.Unschedulable,
+		"node(s) didn't satisfy existing pods anti-affinity rules")
 )
 
 // PreFilter returns nil when neither the pod nor an existing pod has a required term that applies.
-func (InterPodAffinity) PreFilter(_ *framework.CycleState, pod *state.PodInfo, s *state.Snapshot) (framework.NodeFilter, *framework.Status) {
+func (InterPodAffinity) PreFilter(
+	_ *framework.CycleState, pod *state.PodInfo, s *state.Snapshot,
+) (framework.NodeFilter, *framework.Status) {
 	f := &interPodFilter{pod: pod, snap: s, ns: s.Namespaces}
 	if s.HasTermGroups(state.ExistingAntiAffinity) {
 		for _, g := range s.MatchingTermGroups(state.ExistingAntiAffinity, pod.Pod) {
@@ -63,16 +69,20 @@ type interPodFilter struct {
 	pod  *state.PodInfo
 	snap *state.Snapshot
 	ns   map[string]labels.Set
-	// affinity counts the pods that match all affinity terms, by the topology key of each term. antiAffinity counts the pods that match an
-	// anti-affinity term. existingAntiAffinity counts the pods whose own anti-affinity terms match this pod.
+	// affinity counts the pods that match all affinity terms, by the topology key of each term. antiAffinity counts the
+	// pods that match an anti-affinity term. existingAntiAffinity counts the pods whose own anti-affinity terms match
+	// this pod.
 	affinity, antiAffinity, existingAntiAffinity []topologyCounts
-	// matchesItself: the pod matches its own affinity terms. firstOfGroup: besides, no pod matches them yet, so any node with the labels fits.
+	// matchesItself: the pod matches its own affinity terms. firstOfGroup: besides, no pod matches them yet, so any
+	// node with the labels fits.
 	matchesItself, firstOfGroup bool
 }
 
 // addExistingAntiAffinity adds the counts of one term. Counts of terms with the same topology key are summed.
 func (f *interPodFilter) addExistingAntiAffinity(sums *state.Sums) {
-	i := slices.IndexFunc(f.existingAntiAffinity, func(o topologyCounts) bool { return o.LabelColumn == sums.LabelColumn })
+	i := slices.IndexFunc(f.existingAntiAffinity, func(o topologyCounts) bool {
+		return o.LabelColumn == sums.LabelColumn
+	})
 	if i < 0 {
 		f.existingAntiAffinity = append(f.existingAntiAffinity, topologyCounts{Sums: sums})
 		return
@@ -152,7 +162,9 @@ func (f *interPodFilter) FilterAll(out []*framework.Status) {
 // Adjust returns the filter after pods were added to and removed from one node.
 func (f *interPodFilter) Adjust(n *state.NodeInfo, added, removed []*state.PodInfo) framework.NodeFilter {
 	c := *f
-	c.affinity, c.antiAffinity, c.existingAntiAffinity = slices.Clone(f.affinity), slices.Clone(f.antiAffinity), slices.Clone(f.existingAntiAffinity)
+	c.affinity = slices.Clone(f.affinity)
+	c.antiAffinity = slices.Clone(f.antiAffinity)
+	c.existingAntiAffinity = slices.Clone(f.existingAntiAffinity)
 	matches := func(q state.Query) func(*state.PodInfo) bool {
 		return func(p *state.PodInfo) bool { return q.Matches(p.Pod, f.ns[p.Pod.Namespace]) }
 	}
@@ -163,7 +175,8 @@ func (f *interPodFilter) Adjust(n *state.NodeInfo, added, removed []*state.PodIn
 		}
 	}
 	for i, t := range f.pod.AntiAffinity {
-		c.antiAffinity[i] = c.antiAffinity[i].with(n, countDifference(added, removed, matches(state.Query{Terms: []*state.Term{t}})))
+		c.antiAffinity[i] = c.antiAffinity[i].with(n,
+			countDifference(added, removed, matches(state.Query{Terms: []*state.Term{t}})))
 	}
 	c.adjustExistingAntiAffinity(n, added, 1)
 	c.adjustExistingAntiAffinity(n, removed, -1)
@@ -180,7 +193,9 @@ func (f *interPodFilter) adjustExistingAntiAffinity(n *state.NodeInfo, pods []*s
 			col := f.snap.Column(t.TopologyKey)
 			i := slices.IndexFunc(f.existingAntiAffinity, func(o topologyCounts) bool { return o.LabelColumn == col })
 			if i < 0 {
-				f.existingAntiAffinity = append(f.existingAntiAffinity, topologyCounts{Sums: &state.Sums{LabelColumn: col, Counts: make([]int64, len(col.Values))}})
+				f.existingAntiAffinity = append(f.existingAntiAffinity, topologyCounts{
+					Sums: &state.Sums{LabelColumn: col, Counts: make([]int64, len(col.Values))},
+				})
 				i = len(f.existingAntiAffinity) - 1
 			}
 			f.existingAntiAffinity[i] = f.existingAntiAffinity[i].with(n, sign)
@@ -188,20 +203,33 @@ func (f *interPodFilter) adjustExistingAntiAffinity(n *state.NodeInfo, pods []*s
 	}
 }
 
-// EventsToRegister names what may help: pods that are added, deleted or change labels, and nodes that are added or change labels.
+// EventsToRegister names what may help: pods that are added, deleted or change labels, and nodes that are added or
+// change labels.
 func (InterPodAffinity) EventsToRegister() []framework.ClusterEventWithHint {
 	return []framework.ClusterEventWithHint{
 		{Kinds: framework.NodeAdd | framework.NodeLabels | framework.NamespaceLabels | framework.UnscheduledPodUpdate},
-		{Kinds: framework.AssignedPodAdd | framework.AssignedPodLabels, QueueingHintFn: func(pod *state.PodInfo, e *framework.Event) bool {
-			// The labels of namespaces are not known here, so a namespace selector counts as matching.
-			return slices.ContainsFunc(pod.Affinity, func(t *state.Term) bool { return mayMatch(t, e) }) ||
-				e.OldPod != nil && slices.ContainsFunc(pod.AntiAffinity, func(t *state.Term) bool { return t.Selector.Matches(labels.Set(e.OldPod.Labels)) })
-		}},
-		{Kinds: framework.AssignedPodDelete, QueueingHintFn: func(pod *state.PodInfo, e *framework.Event) bool {
-			gone := state.NewPodInfo(e.OldPod)
-			return slices.ContainsFunc(pod.AntiAffinity, func(t *state.Term) bool { return t.Selector.Matches(labels.Set(e.OldPod.Labels)) }) ||
-				slices.ContainsFunc(gone.AntiAffinity, func(t *state.Term) bool { return t.Selector.Matches(labels.Set(pod.Pod.Labels)) })
-		}},
+		{
+			Kinds: framework.AssignedPodAdd | framework.AssignedPodLabels,
+			QueueingHintFn: func(pod *state.PodInfo, e *framework.Event) bool {
+				// The labels of namespaces are not known here, so a namespace selector counts as matching.
+				return slices.ContainsFunc(pod.Affinity, func(t *state.Term) bool { return mayMatch(t, e) }) ||
+					e.OldPod != nil && slices.ContainsFunc(pod.AntiAffinity, func(t *state.Term) bool {
+						return t.Selector.Matches(labels.Set(e.OldPod.Labels))
+					})
+			},
+		},
+		{
+			Kinds: framework.AssignedPodDelete,
+			QueueingHintFn: func(pod *state.PodInfo, e *framework.Event) bool {
+				gone := state.NewPodInfo(e.OldPod)
+				return slices.ContainsFunc(pod.AntiAffinity, func(t *state.Term) bool {
+					return t.Selector.Matches(labels.Set(e.OldPod.Labels))
+				}) ||
+					slices.ContainsFunc(gone.AntiAffinity, func(t *state.Term) bool {
+						return t.Selector.Matches(labels.Set(pod.Pod.Labels))
+					})
+			},
+		},
 	}
 }
 

@@ -19,26 +19,31 @@ import (
 // maxNodesSearched is on how many nodes of a domain a pod is looked for that breaks a term.
 const maxNodesSearched = 64
 
-// Explain names the term that does not hold, the topology domain, and for anti-affinity one of the pods in it. The hint is that one pod to come,
-// or the one to go.
-func (f *interPodFilter) Explain(_ *state.PodInfo, n *state.NodeInfo, st *framework.Status) (short, hint string, distance float64) {
+// Explain names the term that does not hold, the topology domain, and for anti-affinity one of the pods in it. The hint
+// is that one pod to come, or the one to go.
+func (f *interPodFilter) Explain(
+	_ *state.PodInfo, n *state.NodeInfo, st *framework.Status,
+) (short, hint string, distance float64) {
 	const far = 1
 	switch st {
 	case affinityUnmet:
 		short, hint = f.explainAffinity(n)
 	case antiAffinityUnmet:
 		for i := range f.antiAffinity {
-			t, id := &f.antiAffinity[i], f.antiAffinity[i].ValueID(n)
+			t := &f.antiAffinity[i]
+			id := f.antiAffinity[i].ValueID(n)
 			if t.count(id) <= 0 {
 				continue
 			}
 			term := f.pod.AntiAffinity[i]
 			holder := f.find(t, n, func(p *state.PodInfo) bool { return term.Matches(p.Pod, f.ns[p.Pod.Namespace]) })
-			return fmt.Sprintf("%s is in %s, and the pod keeps away from %s", holder, domainText(t, id), termText(term, f.pod.Pod)), "", far
+			return fmt.Sprintf("%s is in %s, and the pod keeps away from %s", holder, domainText(t, id),
+				termText(term, f.pod.Pod)), "", far
 		}
 	case existingAntiAffinityUnmet:
 		for i := range f.existingAntiAffinity {
-			t, id := &f.existingAntiAffinity[i], f.existingAntiAffinity[i].ValueID(n)
+			t := &f.existingAntiAffinity[i]
+			id := f.existingAntiAffinity[i].ValueID(n)
 			if t.count(id) <= 0 {
 				continue
 			}
@@ -77,7 +82,8 @@ func (f *interPodFilter) explainAffinity(n *state.NodeInfo) (short, hint string)
 		if want, ok := f.companion(); ok && !f.keptAway(n) && int64(len(n.Pods))+2 <= n.Allocatable.Pods {
 			hint = fmt.Sprintf("fits on %s when a pod with %s runs there", n.Name, want)
 		}
-		return fmt.Sprintf("no pod it wants to be near is in %s: it asks for %s", domainText(t, id), strings.Join(shorten(terms, "terms"), ", which are also ")), hint
+		return fmt.Sprintf("no pod it wants to be near is in %s: it asks for %s", domainText(t, id),
+			strings.Join(shorten(terms, "terms"), ", which are also ")), hint
 	}
 	return "", ""
 }
@@ -99,7 +105,8 @@ func (f *interPodFilter) companion() (want string, ok bool) {
 		}
 		for _, r := range reqs {
 			values := r.ValuesUnsorted()
-			if op := r.Operator(); len(values) != 1 || op != selection.In && op != selection.Equals && op != selection.DoubleEquals {
+			if op := r.Operator(); len(values) != 1 || op != selection.In &&
+				op != selection.Equals && op != selection.DoubleEquals {
 				return "", false
 			}
 			if was, there := set[r.Key()]; !there {
@@ -111,7 +118,8 @@ func (f *interPodFilter) companion() (want string, ok bool) {
 		}
 	}
 	with := &corev1.Pod{}
-	with.Namespace, with.Labels = f.pod.Pod.Namespace, set
+	with.Namespace = f.pod.Pod.Namespace
+	with.Labels = set
 	for _, t := range f.pod.AntiAffinity {
 		if t.Matches(with, f.ns[with.Namespace]) { // it would come too near
 			return "", false

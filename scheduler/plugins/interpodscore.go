@@ -10,7 +10,9 @@ import (
 )
 
 // PreScore returns nil when neither the pod nor an existing pod has a term that applies.
-func (a InterPodAffinity) PreScore(_ *framework.CycleState, pod *state.PodInfo, s *state.Snapshot, _ []*state.NodeInfo) framework.NodeScorer {
+func (a InterPodAffinity) PreScore(
+	_ *framework.CycleState, pod *state.PodInfo, s *state.Snapshot, _ []*state.NodeInfo,
+) framework.NodeScorer {
 	var p interPodScorer
 	own := func(terms []state.WeightedTerm, sign int64) {
 		for _, t := range terms {
@@ -67,7 +69,9 @@ func (p interPodScorer) merge() interPodScorer {
 	for _, one := range p {
 		i := slices.IndexFunc(out, func(o weightedSums) bool { return o.LabelColumn == one.LabelColumn })
 		if i < 0 {
-			out = append(out, weightedSums{&state.Sums{LabelColumn: one.LabelColumn, Counts: make([]int64, len(one.Counts))}, 1})
+			out = append(out, weightedSums{
+				&state.Sums{LabelColumn: one.LabelColumn, Counts: make([]int64, len(one.Counts))}, 1,
+			})
 			i = len(out) - 1
 		}
 		for id, n := range one.Counts {
@@ -92,7 +96,9 @@ func (p interPodScorer) Score(n *state.NodeInfo) int64 {
 func (p interPodScorer) ScoreAll(places []int32, scores []int64) {
 	clear(scores)
 	for i := range p {
-		of, by, weight := p[i].ValueIDs, p[i].Counts, p[i].weight
+		of := p[i].ValueIDs
+		by := p[i].Counts
+		weight := p[i].weight
 		for j, place := range places {
 			if id := of[place]; id >= 0 {
 				scores[j] += by[id] * weight
@@ -103,7 +109,8 @@ func (p interPodScorer) ScoreAll(places []int32, scores []int64) {
 
 // Normalize maps the least to 0 and the most to MaxScore, with the rounding of Kubernetes' floating point.
 func (interPodScorer) Normalize(scores []int64) {
-	least, most := slices.Min(scores), slices.Max(scores)
+	least := slices.Min(scores)
+	most := slices.Max(scores)
 	for i, s := range scores {
 		scores[i] = 0
 		if most > least {

@@ -13,7 +13,8 @@ import (
 	"keelson/scheduler/state"
 )
 
-// NodeAffinity filters nodes by node selector and required node affinity, and scores nodes by the preferred node affinity.
+// NodeAffinity filters nodes by node selector and required node affinity, and scores nodes by the preferred node
+// affinity.
 type NodeAffinity struct {
 	// Added is the addedAffinity of the configuration: it applies to every pod besides the pod's own; nil: none.
 	Added *corev1.NodeAffinity
@@ -24,10 +25,13 @@ const nodeAffinityName = "NodeAffinity"
 // Name returns the plugin's name.
 func (NodeAffinity) Name() string { return nodeAffinityName }
 
-var affinityMismatch = framework.NewStatus(nodeAffinityName, framework.Unresolvable, "node(s) didn't match Pod's node affinity/selector")
+var affinityMismatch = framework.NewStatus(nodeAffinityName, framework.Unresolvable,
+	"node(s) didn't match Pod's node affinity/selector")
 
 // PreFilter returns nil for pods without node selector and required node affinity.
-func (p NodeAffinity) PreFilter(_ *framework.CycleState, pod *state.PodInfo, _ *state.Snapshot) (framework.NodeFilter, *framework.Status) {
+func (p NodeAffinity) PreFilter(
+	_ *framework.CycleState, pod *state.PodInfo, _ *state.Snapshot,
+) (framework.NodeFilter, *framework.Status) {
 	added, err := p.added()
 	if err != nil {
 		return nil, framework.NewStatus(nodeAffinityName, framework.Unresolvable, err.Error())
@@ -36,7 +40,8 @@ func (p NodeAffinity) PreFilter(_ *framework.CycleState, pod *state.PodInfo, _ *
 		if added == nil {
 			return nil, nil
 		}
-		return &nodeAffinityFilter{RequiredNodeAffinity: nodeaffinity.GetRequiredNodeAffinity(pod.Pod), added: added}, nil
+		return &nodeAffinityFilter{RequiredNodeAffinity: nodeaffinity.GetRequiredNodeAffinity(pod.Pod), added: added},
+			nil
 	}
 	names := namedNodes(&pod.Pod.Spec)
 	if names != nil && len(names) == 0 {
@@ -65,7 +70,8 @@ func (p NodeAffinity) added() (*nodeaffinity.NodeSelector, error) {
 	return nodeaffinity.NewNodeSelector(p.Added.RequiredDuringSchedulingIgnoredDuringExecution)
 }
 
-var addedAffinityMismatch = framework.NewStatus(nodeAffinityName, framework.Unresolvable, "node(s) didn't match scheduler-enforced node affinity")
+var addedAffinityMismatch = framework.NewStatus(nodeAffinityName, framework.Unresolvable,
+	"node(s) didn't match scheduler-enforced node affinity")
 
 func selectsNodes(s *corev1.PodSpec) bool { return len(s.NodeSelector) > 0 || requiredNodes(s) != nil }
 
@@ -76,7 +82,8 @@ func requiredNodes(s *corev1.PodSpec) *corev1.NodeSelector {
 	return s.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution
 }
 
-// namedNodes returns the nodes that the required terms select by metadata.name, as pods of DaemonSets do; nil if a term does not.
+// namedNodes returns the nodes that the required terms select by metadata.name, as pods of DaemonSets do; nil if a term
+// does not.
 func namedNodes(s *corev1.PodSpec) []string {
 	required := requiredNodes(s)
 	if required == nil || len(required.NodeSelectorTerms) == 0 {
@@ -127,7 +134,9 @@ func (*nodeAffinityFilter) NodeLocal() {}
 func (m *nodeAffinityFilter) NodeNames() []string { return m.names }
 
 // PreScore returns nil for pods without preferred node affinity.
-func (p NodeAffinity) PreScore(_ *framework.CycleState, pod *state.PodInfo, _ *state.Snapshot, _ []*state.NodeInfo) framework.NodeScorer {
+func (p NodeAffinity) PreScore(
+	_ *framework.CycleState, pod *state.PodInfo, _ *state.Snapshot, _ []*state.NodeInfo,
+) framework.NodeScorer {
 	var preferred []corev1.PreferredSchedulingTerm
 	if a := pod.Pod.Spec.Affinity; a != nil && a.NodeAffinity != nil {
 		preferred = a.NodeAffinity.PreferredDuringSchedulingIgnoredDuringExecution
@@ -158,8 +167,11 @@ func (nodeAffinityScorer) Normalize(scores []int64) { framework.NormalizeByMax(s
 
 // EventsToRegister names what may help: a node that matches now.
 func (NodeAffinity) EventsToRegister() []framework.ClusterEventWithHint {
-	return []framework.ClusterEventWithHint{{Kinds: framework.NodeAdd | framework.NodeLabels, QueueingHintFn: func(pod *state.PodInfo, e *framework.Event) bool {
-		ok, err := nodeaffinity.GetRequiredNodeAffinity(pod.Pod).Match(e.NewNode)
-		return err == nil && ok
-	}}, {Kinds: framework.UnscheduledPodUpdate}}
+	return []framework.ClusterEventWithHint{{
+		Kinds: framework.NodeAdd | framework.NodeLabels,
+		QueueingHintFn: func(pod *state.PodInfo, e *framework.Event) bool {
+			ok, err := nodeaffinity.GetRequiredNodeAffinity(pod.Pod).Match(e.NewNode)
+			return err == nil && ok
+		},
+	}, {Kinds: framework.UnscheduledPodUpdate}}
 }

@@ -24,10 +24,14 @@ const (
 	unlabelableDistance = 3
 )
 
-// Explain names the labels of the node selector that do not match, or of each required term the first expression. The hint is to label the node.
-func (p NodeAffinity) Explain(pod *state.PodInfo, n *state.NodeInfo, st *framework.Status) (short, hint string, distance float64) {
+// Explain names the labels of the node selector that do not match, or of each required term the first expression. The
+// hint is to label the node.
+func (p NodeAffinity) Explain(
+	pod *state.PodInfo, n *state.NodeInfo, st *framework.Status,
+) (short, hint string, distance float64) {
 	if st == addedAffinityMismatch {
-		return "the profile's " + describeTerms(p.Added.RequiredDuringSchedulingIgnoredDuringExecution, n.Node), "", unlabelableDistance
+		return "the profile's " + describeTerms(p.Added.RequiredDuringSchedulingIgnoredDuringExecution, n.Node), "",
+			unlabelableDistance
 	}
 	var missing []string
 	for _, key := range slices.Sorted(maps.Keys(pod.Pod.Spec.NodeSelector)) {
@@ -85,12 +89,14 @@ func describeTerms(s *corev1.NodeSelector, n *corev1.Node) string {
 // mismatch describes the first expression of a term that the node does not match; empty: all match.
 func mismatch(t *corev1.NodeSelectorTerm, n *corev1.Node) string {
 	for i := range t.MatchExpressions {
-		if e := &t.MatchExpressions[i]; !matchesAlone(corev1.NodeSelectorTerm{MatchExpressions: []corev1.NodeSelectorRequirement{*e}}, n) {
+		if e := &t.MatchExpressions[i]; !matchesAlone(
+			corev1.NodeSelectorTerm{MatchExpressions: []corev1.NodeSelectorRequirement{*e}}, n) {
 			return "asks " + expression(e) + ", has " + labelText(n, e.Key)
 		}
 	}
 	for i := range t.MatchFields {
-		if e := &t.MatchFields[i]; !matchesAlone(corev1.NodeSelectorTerm{MatchFields: []corev1.NodeSelectorRequirement{*e}}, n) {
+		if e := &t.MatchFields[i]; !matchesAlone(
+			corev1.NodeSelectorTerm{MatchFields: []corev1.NodeSelectorRequirement{*e}}, n) {
 			return "asks " + expression(e)
 		}
 	}
@@ -121,8 +127,8 @@ func expression(e *corev1.NodeSelectorRequirement) string {
 // maxHintTerms is how many terms are tried for a hint.
 const maxHintTerms = 8
 
-// labelHint returns the fewest changes to the labels of a node with which the pod's node selector and required affinity match; empty: there are
-// none, or they would change what the node is, or where it stands.
+// labelHint returns the fewest changes to the labels of a node with which the pod's node selector and required affinity
+// match; empty: there are none, or they would change what the node is, or where it stands.
 func labelHint(pod *state.PodInfo, n *state.NodeInfo) (hint string, distance float64) {
 	distance = unlabelableDistance
 	terms := []corev1.NodeSelectorTerm{{}}
@@ -131,7 +137,8 @@ func labelHint(pod *state.PodInfo, n *state.NodeInfo) (hint string, distance flo
 	}
 	for i := range terms[:min(len(terms), maxHintTerms)] {
 		if text, far := termHint(pod, n, &terms[i]); text != "" && (hint == "" || far < distance) {
-			hint, distance = text, far
+			hint = text
+			distance = far
 		}
 	}
 	return hint, distance
@@ -146,7 +153,8 @@ func termHint(pod *state.PodInfo, n *state.NodeInfo, t *corev1.NodeSelectorTerm)
 	}
 	maps.Copy(with.Labels, pod.Pod.Spec.NodeSelector)
 	for i := range t.MatchExpressions {
-		if e := &t.MatchExpressions[i]; !matchesAlone(corev1.NodeSelectorTerm{MatchExpressions: []corev1.NodeSelectorRequirement{*e}}, with) {
+		if e := &t.MatchExpressions[i]; !matchesAlone(
+			corev1.NodeSelectorTerm{MatchExpressions: []corev1.NodeSelectorRequirement{*e}}, with) {
 			meet(e, with.Labels)
 		}
 	}
@@ -218,18 +226,24 @@ func meet(e *corev1.NodeSelectorRequirement, labels map[string]string) {
 }
 
 // fixedDomains are the domains of labels that say what a node is, or where it stands.
-var fixedDomains = []string{"kubernetes.io", "beta.kubernetes.io", "topology.kubernetes.io", "failure-domain.beta.kubernetes.io"}
+var fixedDomains = []string{
+	"kubernetes.io", "beta.kubernetes.io", "topology.kubernetes.io", "failure-domain.beta.kubernetes.io",
+}
 
-// isFixed reports whether a hint must not change a label of a node: the kubelet or the cloud sets it, or other rules count by it.
+// isFixed reports whether a hint must not change a label of a node: the kubelet or the cloud sets it, or other rules
+// count by it.
 func isFixed(key string, pod *state.PodInfo, n *state.NodeInfo) bool {
 	if domain, _, ok := strings.Cut(key, "/"); ok && slices.Contains(fixedDomains, domain) {
 		return true
 	}
 	return affinityCountsBy(key, pod, n) ||
-		slices.ContainsFunc(pod.Pod.Spec.TopologySpreadConstraints, func(c corev1.TopologySpreadConstraint) bool { return c.TopologyKey == key })
+		slices.ContainsFunc(pod.Pod.Spec.TopologySpreadConstraints, func(c corev1.TopologySpreadConstraint) bool {
+			return c.TopologyKey == key
+		})
 }
 
-// affinityCountsBy reports whether a label is a topology key of the pod's affinity terms, or of the anti-affinity of pods on the node.
+// affinityCountsBy reports whether a label is a topology key of the pod's affinity terms, or of the anti-affinity of
+// pods on the node.
 func affinityCountsBy(key string, pod *state.PodInfo, n *state.NodeInfo) bool {
 	counts := func(t *state.Term) bool { return t.TopologyKey == key }
 	return slices.ContainsFunc(pod.Affinity, counts) || slices.ContainsFunc(pod.AntiAffinity, counts) ||
@@ -243,6 +257,8 @@ func asksForLabel(s *corev1.PodSpec, key string) bool {
 	}
 	required := requiredNodes(s)
 	return required != nil && slices.ContainsFunc(required.NodeSelectorTerms, func(t corev1.NodeSelectorTerm) bool {
-		return slices.ContainsFunc(t.MatchExpressions, func(e corev1.NodeSelectorRequirement) bool { return e.Key == key })
+		return slices.ContainsFunc(t.MatchExpressions, func(e corev1.NodeSelectorRequirement) bool {
+			return e.Key == key
+		})
 	})
 }

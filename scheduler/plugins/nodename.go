@@ -16,7 +16,9 @@ func (NodeName) Name() string { return "NodeName" }
 var wrongName = framework.NewStatus("NodeName", framework.Unresolvable, "node(s) didn't match the requested node name")
 
 // PreFilter returns nil for pods without spec.nodeName.
-func (NodeName) PreFilter(_ *framework.CycleState, pod *state.PodInfo, _ *state.Snapshot) (framework.NodeFilter, *framework.Status) {
+func (NodeName) PreFilter(
+	_ *framework.CycleState, pod *state.PodInfo, _ *state.Snapshot,
+) (framework.NodeFilter, *framework.Status) {
 	if pod.Pod.Spec.NodeName == "" {
 		return nil, nil
 	}
@@ -37,7 +39,10 @@ func (nodeNameFilter) NodeLocal() {}
 
 // EventsToRegister names what may help: a new node of that name, no other event.
 func (NodeName) EventsToRegister() []framework.ClusterEventWithHint {
-	return []framework.ClusterEventWithHint{{Kinds: framework.NodeAdd, QueueingHintFn: func(pod *state.PodInfo, e *framework.Event) bool {
-		return e.NewNode.Name == pod.Pod.Spec.NodeName
-	}}}
+	return []framework.ClusterEventWithHint{{
+		Kinds: framework.NodeAdd,
+		QueueingHintFn: func(pod *state.PodInfo, e *framework.Event) bool {
+			return e.NewNode.Name == pod.Pod.Spec.NodeName
+		},
+	}}
 }

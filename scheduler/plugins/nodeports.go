@@ -17,10 +17,13 @@ type NodePorts struct{}
 // Name returns the plugin's name.
 func (NodePorts) Name() string { return "NodePorts" }
 
-var portTaken = framework.NewStatus("NodePorts", framework.Unschedulable, "node(s) didn't have free ports for the requested pod ports")
+var portTaken = framework.NewStatus("NodePorts", framework.Unschedulable,
+	"node(s) didn't have free ports for the requested pod ports")
 
 // PreFilter returns nil for pods without host ports.
-func (NodePorts) PreFilter(_ *framework.CycleState, pod *state.PodInfo, _ *state.Snapshot) (framework.NodeFilter, *framework.Status) {
+func (NodePorts) PreFilter(
+	_ *framework.CycleState, pod *state.PodInfo, _ *state.Snapshot,
+) (framework.NodeFilter, *framework.Status) {
 	if len(pod.Ports) == 0 {
 		return nil, nil
 	}
@@ -50,7 +53,9 @@ func conflict(want, taken []podkind.HostPort) *podkind.HostPort {
 }
 
 // Explain names the port and the pod that has it.
-func (NodePorts) Explain(pod *state.PodInfo, n *state.NodeInfo, _ *framework.Status) (short, hint string, distance float64) {
+func (NodePorts) Explain(
+	pod *state.PodInfo, n *state.NodeInfo, _ *framework.Status,
+) (short, hint string, distance float64) {
 	for _, p := range n.Pods {
 		if c := conflict(pod.Ports, p.Ports); c != nil {
 			return fmt.Sprintf("host port %d/%s taken by %s", c.Port, c.Protocol, p.Key), "", 1
@@ -61,7 +66,10 @@ func (NodePorts) Explain(pod *state.PodInfo, n *state.NodeInfo, _ *framework.Sta
 
 // EventsToRegister names what may help: a new node, or a deleted pod with one of the ports.
 func (NodePorts) EventsToRegister() []framework.ClusterEventWithHint {
-	return []framework.ClusterEventWithHint{{Kinds: framework.NodeAdd | framework.UnscheduledPodUpdate}, {Kinds: framework.AssignedPodDelete, QueueingHintFn: func(pod *state.PodInfo, e *framework.Event) bool {
-		return conflict(pod.Ports, state.NewPodInfo(e.OldPod).Ports) != nil
-	}}}
+	return []framework.ClusterEventWithHint{{Kinds: framework.NodeAdd | framework.UnscheduledPodUpdate}, {
+		Kinds: framework.AssignedPodDelete,
+		QueueingHintFn: func(pod *state.PodInfo, e *framework.Event) bool {
+			return conflict(pod.Ports, state.NewPodInfo(e.OldPod).Ports) != nil
+		},
+	}}
 }

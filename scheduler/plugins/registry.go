@@ -15,8 +15,8 @@ import (
 	"keelson/scheduler/policy"
 )
 
-// InTree returns the factories of this package's plugins, by name. A plugin with arguments takes a *configv1.XArgs with its defaults set.
-// The plugins of all profiles share Storage, Policies and Spread.DefaultSelector of o.
+// InTree returns the factories of this package's plugins, by name. A plugin with arguments takes a *configv1.XArgs with
+// its defaults set. The plugins of all profiles share Storage, Policies and Spread.DefaultSelector of o.
 func InTree(o Options) framework.Registry {
 	plain := func(p framework.Plugin) framework.Factory {
 		return func(any, *framework.Handle) (framework.Plugin, error) { return p, nil }
@@ -58,7 +58,8 @@ func InTree(o Options) framework.Registry {
 			if !ok {
 				return nil, notArgs(p, args)
 			}
-			p.Limit, p.Rank = time.Duration(*a.BindTimeoutSeconds)*time.Second, RequestedToCapacity(shapePoints(a.Shape))
+			p.Limit = time.Duration(*a.BindTimeoutSeconds) * time.Second
+			p.Rank = RequestedToCapacity(shapePoints(a.Shape))
 			return p, nil
 		},
 	}
@@ -81,7 +82,10 @@ func newInterPodAffinity(args any, _ *framework.Handle) (framework.Plugin, error
 	if !ok {
 		return nil, notArgs(InterPodAffinity{}, args)
 	}
-	return InterPodAffinity{HardWeight: int64(*a.HardPodAffinityWeight), IgnoreExistingPreferred: a.IgnorePreferredTermsOfExistingPods}, nil
+	return InterPodAffinity{
+		HardWeight:              int64(*a.HardPodAffinityWeight),
+		IgnoreExistingPreferred: a.IgnorePreferredTermsOfExistingPods,
+	}, nil
 }
 
 func newBalanced(args any, _ *framework.Handle) (framework.Plugin, error) {
@@ -131,7 +135,11 @@ func newFit(args any, h *framework.Handle) (framework.Plugin, error) {
 	case configv1.MostAllocated:
 		p.Strategy = Strategy{Resources: resources, Rank: MostAllocated}
 	case configv1.RequestedToCapacityRatio:
-		p.Strategy = Strategy{Resources: resources, Rank: RequestedToCapacity(shapePoints(s.RequestedToCapacityRatio.Shape)), SkipZero: true}
+		p.Strategy = Strategy{
+			Resources: resources,
+			Rank:      RequestedToCapacity(shapePoints(s.RequestedToCapacityRatio.Shape)),
+			SkipZero:  true,
+		}
 	default:
 		if !slices.Equal(resources, cpuAndMemory) {
 			p.Strategy = Strategy{Resources: resources, Rank: LeastAllocated}

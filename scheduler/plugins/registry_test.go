@@ -21,8 +21,10 @@ import (
 // configured makes the plugin that a file's arguments make.
 func configured(t *testing.T, name, args string) framework.Plugin {
 	t.Helper()
-	c, err := config.Read("f", []byte(`{"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration", "profiles": [{"pluginConfig": [{"name": "`+
-		name+`", "args": `+args+`}]}]}`), nil)
+	c, err := config.Read("f",
+		[]byte(
+			`{"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration", "profiles": [{"pluginConfig": [{"name": "`+
+				name+`", "args": `+args+`}]}]}`), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,23 +53,55 @@ func TestConfiguredScores(t *testing.T) {
 		pod                *corev1.Pod
 		want               []int64
 	}{
-		{"most allocated", "NodeResourcesFit", `{"scoringStrategy": {"type": "MostAllocated"}}`, taken, pod(schedtest.Requests("1", "8Gi")), []int64{50, 25}},
-		{"weights", "NodeResourcesFit", `{"scoringStrategy": {"type": "LeastAllocated", "resources": [{"name": "cpu", "weight": 3}, {"name": "memory"}]}}`, taken, pod(schedtest.Requests("2", "8Gi")), []int64{31, 56}},
-		{"extended", "NodeResourcesFit", `{"scoringStrategy": {"type": "MostAllocated", "resources": [{"name": "example.com/gpu"}]}}`, gpus, pod(scalar(gpu, "2")), []int64{50, 25}},
-		{"extended that is not asked for", "NodeResourcesFit", `{"scoringStrategy": {"type": "MostAllocated", "resources": [{"name": "example.com/gpu"}, {"name": "cpu"}]}}`, gpus, pod(schedtest.Requests("2", "")), []int64{50, 50}},
 		{
-			"by capacity", "NodeResourcesFit", `{"scoringStrategy": {"type": "RequestedToCapacityRatio", "resources": [{"name": "cpu"}], "requestedToCapacityRatio": {"shape": [{"utilization": 0, "score": 0}, {"utilization": 100, "score": 10}]}}}`,
-			taken, pod(schedtest.Requests("1", "")), []int64{50, 25},
+			"most allocated", "NodeResourcesFit", `{"scoringStrategy": {"type": "MostAllocated"}}`, taken,
+			pod(schedtest.Requests("1", "8Gi")),
+			[]int64{50, 25},
 		},
 		{
-			"by capacity, what scores nothing does not count", "NodeResourcesFit", `{"scoringStrategy": {"type": "RequestedToCapacityRatio", "requestedToCapacityRatio": {"shape": [{"utilization": 30, "score": 0}, {"utilization": 100, "score": 10}]}}}`,
-			zones, pod(schedtest.Requests("4", "8Gi")), []int64{100, 100},
+			"weights", "NodeResourcesFit",
+			`{"scoringStrategy": {"type": "LeastAllocated", "resources": [{"name": "cpu", "weight": 3}, {"name": "memory"}]}}`,
+			taken, pod(schedtest.Requests("2", "8Gi")),
+			[]int64{31, 56},
 		},
-		{"hard affinity counts for nothing", "InterPodAffinity", `{"hardPodAffinityWeight": 0}`, with(zones, there("p", "n2", schedtest.Labelled("app", "x"), requiredAffinity(inZone))), pod(schedtest.Labelled("app", "x")), nil},
-		{"others' preferences", "InterPodAffinity", `{"ignorePreferredTermsOfExistingPods": true}`, with(zones, there("p", "n2", prefersPods(3, false, inZone))), pod(isApp), nil},
 		{
-			"added preference", "NodeAffinity", `{"addedAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 5, "preference": {"matchExpressions": [{"key": "topology.kubernetes.io/zone", "operator": "In", "values": ["b"]}]}}]}}`,
-			zones, pod(), []int64{0, 100},
+			"extended", "NodeResourcesFit",
+			`{"scoringStrategy": {"type": "MostAllocated", "resources": [{"name": "example.com/gpu"}]}}`, gpus,
+			pod(scalar(gpu, "2")),
+			[]int64{50, 25},
+		},
+		{
+			"extended that is not asked for", "NodeResourcesFit",
+			`{"scoringStrategy": {"type": "MostAllocated", "resources": [{"name": "example.com/gpu"}, {"name": "cpu"}]}}`,
+			gpus, pod(schedtest.Requests("2", "")),
+			[]int64{50, 50},
+		},
+		{
+			"by capacity", "NodeResourcesFit",
+			`{"scoringStrategy": {"type": "RequestedToCapacityRatio", "resources": [{"name": "cpu"}], "requestedToCapacityRatio": {"shape": [{"utilization": 0, "score": 0}, {"utilization": 100, "score": 10}]}}}`,
+			taken, pod(schedtest.Requests("1", "")),
+			[]int64{50, 25},
+		},
+		{
+			"by capacity, what scores nothing does not count", "NodeResourcesFit",
+			`{"scoringStrategy": {"type": "RequestedToCapacityRatio", "requestedToCapacityRatio": {"shape": [{"utilization": 30, "score": 0}, {"utilization": 100, "score": 10}]}}}`,
+			zones, pod(schedtest.Requests("4", "8Gi")),
+			[]int64{100, 100},
+		},
+		{
+			"hard affinity counts for nothing", "InterPodAffinity", `{"hardPodAffinityWeight": 0}`,
+			with(zones, there("p", "n2", schedtest.Labelled("app", "x"), requiredAffinity(inZone))),
+			pod(schedtest.Labelled("app", "x")), nil,
+		},
+		{
+			"others' preferences", "InterPodAffinity", `{"ignorePreferredTermsOfExistingPods": true}`,
+			with(zones, there("p", "n2", prefersPods(3, false, inZone))), pod(isApp), nil,
+		},
+		{
+			"added preference", "NodeAffinity",
+			`{"addedAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 5, "preference": {"matchExpressions": [{"key": "topology.kubernetes.io/zone", "operator": "In", "values": ["b"]}]}}]}}`,
+			zones, pod(),
+			[]int64{0, 100},
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -105,17 +139,44 @@ func TestConfiguredFilters(t *testing.T) {
 		want               []string
 	}{
 		{"gpus count", "NodeResourcesFit", `{}`, zones, pod(scalar("example.com/gpu", "1")), nil},
-		{"ignored", "NodeResourcesFit", `{"ignoredResources": ["example.com/gpu"]}`, zones, pod(scalar("example.com/gpu", "1")), []string{"n1", "n2"}},
-		{"ignored group", "NodeResourcesFit", `{"ignoredResourceGroups": ["example.com"]}`, zones, pod(scalar("example.com/gpu", "1")), []string{"n1", "n2"}},
-		{"another group", "NodeResourcesFit", `{"ignoredResourceGroups": ["example.org"]}`, zones, pod(scalar("example.com/gpu", "1")), nil},
+		{
+			"ignored", "NodeResourcesFit", `{"ignoredResources": ["example.com/gpu"]}`, zones,
+			pod(scalar("example.com/gpu", "1")),
+			[]string{"n1", "n2"},
+		},
+		{
+			"ignored group", "NodeResourcesFit", `{"ignoredResourceGroups": ["example.com"]}`, zones,
+			pod(scalar("example.com/gpu", "1")),
+			[]string{"n1", "n2"},
+		},
+		{
+			"another group", "NodeResourcesFit", `{"ignoredResourceGroups": ["example.org"]}`, zones,
+			pod(scalar("example.com/gpu", "1")), nil,
+		},
 		{"added affinity", "NodeAffinity", inB, zones, pod(), []string{"n2"}},
 		{"added affinity and its own", "NodeAffinity", inB, zones, pod(selector(corev1.LabelTopologyZone, "a")), nil},
-		{"added affinity and named nodes", "NodeAffinity", inB, zones, pod(requires(named("n1"), named("n2"))), []string{"n2"}},
-		{"default constraints", "PodTopologySpread", spread, with(zones, there("p", "n1", mine)), pod(mine), []string{"n2"}},
-		{"default constraints, of nobody", "PodTopologySpread", spread, with(zones, there("p", "n1", mine)), pod(), []string{"n1", "n2"}},
-		{"own constraints instead", "PodTopologySpread", spread, with(zones, there("p", "n1", mine)), pod(mine, spreads(corev1.TopologySpreadConstraint{
-			MaxSkew: 5, TopologyKey: corev1.LabelTopologyZone, WhenUnsatisfiable: corev1.DoNotSchedule, LabelSelector: &metav1.LabelSelector{},
-		})), []string{"n1", "n2"}},
+		{
+			"added affinity and named nodes", "NodeAffinity", inB, zones, pod(requires(named("n1"), named("n2"))),
+			[]string{"n2"},
+		},
+		{
+			"default constraints", "PodTopologySpread", spread, with(zones, there("p", "n1", mine)), pod(mine),
+			[]string{"n2"},
+		},
+		{
+			"default constraints, of nobody", "PodTopologySpread", spread, with(zones, there("p", "n1", mine)), pod(),
+			[]string{"n1", "n2"},
+		},
+		{
+			"own constraints instead", "PodTopologySpread", spread, with(zones, there("p", "n1", mine)),
+			pod(mine, spreads(corev1.TopologySpreadConstraint{
+				MaxSkew:           5,
+				TopologyKey:       corev1.LabelTopologyZone,
+				WhenUnsatisfiable: corev1.DoNotSchedule,
+				LabelSelector:     &metav1.LabelSelector{},
+			})),
+			[]string{"n1", "n2"},
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			p, ok := configured(t, tt.plugin, tt.args).(framework.Filterer)

@@ -14,8 +14,11 @@ import (
 )
 
 // PreScore returns the scorer for the ScheduleAnyway constraints of the pod, or else for the default constraints.
-func (p PodTopologySpread) PreScore(_ *framework.CycleState, pod *state.PodInfo, s *state.Snapshot, nodes []*state.NodeInfo) framework.NodeScorer {
-	in, needAll := pod.Pod.Spec.TopologySpreadConstraints, true
+func (p PodTopologySpread) PreScore(
+	_ *framework.CycleState, pod *state.PodInfo, s *state.Snapshot, nodes []*state.NodeInfo,
+) framework.NodeScorer {
+	in := pod.Pod.Spec.TopologySpreadConstraints
+	needAll := true
 	var byDefault labels.Selector
 	if len(in) == 0 {
 		if in, byDefault = p.defaults(pod.Pod); byDefault == nil {
@@ -39,20 +42,25 @@ func (p PodTopologySpread) PreScore(_ *framework.CycleState, pod *state.PodInfo,
 	for i := range cs {
 		w := &sc.constraints[i]
 		counter := s.Count(cs[i].query())
-		w.constraint, w.label, w.host = cs[i], s.Column(cs[i].key), cs[i].key == corev1.LabelHostname
+		w.constraint = cs[i]
+		w.label = s.Column(cs[i].key)
+		w.host = cs[i].key == corev1.LabelHostname
 		switch {
 		case w.host:
 			at := counter.Sums(state.NodeNames)
-			w.countedBy, w.counts = at.LabelColumn, at.Counts
+			w.countedBy = at.LabelColumn
+			w.counts = at.Counts
 		case quick || !needAll && !cs[i].honorAffinity && !cs[i].honorTaints:
-			w.countedBy, w.counts = w.label, counter.Sums(cs[i].key).Counts
+			w.countedBy = w.label
+			w.counts = counter.Sums(cs[i].key).Counts
 		default:
 			need := cs
 			if !needAll {
 				need = cs[i : i+1]
 			}
 			_, _, t := countIncluded(&cs[i], need, &include, counter, s)
-			w.countedBy, w.counts = w.label, t.all()
+			w.countedBy = w.label
+			w.counts = t.all()
 		}
 	}
 	sc.setWeights(s, nodes)
@@ -79,7 +87,8 @@ type spreadScorer struct {
 func (s *spreadScorer) setWeights(snap *state.Snapshot, nodes []*state.NodeInfo) {
 	all := len(nodes) == len(snap.Nodes)
 	if s.requireAllLabels && (!all || !s.allNodesHaveLabels(len(nodes))) && !allHaveLabels(s, nodes) {
-		nodes, all = slices.DeleteFunc(slices.Clone(nodes), func(n *state.NodeInfo) bool { return !s.hasAllLabels(n) }), false
+		nodes = slices.DeleteFunc(slices.Clone(nodes), func(n *state.NodeInfo) bool { return !s.hasAllLabels(n) })
+		all = false
 	}
 	for i := range s.constraints {
 		w := &s.constraints[i]
@@ -112,16 +121,21 @@ func (s *spreadScorer) allNodesHaveLabels(n int) bool {
 }
 
 func (s *spreadScorer) hasAllLabels(n *state.NodeInfo) bool {
-	return !slices.ContainsFunc(s.constraints, func(w weightedConstraint) bool { _, ok := n.Node.Labels[w.key]; return !ok })
+	return !slices.ContainsFunc(s.constraints, func(w weightedConstraint) bool {
+		_, ok := n.Node.Labels[w.key]
+		return !ok
+	})
 }
 
-// distinctValues counts the values that nodes have for a label. A missing label counts as one more value, as in kube-scheduler.
+// distinctValues counts the values that nodes have for a label. A missing label counts as one more value, as in
+// kube-scheduler.
 func distinctValues(nodes []*state.NodeInfo, c *state.LabelColumn) int {
-	seen, count := make([]bool, len(c.Values)+1), 0 // the last one is for those without
+	seen := make([]bool, len(c.Values)+1)
+	count := 0 // the last one is for those without
 	for _, n := range nodes {
 		id := c.ValueID(n)
 		if id < 0 {
-			id = int32(len(c.Values)) //nolint:gosec // there are fewer nodes
+			id = int32(len(c.Values)) // there are fewer nodes
 		}
 		if !seen[id] {
 			seen[id] = true
@@ -183,10 +197,12 @@ func (s *spreadScorer) ScoreAll(places []int32, scores []int64) {
 
 // Normalize gives nodes with few pods a high score, and ignored nodes 0.
 func (s *spreadScorer) Normalize(scores []int64) {
-	least, most := int64(math.MaxInt64), int64(0)
+	least := int64(math.MaxInt64)
+	most := int64(0)
 	for i, n := range scores {
 		if !s.ignores(i) {
-			least, most = min(least, n), max(most, n)
+			least = min(least, n)
+			most = max(most, n)
 		}
 	}
 	for i, n := range scores {

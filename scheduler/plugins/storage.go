@@ -26,8 +26,9 @@ import (
 	"keelson/client"
 )
 
-// Storage gives the volume plugins claims, volumes and storage classes. It joins the informer caches with the assumed volume bindings of
-// pods in their binding cycle, so that no volume is bound to two claims and no claim is provisioned for two nodes.
+// Storage gives the volume plugins claims, volumes and storage classes. It joins the informer caches with the assumed
+// volume bindings of pods in their binding cycle, so that no volume is bound to two claims and no claim is provisioned
+// for two nodes.
 type Storage struct {
 	client     kubernetes.Interface
 	claims     corelisters.PersistentVolumeClaimLister
@@ -42,8 +43,8 @@ type Storage struct {
 	writing chan struct{} // limits the number of concurrent writers to its capacity
 
 	mu sync.Mutex
-	// The assumed bindings. taken has the claim of each chosen volume, placements the node and volume of each claim, by "namespace/claim".
-	// assumed has the choices by pod.
+	// The assumed bindings. taken has the claim of each chosen volume, placements the node and volume of each claim, by
+	// "namespace/claim". assumed has the choices by pod.
 	taken      map[string]string         // volume -> claim
 	placements map[string]claimPlacement // claim -> placement
 	assumed    map[types.UID][]claimChoice
@@ -55,7 +56,8 @@ type Storage struct {
 	freeVolumes freeVolumes
 }
 
-// claimPlacement is the assumed binding of a claim: to an existing volume, or to a volume that will be provisioned for the node.
+// claimPlacement is the assumed binding of a claim: to an existing volume, or to a volume that will be provisioned for
+// the node.
 type claimPlacement struct {
 	node, volume string
 	users        int // pods that assumed it
@@ -72,8 +74,12 @@ type claimChoice struct {
 // NewStorage returns a Storage without informers. Until Watch, the plugins ignore claims.
 func NewStorage(c kubernetes.Interface) *Storage {
 	s := &Storage{
-		client: c, taken: map[string]string{}, placements: map[string]claimPlacement{}, assumed: map[types.UID][]claimChoice{},
-		listeners: map[string][]chan struct{}{}, writing: make(chan struct{}, maxWriting),
+		client:     c,
+		taken:      map[string]string{},
+		placements: map[string]claimPlacement{},
+		assumed:    map[types.UID][]claimChoice{},
+		listeners:  map[string][]chan struct{}{},
+		writing:    make(chan struct{}, maxWriting),
 	}
 	s.freeVolumes.storage = s
 	return s
@@ -81,17 +87,23 @@ func NewStorage(c kubernetes.Interface) *Storage {
 
 // Watch gets its informers from f; the caller starts f. It must be called before the first pod is scheduled.
 func (s *Storage) Watch(f informers.SharedInformerFactory) ([]cache.SharedIndexInformer, error) {
-	claims, volumes := f.Core().V1().PersistentVolumeClaims(), f.Core().V1().PersistentVolumes()
+	claims := f.Core().V1().PersistentVolumeClaims()
+	volumes := f.Core().V1().PersistentVolumes()
 	g := f.Storage().V1()
 	attachments := g.VolumeAttachments().Informer()
 	if err := attachments.AddIndexers(cache.Indexers{attachmentsByNode: nodeOfAttachment}); err != nil {
 		return nil, fmt.Errorf("index VolumeAttachments: %w", err)
 	}
-	s.claims, s.volumes, s.classes = claims.Lister(), volumes.Lister(), g.StorageClasses().Lister()
-	s.drivers, s.nodes, s.capacities = g.CSIDrivers().Lister(), g.CSINodes().Lister(), g.CSIStorageCapacities().Lister()
+	s.claims = claims.Lister()
+	s.volumes = volumes.Lister()
+	s.classes = g.StorageClasses().Lister()
+	s.drivers = g.CSIDrivers().Lister()
+	s.nodes = g.CSINodes().Lister()
+	s.capacities = g.CSIStorageCapacities().Lister()
 	s.attachments = attachments.GetIndexer()
 	return []cache.SharedIndexInformer{
-		claims.Informer(), volumes.Informer(), g.StorageClasses().Informer(), g.CSIDrivers().Informer(), g.CSINodes().Informer(),
+		claims.Informer(), volumes.Informer(), g.StorageClasses().Informer(), g.CSIDrivers().Informer(),
+		g.CSINodes().Informer(),
 		g.CSIStorageCapacities().Informer(), attachments,
 	}, nil
 }
@@ -109,7 +121,8 @@ func nodeOfAttachment(o any) ([]string, error) {
 // watching reports whether Watch was called. Tests and benchmarks without storage do not call it.
 func (s *Storage) watching() bool { return s != nil && s.claims != nil }
 
-// Changed handles an informer event (added, updated or deleted object): it updates the counts and wakes PreBind of pods that wait for it.
+// Changed handles an informer event (added, updated or deleted object): it updates the counts and wakes PreBind of pods
+// that wait for it.
 func (s *Storage) Changed(o any) {
 	s.counts.onChange(o)
 	s.freeVolumes.onChange(o)
@@ -153,7 +166,8 @@ func (s *Storage) listen(choices []claimChoice) (changed <-chan struct{}, end fu
 		s.listenMu.Lock()
 		defer s.listenMu.Unlock()
 		for _, k := range keys {
-			if s.listeners[k] = slices.DeleteFunc(s.listeners[k], func(o chan struct{}) bool { return o == w }); len(s.listeners[k]) == 0 {
+			if s.listeners[k] = slices.DeleteFunc(s.listeners[k], func(o chan struct{}) bool { return o == w }); len(
+				s.listeners[k]) == 0 {
 				delete(s.listeners, k)
 			}
 		}
@@ -233,7 +247,8 @@ func (s *Storage) assume(pod types.UID, node string, choices []claimChoice) {
 	for _, c := range choices {
 		k := claimKey(c.claim)
 		p := s.placements[k]
-		p.node, p.users = node, p.users+1
+		p.node = node
+		p.users = p.users + 1
 		if c.volume != nil {
 			if p.volume != "" && s.taken[p.volume] == k {
 				delete(s.taken, p.volume)
@@ -291,7 +306,8 @@ func (s *Storage) write(ctx context.Context, node string, choices []claimChoice)
 			}
 			next := c.claim.DeepCopy()
 			metav1.SetMetaDataAnnotation(&next.ObjectMeta, volume.AnnSelectedNode, node)
-			if _, err := s.client.CoreV1().PersistentVolumeClaims(next.Namespace).Update(ctx, next, metav1.UpdateOptions{}); err != nil {
+			if _, err := s.client.CoreV1().PersistentVolumeClaims(next.Namespace).Update(ctx, next,
+				metav1.UpdateOptions{}); err != nil {
 				return fmt.Errorf("select node %s for claim %s: %w", node, claimKey(next), err)
 			}
 			continue
@@ -339,8 +355,8 @@ func (s *Storage) waitUntilBound(ctx context.Context, node string, choices []cla
 	}
 }
 
-// bound reports whether a claim is bound. If the cache does not show the selected-node annotation, it reads the claim from the API server,
-// since the cache may be older than the write.
+// bound reports whether a claim is bound. If the cache does not show the selected-node annotation, it reads the claim
+// from the API server, since the cache may be older than the write.
 func (s *Storage) bound(ctx context.Context, node string, c claimChoice) (bool, error) {
 	claim := s.claim(c.claim.Namespace, c.claim.Name)
 	if claim == nil || claim.UID != c.claim.UID {
@@ -356,7 +372,8 @@ func (s *Storage) bound(ctx context.Context, node string, c claimChoice) (bool, 
 		return claim.Status.Phase == corev1.ClaimBound, nil // the kubelet checks the phase
 	}
 	if c.volume != nil || claim.Annotations[volume.AnnSelectedNode] == node ||
-		claim.ResourceVersion != "" && claim.ResourceVersion == c.claim.ResourceVersion { // the cache is older than the write
+		// the cache is older than the write
+		claim.ResourceVersion != "" && claim.ResourceVersion == c.claim.ResourceVersion {
 		return false, nil
 	}
 	fresh, err := s.client.CoreV1().PersistentVolumeClaims(claim.Namespace).Get(ctx, claim.Name, metav1.GetOptions{})
@@ -367,7 +384,8 @@ func (s *Storage) bound(ctx context.Context, node string, c claimChoice) (bool, 
 		return false, err
 	}
 	if fresh.Spec.VolumeName == "" && fresh.Annotations[volume.AnnSelectedNode] != node {
-		return false, fmt.Errorf("binding volumes: %w: selectedNode annotation reset for PVC %q", errProvisioningFailed, claim.Name)
+		return false, fmt.Errorf("binding volumes: %w: selectedNode annotation reset for PVC %q",
+			errProvisioningFailed, claim.Name)
 	}
 	return false, nil
 }

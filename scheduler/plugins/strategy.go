@@ -9,12 +9,14 @@ import (
 	"keelson/scheduler/state"
 )
 
-// Strategy is a scoring strategy: the weighted mean of Rank over Resources. The zero value is LeastAllocated for cpu and memory.
+// Strategy is a scoring strategy: the weighted mean of Rank over Resources. The zero value is LeastAllocated for cpu
+// and memory.
 type Strategy struct {
 	Resources []WeightedResource
 	// Rank returns 0..MaxScore. taken includes the pod; offers is the node's allocatable amount, more than 0.
 	Rank func(taken, offers int64) int64
-	// SkipZero excludes resources with score 0 from the mean and rounds it, as kube-scheduler does for RequestedToCapacityRatio.
+	// SkipZero excludes resources with score 0 from the mean and rounds it, as kube-scheduler does for
+	// RequestedToCapacityRatio.
 	SkipZero bool
 }
 
@@ -55,7 +57,8 @@ func RequestedToCapacity(points []Point) func(taken, offers int64) int64 {
 				return p.Score * perPoint
 			}
 			prev := points[i-1]
-			return prev.Score*perPoint + (p.Score-prev.Score)*perPoint*(u-prev.Utilization)/(p.Utilization-prev.Utilization)
+			return prev.Score*perPoint +
+				(p.Score-prev.Score)*perPoint*(u-prev.Utilization)/(p.Utilization-prev.Utilization)
 		}
 		return points[len(points)-1].Score * perPoint
 	}
@@ -67,7 +70,8 @@ type leastAllocatedScorer struct{ cpu, memory int64 }
 func (l leastAllocatedScorer) Score(n *state.NodeInfo) int64 {
 	var score, weight int64
 	if n.Allocatable.MilliCPU > 0 {
-		score, weight = LeastAllocated(n.ScoreCPU+l.cpu, n.Allocatable.MilliCPU), 1
+		score = LeastAllocated(n.ScoreCPU+l.cpu, n.Allocatable.MilliCPU)
+		weight = 1
 	}
 	if n.Allocatable.Memory > 0 {
 		score += LeastAllocated(n.ScoreMemory+l.memory, n.Allocatable.Memory)
@@ -93,7 +97,8 @@ type strategyScorer struct {
 }
 
 func (s *strategyScorer) Score(n *state.NodeInfo) int64 {
-	resources, rank := s.Resources, s.Rank
+	resources := s.Resources
+	rank := s.Rank
 	if len(resources) == 0 {
 		resources = cpuAndMemory
 	}
@@ -102,7 +107,8 @@ func (s *strategyScorer) Score(n *state.NodeInfo) int64 {
 	}
 	var score, weight int64
 	for _, r := range resources {
-		requests, offers := s.pod.Request.Get(r.Name), n.Allocatable.Get(r.Name)
+		requests := s.pod.Request.Get(r.Name)
+		offers := n.Allocatable.Get(r.Name)
 		taken := n.Requested.Get(r.Name) + requests
 		if requests == 0 && !native(r.Name) {
 			continue

@@ -14,7 +14,8 @@ import (
 	"keelson/scheduler/state"
 )
 
-// TaintToleration filters nodes with taints that the pod does not tolerate, and prefers nodes with fewer PreferNoSchedule taints.
+// TaintToleration filters nodes with taints that the pod does not tolerate, and prefers nodes with fewer
+// PreferNoSchedule taints.
 type TaintToleration struct{}
 
 // Name returns the plugin's name.
@@ -43,7 +44,9 @@ func untolerated(taints []corev1.Taint, ts []corev1.Toleration) *corev1.Taint {
 }
 
 // PreFilter returns the filter.
-func (TaintToleration) PreFilter(_ *framework.CycleState, pod *state.PodInfo, _ *state.Snapshot) (framework.NodeFilter, *framework.Status) {
+func (TaintToleration) PreFilter(
+	_ *framework.CycleState, pod *state.PodInfo, _ *state.Snapshot,
+) (framework.NodeFilter, *framework.Status) {
 	return taintFilter{pod.Pod.Spec.Tolerations}, nil
 }
 
@@ -59,10 +62,13 @@ func (t taintFilter) Filter(n *state.NodeInfo) *framework.Status {
 // NodeLocal: see framework.Local.
 func (taintFilter) NodeLocal() {}
 
-// Explain names the first taint, and suggests tolerations for all. It suggests none for taints that Kubernetes itself sets and removes. The
-// taint of a cordoned node, which NodeUnschedulable tells, is named only if there is no other.
-func (TaintToleration) Explain(pod *state.PodInfo, n *state.NodeInfo, _ *framework.Status) (short, hint string, distance float64) {
-	own, cordoned := true, ""
+// Explain names the first taint, and suggests tolerations for all. It suggests none for taints that Kubernetes itself
+// sets and removes. The taint of a cordoned node, which NodeUnschedulable tells, is named only if there is no other.
+func (TaintToleration) Explain(
+	pod *state.PodInfo, n *state.NodeInfo, _ *framework.Status,
+) (short, hint string, distance float64) {
+	own := true
+	cordoned := ""
 	for i := range n.Node.Spec.Taints {
 		t := &n.Node.Spec.Taints[i]
 		if t.Effect == corev1.TaintEffectPreferNoSchedule || tolerates(pod.Pod.Spec.Tolerations, t) {
@@ -75,7 +81,8 @@ func (TaintToleration) Explain(pod *state.PodInfo, n *state.NodeInfo, _ *framewo
 		if hint += " and " + TaintText(t); short == "" {
 			short = fmt.Sprintf("taint %s not tolerated", TaintText(t))
 		}
-		own = own && !strings.HasPrefix(t.Key, "node.kubernetes.io/") && !strings.HasPrefix(t.Key, "node.cloudprovider.kubernetes.io/")
+		own = own && !strings.HasPrefix(t.Key, "node.kubernetes.io/") &&
+			!strings.HasPrefix(t.Key, "node.cloudprovider.kubernetes.io/")
 	}
 	if short == "" || !own {
 		return cmp.Or(short, cordoned), "", 2
@@ -92,7 +99,9 @@ func TaintText(t *corev1.Taint) string {
 }
 
 // PreScore returns nil when no node has a PreferNoSchedule taint.
-func (TaintToleration) PreScore(_ *framework.CycleState, pod *state.PodInfo, s *state.Snapshot, _ []*state.NodeInfo) framework.NodeScorer {
+func (TaintToleration) PreScore(
+	_ *framework.CycleState, pod *state.PodInfo, s *state.Snapshot, _ []*state.NodeInfo,
+) framework.NodeScorer {
 	if !s.SoftTaints() {
 		return nil
 	}
@@ -113,7 +122,8 @@ func (t softTaintScorer) Score(n *state.NodeInfo) int64 {
 		return 0
 	}
 	for i := range n.Node.Spec.Taints {
-		if taint := &n.Node.Spec.Taints[i]; taint.Effect == corev1.TaintEffectPreferNoSchedule && !tolerates(t.tolerated, taint) {
+		if taint := &n.Node.Spec.Taints[i]; taint.Effect == corev1.TaintEffectPreferNoSchedule &&
+			!tolerates(t.tolerated, taint) {
 			count++
 		}
 	}
@@ -127,7 +137,10 @@ func (softTaintScorer) Normalize(scores []int64) { framework.NormalizeByMax(scor
 
 // EventsToRegister names what may help: a node whose taints the pod tolerates.
 func (TaintToleration) EventsToRegister() []framework.ClusterEventWithHint {
-	return []framework.ClusterEventWithHint{{Kinds: framework.NodeAdd | framework.NodeTaints, QueueingHintFn: func(pod *state.PodInfo, e *framework.Event) bool {
-		return untolerated(e.NewNode.Spec.Taints, pod.Pod.Spec.Tolerations) == nil
-	}}, {Kinds: framework.UnscheduledPodUpdate}}
+	return []framework.ClusterEventWithHint{{
+		Kinds: framework.NodeAdd | framework.NodeTaints,
+		QueueingHintFn: func(pod *state.PodInfo, e *framework.Event) bool {
+			return untolerated(e.NewNode.Spec.Taints, pod.Pod.Spec.Tolerations) == nil
+		},
+	}, {Kinds: framework.UnscheduledPodUpdate}}
 }

@@ -8,8 +8,8 @@ import (
 	"keelson/scheduler/state"
 )
 
-// topologyCounts is a number of pods by the value of a node label. It is the shared sums of the snapshot, minus the pods on excluded nodes,
-// plus the adjustments of PreFilterExtensions.
+// topologyCounts is a number of pods by the value of a node label. It is the shared sums of the snapshot, minus the
+// pods on excluded nodes, plus the adjustments of PreFilterExtensions.
 type topologyCounts struct {
 	*state.Sums
 	excluded []int64         // by value ID; nil: none
@@ -38,7 +38,7 @@ func (t *topologyCounts) all() []int64 {
 	}
 	all := make([]int64, len(t.Counts))
 	for id := range all {
-		all[id] = t.count(int32(id)) //nolint:gosec // there are fewer nodes
+		all[id] = t.count(int32(id)) // there are fewer nodes
 	}
 	return all
 }
@@ -48,7 +48,7 @@ func (t *topologyCounts) empty() bool {
 		return t.NonZero == 0
 	}
 	for id := range t.Counts {
-		if t.count(int32(id)) != 0 { //nolint:gosec // there are fewer nodes
+		if t.count(int32(id)) != 0 { // there are fewer nodes
 			return false
 		}
 	}

@@ -18,12 +18,14 @@ import (
 	"keelson/scheduler/state"
 )
 
-// PodTopologySpread filters and scores nodes by the pod's topologySpreadConstraints. Pods without constraints get the default
-// constraints: their score spreads the pods of a service or controller over zones and nodes.
+// PodTopologySpread filters and scores nodes by the pod's topologySpreadConstraints. Pods without constraints get the
+// default constraints: their score spreads the pods of a service or controller over zones and nodes.
 type PodTopologySpread struct {
-	// DefaultSelector returns the selector of the service or controller of a pod without constraints. A nil function or result: it has none.
+	// DefaultSelector returns the selector of the service or controller of a pod without constraints. A nil function or
+	// result: it has none.
 	DefaultSelector func(pod *corev1.Pod) labels.Selector
-	// Defaults are the constraints of pods without any; nil: kube-scheduler's system defaults, which only score (ScheduleAnyway).
+	// Defaults are the constraints of pods without any; nil: kube-scheduler's system defaults, which only score
+	// (ScheduleAnyway).
 	Defaults []corev1.TopologySpreadConstraint
 }
 
@@ -48,9 +50,11 @@ const spreadName = "PodTopologySpread"
 func (PodTopologySpread) Name() string { return spreadName }
 
 var (
-	skewExceeded         = framework.NewStatus(spreadName, framework.Unschedulable, "node(s) didn't match pod topology spread constraints")
-	missingTopologyLabel = framework.NewStatus(spreadName, framework.Unresolvable, "node(s) didn't match pod topology spread constraints (missing required label)")
-	systemDefaults       = []corev1.TopologySpreadConstraint{
+	skewExceeded = framework.NewStatus(spreadName, framework.Unschedulable,
+		"node(s) didn't match pod topology spread constraints")
+	missingTopologyLabel = framework.NewStatus(spreadName, framework.Unresolvable,
+		"node(s) didn't match pod topology spread constraints (missing required label)")
+	systemDefaults = []corev1.TopologySpreadConstraint{
 		{TopologyKey: corev1.LabelHostname, MaxSkew: 3, WhenUnsatisfiable: corev1.ScheduleAnyway},
 		{TopologyKey: corev1.LabelTopologyZone, MaxSkew: 5, WhenUnsatisfiable: corev1.ScheduleAnyway},
 	}
@@ -63,12 +67,15 @@ type constraint struct {
 	minDomains int64
 	term       *state.Term
 	selfMatch  int64 // 1 if the pod matches its own selector
-	// honorAffinity excludes nodes that the pod's node affinity excludes (nodeAffinityPolicy: Honor). honorTaints excludes nodes whose taints
-	// it does not tolerate (nodeTaintsPolicy: Honor).
+	// honorAffinity excludes nodes that the pod's node affinity excludes (nodeAffinityPolicy: Honor). honorTaints
+	// excludes nodes whose taints it does not tolerate (nodeTaintsPolicy: Honor).
 	honorAffinity, honorTaints bool
 }
 
-func parseConstraints(pod *corev1.Pod, in []corev1.TopologySpreadConstraint, action corev1.UnsatisfiableConstraintAction, byDefault labels.Selector) ([]constraint, error) {
+func parseConstraints(
+	pod *corev1.Pod, in []corev1.TopologySpreadConstraint, action corev1.UnsatisfiableConstraintAction,
+	byDefault labels.Selector,
+) ([]constraint, error) {
 	var out []constraint
 	for i := range in {
 		c := &in[i]
@@ -88,10 +95,13 @@ func parseConstraints(pod *corev1.Pod, in []corev1.TopologySpreadConstraint, act
 			counted = labels.Nothing()
 		}
 		p := constraint{
-			key: c.TopologyKey, maxSkew: int64(c.MaxSkew), minDomains: 1,
-			term:          state.NewTerm(c.TopologyKey, []string{pod.Namespace}, nil, counted),
-			honorAffinity: selectsNodes(&pod.Spec) && (c.NodeAffinityPolicy == nil || *c.NodeAffinityPolicy == corev1.NodeInclusionPolicyHonor),
-			honorTaints:   c.NodeTaintsPolicy != nil && *c.NodeTaintsPolicy == corev1.NodeInclusionPolicyHonor,
+			key:        c.TopologyKey,
+			maxSkew:    int64(c.MaxSkew),
+			minDomains: 1,
+			term:       state.NewTerm(c.TopologyKey, []string{pod.Namespace}, nil, counted),
+			honorAffinity: selectsNodes(&pod.Spec) &&
+				(c.NodeAffinityPolicy == nil || *c.NodeAffinityPolicy == corev1.NodeInclusionPolicyHonor),
+			honorTaints: c.NodeTaintsPolicy != nil && *c.NodeTaintsPolicy == corev1.NodeInclusionPolicyHonor,
 		}
 		if c.MinDomains != nil {
 			p.minDomains = int64(*c.MinDomains)
@@ -127,7 +137,8 @@ func (in *inclusion) counts(c *constraint, n *state.NodeInfo) bool {
 	return !c.honorTaints || !n.HardTaints || untolerated(n.Node.Spec.Taints, in.spec.Tolerations) == nil
 }
 
-// domain is a constraint with the number of matching pods by value of the topology key. Only nodes that count are included.
+// domain is a constraint with the number of matching pods by value of the topology key. Only nodes that count are
+// included.
 type domain struct {
 	constraint
 	topologyCounts
@@ -137,7 +148,9 @@ type domain struct {
 }
 
 // PreFilter returns nil for pods without a DoNotSchedule constraint.
-func (p PodTopologySpread) PreFilter(_ *framework.CycleState, pod *state.PodInfo, s *state.Snapshot) (framework.NodeFilter, *framework.Status) {
+func (p PodTopologySpread) PreFilter(
+	_ *framework.CycleState, pod *state.PodInfo, s *state.Snapshot,
+) (framework.NodeFilter, *framework.Status) {
 	in := pod.Pod.Spec.TopologySpreadConstraints
 	var byDefault labels.Selector
 	if len(in) == 0 && p.Defaults != nil { // the system defaults only score
@@ -162,7 +175,8 @@ func (p PodTopologySpread) PreFilter(_ *framework.CycleState, pod *state.PodInfo
 		counter := s.Count(d.query())
 		if quick {
 			d.topologyCounts = topologyCounts{Sums: counter.Sums(d.key)}
-			d.nodes, d.values = d.NodeCounts, len(d.Values)
+			d.nodes = d.NodeCounts
+			d.values = len(d.Values)
 		} else {
 			d.nodes, d.values, d.topologyCounts = countIncluded(&cs[i], cs, &included, counter, s)
 		}
@@ -171,8 +185,8 @@ func (p PodTopologySpread) PreFilter(_ *framework.CycleState, pod *state.PodInfo
 	return f, nil
 }
 
-// allNodesCount reports whether the sums over all nodes can be used: no policy excludes a node, and with several topology keys
-// every node has all of them.
+// allNodesCount reports whether the sums over all nodes can be used: no policy excludes a node, and with several
+// topology keys every node has all of them.
 func allNodesCount(cs []constraint, s *state.Snapshot) bool {
 	for i := range cs {
 		if cs[i].honorAffinity || cs[i].honorTaints {
@@ -185,11 +199,18 @@ func allNodesCount(cs []constraint, s *state.Snapshot) bool {
 	return true
 }
 
-// countIncluded counts only nodes that have the keys of all constraints and that no policy excludes. It returns the number of these nodes
-// by value ID, the number of values with such a node, and the pods on them.
-func countIncluded(c *constraint, all []constraint, in *inclusion, counter *state.Counter, s *state.Snapshot) (nodes []int32, some int, t topologyCounts) {
-	chosen := s.SelectNodes(in.key(c, all), c.key, func(n *state.NodeInfo) bool { return hasKeys(n, all) && in.counts(c, n) })
-	return chosen.Included, chosen.IncludedValues, topologyCounts{Sums: counter.Sums(c.key), excluded: counter.SumsOfExcluded(chosen)}
+// countIncluded counts only nodes that have the keys of all constraints and that no policy excludes. It returns the
+// number of these nodes by value ID, the number of values with such a node, and the pods on them.
+func countIncluded(
+	c *constraint, all []constraint, in *inclusion, counter *state.Counter, s *state.Snapshot,
+) (nodes []int32, some int, t topologyCounts) {
+	chosen := s.SelectNodes(in.key(c, all), c.key, func(n *state.NodeInfo) bool {
+		return hasKeys(n, all) && in.counts(c, n)
+	})
+	return chosen.Included, chosen.IncludedValues, topologyCounts{
+		Sums:     counter.Sums(c.key),
+		excluded: counter.SumsOfExcluded(chosen),
+	}
 }
 
 // key is the cache key of Snapshot.SelectNodes: equal keys select the same nodes.
@@ -222,7 +243,8 @@ func hasKeys(n *state.NodeInfo, cs []constraint) bool {
 	return true
 }
 
-// minMatchNum returns the global minimum: the least number of pods over all values, 0 when there are fewer values than minDomains.
+// minMatchNum returns the global minimum: the least number of pods over all values, 0 when there are fewer values than
+// minDomains.
 func (d *domain) minMatchNum() int64 {
 	if int64(d.values) < d.minDomains {
 		return 0
@@ -235,7 +257,7 @@ func (d *domain) minMatchNum() int64 {
 		if nodes == 0 {
 			continue
 		}
-		if n := d.count(int32(id)); least < 0 || n < least { //nolint:gosec // there are fewer nodes
+		if n := d.count(int32(id)); least < 0 || n < least { // there are fewer nodes
 			least = n
 		}
 		if least == 0 {
@@ -293,7 +315,9 @@ func (f *spreadFilter) Adjust(n *state.NodeInfo, added, removed []*state.PodInfo
 			continue
 		}
 		q := d.query()
-		d.topologyCounts = d.with(n, countDifference(added, removed, func(p *state.PodInfo) bool { return q.Matches(p.Pod, f.ns[p.Pod.Namespace]) }))
+		d.topologyCounts = d.with(n, countDifference(added, removed, func(p *state.PodInfo) bool {
+			return q.Matches(p.Pod, f.ns[p.Pod.Namespace])
+		}))
 		d.minMatch = d.minMatchNum()
 	}
 	return &c
@@ -303,22 +327,27 @@ func (f *spreadFilter) Adjust(n *state.NodeInfo, added, removed []*state.PodInfo
 func (p PodTopologySpread) EventsToRegister() []framework.ClusterEventWithHint {
 	return []framework.ClusterEventWithHint{
 		{Kinds: framework.NodeAdd | framework.NodeLabels | framework.NodeTaints | framework.UnscheduledPodUpdate},
-		{Kinds: framework.AssignedPodAdd | framework.AssignedPodLabels | framework.AssignedPodDelete, QueueingHintFn: func(pod *state.PodInfo, e *framework.Event) bool {
-			in := pod.Pod.Spec.TopologySpreadConstraints
-			var byDefault labels.Selector
-			if len(in) == 0 {
-				in, byDefault = p.defaults(pod.Pod)
-			}
-			cs, err := parseConstraints(pod.Pod, in, corev1.DoNotSchedule, byDefault)
-			if err != nil {
-				return false
-			}
-			touches := func(p *corev1.Pod) bool {
-				return p != nil && p.Namespace == pod.Pod.Namespace && slices.ContainsFunc(cs, func(c constraint) bool {
-					return c.term.Selector.Matches(labels.Set(p.Labels))
-				})
-			}
-			return touches(e.OldPod) || touches(e.NewPod)
-		}},
+		{
+			Kinds: framework.AssignedPodAdd | framework.AssignedPodLabels | framework.AssignedPodDelete,
+			QueueingHintFn: func(pod *state.PodInfo, e *framework.Event) bool {
+				in := pod.Pod.Spec.TopologySpreadConstraints
+				var byDefault labels.Selector
+				if len(in) == 0 {
+					in, byDefault = p.defaults(pod.Pod)
+				}
+				cs, err := parseConstraints(pod.Pod, in, corev1.DoNotSchedule, byDefault)
+				if err != nil {
+					return false
+				}
+				touches := func(p *corev1.Pod) bool {
+					return p != nil && p.Namespace == pod.Pod.Namespace && slices.ContainsFunc(cs, func(
+						c constraint,
+					) bool {
+						return c.term.Selector.Matches(labels.Set(p.Labels))
+					})
+				}
+				return touches(e.OldPod) || touches(e.NewPod)
+			},
+		},
 	}
 }

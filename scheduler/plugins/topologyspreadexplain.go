@@ -14,9 +14,11 @@ import (
 	"keelson/scheduler/state"
 )
 
-// Explain names for each constraint that does not hold the number of matching pods in the domain, the minimum and maxSkew, or the missing label. The
-// hint is a larger maxSkew, and a label that makes the node a domain of its own.
-func (f *spreadFilter) Explain(pod *state.PodInfo, n *state.NodeInfo, _ *framework.Status) (short, hint string, distance float64) {
+// Explain names for each constraint that does not hold the number of matching pods in the domain, the minimum and
+// maxSkew, or the missing label. The hint is a larger maxSkew, and a label that makes the node a domain of its own.
+func (f *spreadFilter) Explain(
+	pod *state.PodInfo, n *state.NodeInfo, _ *framework.Status,
+) (short, hint string, distance float64) {
 	var shorts, set, skews []string
 	possible := true
 	for i := range f.domains {
@@ -26,7 +28,8 @@ func (f *spreadFilter) Explain(pod *state.PodInfo, n *state.NodeInfo, _ *framewo
 		case id < 0:
 			shorts = append(shorts, "node has no label "+d.key)
 			set = append(set, d.key+"="+n.Name)
-			possible = possible && d.IDOf(n.Name) < 0 && !asksForLabel(&pod.Pod.Spec, d.key) && !affinityCountsBy(d.key, pod, n) && len(validation.IsValidLabelValue(n.Name)) == 0
+			possible = possible && d.IDOf(n.Name) < 0 && !asksForLabel(&pod.Pod.Spec, d.key) &&
+				!affinityCountsBy(d.key, pod, n) && len(validation.IsValidLabelValue(n.Name)) == 0
 		case d.exceedsSkew(id):
 			shorts = append(shorts, d.describe(id))
 			skews = append(skews, fmt.Sprintf("maxSkew of %s >= %d", d.key, d.count(id)+d.selfMatch-d.minMatch))
@@ -38,7 +41,8 @@ func (f *spreadFilter) Explain(pod *state.PodInfo, n *state.NodeInfo, _ *framewo
 		if !possible || f.CountsMore(n, false) {
 			return short, "", missingKeyDistance
 		}
-		hint, distance = "label "+n.Name+" with "+strings.Join(set, " and "), missingKeyDistance
+		hint = "label " + n.Name + " with " + strings.Join(set, " and ")
+		distance = missingKeyDistance
 	}
 	if len(skews) > 0 {
 		if hint != "" {
@@ -57,13 +61,14 @@ const missingKeyDistance = 2
 func (d *domain) describe(id int32) string {
 	least := fmt.Sprintf("the least is %d", d.minMatch)
 	if int64(d.values) < d.minDomains {
-		least = fmt.Sprintf("the least counts as 0 because there are %d domains of minDomains %d", d.values, d.minDomains)
+		least = fmt.Sprintf("the least counts as 0 because there are %d domains of minDomains %d", d.values,
+			d.minDomains)
 	}
 	return fmt.Sprintf("%s=%s has %d of them, %s, maxSkew %d", d.key, d.Values[id], d.count(id), least, d.maxSkew)
 }
 
-// CountsMore reports whether the counts may grow, or the minimum fall, when the node is accepted by the filters that decide which nodes count:
-// when the node is cordoned no longer, has other labels, or the pod has other tolerations.
+// CountsMore reports whether the counts may grow, or the minimum fall, when the node is accepted by the filters that
+// decide which nodes count: when the node is cordoned no longer, has other labels, or the pod has other tolerations.
 func (f *spreadFilter) CountsMore(n *state.NodeInfo, tolerations bool) bool {
 	for i := range f.domains {
 		if tolerations && f.domains[i].honorTaints || f.domains[i].countsOn(n, f.ns) {

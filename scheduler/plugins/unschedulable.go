@@ -9,7 +9,8 @@ import (
 	"keelson/scheduler/state"
 )
 
-// NodeUnschedulable filters cordoned nodes (spec.unschedulable), unless the pod tolerates the taint node.kubernetes.io/unschedulable.
+// NodeUnschedulable filters cordoned nodes (spec.unschedulable), unless the pod tolerates the taint
+// node.kubernetes.io/unschedulable.
 type NodeUnschedulable struct{}
 
 // Name returns the plugin's name.
@@ -20,7 +21,9 @@ var cordoned = framework.NewStatus("NodeUnschedulable", framework.Unresolvable, 
 var cordonTaint = corev1.Taint{Key: corev1.TaintNodeUnschedulable, Effect: corev1.TaintEffectNoSchedule}
 
 // PreFilter returns nil for pods that tolerate cordoned nodes.
-func (NodeUnschedulable) PreFilter(_ *framework.CycleState, pod *state.PodInfo, _ *state.Snapshot) (framework.NodeFilter, *framework.Status) {
+func (NodeUnschedulable) PreFilter(
+	_ *framework.CycleState, pod *state.PodInfo, _ *state.Snapshot,
+) (framework.NodeFilter, *framework.Status) {
 	if tolerates(pod.Pod.Spec.Tolerations, &cordonTaint) {
 		return nil, nil
 	}
@@ -40,13 +43,18 @@ func (cordonFilter) Filter(n *state.NodeInfo) *framework.Status {
 func (cordonFilter) NodeLocal() {}
 
 // Explain suggests to uncordon the node.
-func (NodeUnschedulable) Explain(_ *state.PodInfo, n *state.NodeInfo, _ *framework.Status) (short, hint string, distance float64) {
+func (NodeUnschedulable) Explain(
+	_ *state.PodInfo, n *state.NodeInfo, _ *framework.Status,
+) (short, hint string, distance float64) {
 	return "cordoned", "uncordon " + n.Name, 1.5
 }
 
 // EventsToRegister names what may help: a new or an uncordoned node.
 func (NodeUnschedulable) EventsToRegister() []framework.ClusterEventWithHint {
-	return []framework.ClusterEventWithHint{{Kinds: framework.NodeAdd | framework.NodeTaints, QueueingHintFn: func(_ *state.PodInfo, e *framework.Event) bool {
-		return !e.NewNode.Spec.Unschedulable
-	}}, {Kinds: framework.UnscheduledPodUpdate}}
+	return []framework.ClusterEventWithHint{{
+		Kinds: framework.NodeAdd | framework.NodeTaints,
+		QueueingHintFn: func(_ *state.PodInfo, e *framework.Event) bool {
+			return !e.NewNode.Spec.Unschedulable
+		},
+	}, {Kinds: framework.UnscheduledPodUpdate}}
 }

@@ -25,8 +25,9 @@ import (
 	"keelson/scheduler/state"
 )
 
-// VolumeBinding filters nodes that cannot have the pod's volumes. In PreBind it binds the pod's delayed claims (volumeBindingMode
-// WaitForFirstConsumer): it writes spec.claimRef of volumes and the selected-node annotation of claims, and waits until they are bound.
+// VolumeBinding filters nodes that cannot have the pod's volumes. In PreBind it binds the pod's delayed claims
+// (volumeBindingMode WaitForFirstConsumer): it writes spec.claimRef of volumes and the selected-node annotation of
+// claims, and waits until they are bound.
 type VolumeBinding struct {
 	Storage *Storage
 	// Limit is how long PreBind waits; 0: bindLimit, as in Kubernetes.
@@ -42,10 +43,14 @@ const volumeBinding = "VolumeBinding"
 
 // The messages are those of kube-scheduler.
 var (
-	noVolumeToBind         = framework.NewStatus(volumeBinding, framework.Unresolvable, "node(s) didn't find available persistent volumes to bind")
-	volumeAffinityConflict = framework.NewStatus(volumeBinding, framework.Unresolvable, "node(s) didn't match PersistentVolume's node affinity")
-	noSpace                = framework.NewStatus(volumeBinding, framework.Unresolvable, "node(s) did not have enough free storage")
-	noSuchVolume           = framework.NewStatus(volumeBinding, framework.Unresolvable, "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)")
+	noVolumeToBind = framework.NewStatus(volumeBinding, framework.Unresolvable,
+		"node(s) didn't find available persistent volumes to bind")
+	volumeAffinityConflict = framework.NewStatus(volumeBinding, framework.Unresolvable,
+		"node(s) didn't match PersistentVolume's node affinity")
+	noSpace = framework.NewStatus(volumeBinding, framework.Unresolvable,
+		"node(s) did not have enough free storage")
+	noSuchVolume = framework.NewStatus(volumeBinding, framework.Unresolvable,
+		"node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)")
 )
 
 // claimsOfPod has a pod's claims, split into bound and delayed ones. It is the pod's filter.
@@ -62,7 +67,9 @@ type claimsOfPod struct {
 }
 
 // PreFilter returns nil for pods without claims. It refuses pods with a claim that cannot be used now.
-func (b *VolumeBinding) PreFilter(c *framework.CycleState, pod *state.PodInfo, s *state.Snapshot) (framework.NodeFilter, *framework.Status) {
+func (b *VolumeBinding) PreFilter(
+	c *framework.CycleState, pod *state.PodInfo, s *state.Snapshot,
+) (framework.NodeFilter, *framework.Status) {
 	if b == nil || !b.Storage.watching() || len(pod.Uses) == 0 {
 		return nil, nil
 	}
@@ -105,7 +112,8 @@ func (s *Storage) claimsOf(p *corev1.Pod) (*claimsOfPod, string) {
 		switch _, done := claim.Annotations[volume.AnnBindCompleted]; {
 		case done && claim.Spec.VolumeName != "":
 			out.bound = append(out.bound, s.volume(claim.Spec.VolumeName))
-		case class != nil && class.VolumeBindingMode != nil && *class.VolumeBindingMode == storagev1.VolumeBindingWaitForFirstConsumer && claim.Spec.VolumeName == "":
+		case class != nil && class.VolumeBindingMode != nil &&
+			*class.VolumeBindingMode == storagev1.VolumeBindingWaitForFirstConsumer && claim.Spec.VolumeName == "":
 			out.delayed = append(out.delayed, claim)
 		default:
 			immediate = true
@@ -117,9 +125,11 @@ func (s *Storage) claimsOf(p *corev1.Pod) (*claimsOfPod, string) {
 	case len(out.bound)+len(out.delayed) == 0:
 		return nil, ""
 	}
-	// Small claims choose first, and each takes the smallest volume that matches. So the large volumes are left for the large claims.
+	// Small claims choose first, and each takes the smallest volume that matches. So the large volumes are left for the
+	// large claims.
 	slices.SortStableFunc(out.delayed, func(a, b *corev1.PersistentVolumeClaim) int {
-		x, y := a.Spec.Resources.Requests[corev1.ResourceStorage], b.Spec.Resources.Requests[corev1.ResourceStorage]
+		x := a.Spec.Resources.Requests[corev1.ResourceStorage]
+		y := b.Spec.Resources.Requests[corev1.ResourceStorage]
 		return x.Cmp(y)
 	})
 	return out, ""
@@ -133,7 +143,8 @@ func unusable(p *corev1.Pod, v *corev1.Volume, name string, claim *corev1.Persis
 	case claim == nil:
 		return fmt.Sprintf("persistentvolumeclaim %q not found", name)
 	case claim.Status.Phase == corev1.ClaimLost:
-		return fmt.Sprintf("persistentvolumeclaim %q bound to non-existent persistentvolume %q", name, claim.Spec.VolumeName)
+		return fmt.Sprintf("persistentvolumeclaim %q bound to non-existent persistentvolume %q", name,
+			claim.Spec.VolumeName)
 	case claim.DeletionTimestamp != nil:
 		return fmt.Sprintf("persistentvolumeclaim %q is being deleted", name)
 	case v.Ephemeral != nil:
@@ -144,7 +155,8 @@ func unusable(p *corev1.Pod, v *corev1.Volume, name string, claim *corev1.Persis
 	return ""
 }
 
-// Filter checks the node affinity of bound volumes, and that each delayed claim can be bound or provisioned on the node.
+// Filter checks the node affinity of bound volumes, and that each delayed claim can be bound or provisioned on the
+// node.
 func (c *claimsOfPod) Filter(n *state.NodeInfo) *framework.Status {
 	for _, v := range c.bound {
 		if v == nil {
@@ -205,7 +217,10 @@ func (c *claimsOfPod) choose(node *corev1.Node) ([]claimChoice, *framework.Statu
 }
 
 // chooseAmong is choose with the volumes that free returns for a claim.
-func (c *claimsOfPod) chooseAmong(node *corev1.Node, free func(*corev1.PersistentVolumeClaim) []*corev1.PersistentVolume) ([]claimChoice, *framework.Status) {
+func (c *claimsOfPod) chooseAmong(node *corev1.Node, free func(
+	*corev1.PersistentVolumeClaim,
+) []*corev1.PersistentVolume,
+) ([]claimChoice, *framework.Status) {
 	var out []claimChoice
 	var mine map[string]*corev1.PersistentVolume // chosen for another claim of the pod
 	for _, claim := range c.delayed {
@@ -224,7 +239,8 @@ func (c *claimsOfPod) chooseAmong(node *corev1.Node, free func(*corev1.Persisten
 	return out, nil
 }
 
-func (s *Storage) chooseFor(claim *corev1.PersistentVolumeClaim, node *corev1.Node, mine map[string]*corev1.PersistentVolume,
+func (s *Storage) chooseFor(claim *corev1.PersistentVolumeClaim, node *corev1.Node,
+	mine map[string]*corev1.PersistentVolume,
 	free func(*corev1.PersistentVolumeClaim) []*corev1.PersistentVolume,
 ) (claimChoice, *framework.Status) {
 	chosen, under := s.placementOf(claim)
@@ -256,9 +272,11 @@ func (s *Storage) chooseFor(claim *corev1.PersistentVolumeClaim, node *corev1.No
 	return claimChoice{claim: claim, capacity: capacity}, st
 }
 
-// canProvision checks whether a volume for the claim can be provisioned on the node, and returns the capacity for it; nil: none is
-// published.
-func (s *Storage) canProvision(claim *corev1.PersistentVolumeClaim, node *corev1.Node) (*storagev1.CSIStorageCapacity, *framework.Status) {
+// canProvision checks whether a volume for the claim can be provisioned on the node, and returns the capacity for it;
+// nil: none is published.
+func (s *Storage) canProvision(
+	claim *corev1.PersistentVolumeClaim, node *corev1.Node,
+) (*storagev1.CSIStorageCapacity, *framework.Status) {
 	if st := s.canProvisionByClass(claim, node); st != nil {
 		return nil, st
 	}
@@ -266,7 +284,9 @@ func (s *Storage) canProvision(claim *corev1.PersistentVolumeClaim, node *corev1
 	if !published {
 		return nil, nil
 	}
-	if at := slices.IndexFunc(all, func(c *storagev1.CSIStorageCapacity) bool { return capacityCovers(c, node) }); at >= 0 {
+	if at := slices.IndexFunc(all, func(c *storagev1.CSIStorageCapacity) bool {
+		return capacityCovers(c, node)
+	}); at >= 0 {
 		return all[at], nil
 	}
 	return nil, noSpace
@@ -291,16 +311,20 @@ func (s *Storage) canProvisionByClass(claim *corev1.PersistentVolumeClaim, node 
 // inTopology reports whether a term matches the labels.
 func inTopology(terms []corev1.TopologySelectorTerm, have map[string]string) bool {
 	return slices.ContainsFunc(terms, func(t corev1.TopologySelectorTerm) bool {
-		return len(t.MatchLabelExpressions) > 0 && !slices.ContainsFunc(t.MatchLabelExpressions, func(r corev1.TopologySelectorLabelRequirement) bool {
+		return len(t.MatchLabelExpressions) > 0 && !slices.ContainsFunc(t.MatchLabelExpressions, func(
+			r corev1.TopologySelectorLabelRequirement,
+		) bool {
 			value, ok := have[r.Key]
 			return !ok || !slices.Contains(r.Values, value)
 		})
 	})
 }
 
-// capacitiesFor returns the published capacities that are large enough for a claim. published: the driver publishes capacities, so a node
-// without one has no space. Without published capacities every node has space.
-func (s *Storage) capacitiesFor(class *storagev1.StorageClass, claim *corev1.PersistentVolumeClaim) (large []*storagev1.CSIStorageCapacity, published bool) {
+// capacitiesFor returns the published capacities that are large enough for a claim. published: the driver publishes
+// capacities, so a node without one has no space. Without published capacities every node has space.
+func (s *Storage) capacitiesFor(
+	class *storagev1.StorageClass, claim *corev1.PersistentVolumeClaim,
+) (large []*storagev1.CSIStorageCapacity, published bool) {
 	want, ok := claim.Spec.Resources.Requests[corev1.ResourceStorage]
 	if !ok {
 		return nil, false
@@ -329,7 +353,9 @@ func capacityCovers(c *storagev1.CSIStorageCapacity, node *corev1.Node) bool {
 }
 
 // Reserve chooses volumes for the pod's delayed claims on the node, and assumes these bindings.
-func (b *VolumeBinding) Reserve(_ context.Context, c *framework.CycleState, pod *state.PodInfo, node *state.NodeInfo) error {
+func (b *VolumeBinding) Reserve(
+	_ context.Context, c *framework.CycleState, pod *state.PodInfo, node *state.NodeInfo,
+) error {
 	if b == nil || !b.Storage.watching() {
 		return nil
 	}
@@ -387,9 +413,15 @@ func (b *VolumeBinding) PreBind(ctx context.Context, _ *framework.CycleState, po
 
 // EventsToRegister names what may help: a node, a volume, a class or one of the pod's claims.
 func (*VolumeBinding) EventsToRegister() []framework.ClusterEventWithHint {
-	return []framework.ClusterEventWithHint{{Kinds: framework.NodeAdd | framework.NodeLabels | framework.Storage | framework.UnscheduledPodUpdate}, {
-		Kinds: framework.PersistentVolumeClaims, QueueingHintFn: func(pod *state.PodInfo, e *framework.Event) bool {
-			return e.Claim == nil || e.Claim.Namespace == pod.Pod.Namespace && slices.Contains(podkind.Claims(pod.Pod), e.Claim.Name)
+	return []framework.ClusterEventWithHint{
+		{Kinds: framework.NodeAdd | framework.NodeLabels | framework.Storage | framework.UnscheduledPodUpdate},
+		{
+			Kinds: framework.PersistentVolumeClaims,
+			QueueingHintFn: func(pod *state.PodInfo, e *framework.Event) bool {
+				return e.Claim == nil || e.Claim.Namespace == pod.Pod.Namespace && slices.Contains(
+					podkind.Claims(pod.Pod),
+					e.Claim.Name)
+			},
 		},
-	}}
+	}
 }

@@ -36,14 +36,18 @@ func storageOf(t *testing.T, objs ...runtime.Object) (*Storage, *fake.Clientset)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	f.Start(ctx.Done())
-	t.Cleanup(func() { cancel(); f.Shutdown() })
+	t.Cleanup(func() {
+		cancel()
+		f.Shutdown()
+	})
 	f.WaitForCacheSync(ctx.Done())
 	return s, c
 }
 
 func boundClaim(name, vol string) *corev1.PersistentVolumeClaim {
 	c := lateClaim(name, "late")
-	c.Spec.VolumeName, c.Status.Phase = vol, corev1.ClaimBound
+	c.Spec.VolumeName = vol
+	c.Status.Phase = corev1.ClaimBound
 	c.Annotations = map[string]string{volume.AnnBindCompleted: "yes"}
 	return c
 }
@@ -52,26 +56,38 @@ func lateClaim(name, class string) *corev1.PersistentVolumeClaim {
 	return &corev1.PersistentVolumeClaim{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "dev", Name: name, UID: types.UID(name)},
 		Spec: corev1.PersistentVolumeClaimSpec{
-			StorageClassName: &class, AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
-			Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}},
+			StorageClassName: &class,
+			AccessModes:      []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+			Resources: corev1.VolumeResourceRequirements{
+				Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")},
+			},
 		},
 	}
 }
 
 func lateClass(name, provisioner string) *storagev1.StorageClass {
 	late := storagev1.VolumeBindingWaitForFirstConsumer
-	return &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Provisioner: provisioner, VolumeBindingMode: &late}
+	return &storagev1.StorageClass{
+		ObjectMeta:        metav1.ObjectMeta{Name: name},
+		Provisioner:       provisioner,
+		VolumeBindingMode: &late,
+	}
 }
 
 func volumeOn(name, node string) *corev1.PersistentVolume {
 	return &corev1.PersistentVolume{
 		ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name)},
 		Spec: corev1.PersistentVolumeSpec{
-			StorageClassName: "static", AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
-			Capacity: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")},
-			NodeAffinity: &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
-				MatchExpressions: []corev1.NodeSelectorRequirement{{Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpIn, Values: []string{node}}},
-			}}}},
+			StorageClassName: "static",
+			AccessModes:      []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+			Capacity:         corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")},
+			NodeAffinity: &corev1.VolumeNodeAffinity{
+				Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
+					MatchExpressions: []corev1.NodeSelectorRequirement{
+						{Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpIn, Values: []string{node}},
+					},
+				}}},
+			},
 		},
 		Status: corev1.PersistentVolumeStatus{Phase: corev1.VolumeAvailable},
 	}
@@ -80,38 +96,57 @@ func volumeOn(name, node string) *corev1.PersistentVolume {
 func podWith(name string, claims ...string) *state.PodInfo {
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "dev", Name: name, UID: types.UID(name)}}
 	for _, c := range claims {
-		p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{Name: c, VolumeSource: corev1.VolumeSource{
-			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: c},
-		}})
+		p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{
+			Name: c,
+			VolumeSource: corev1.VolumeSource{
+				PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: c},
+			},
+		})
 	}
 	return state.NewPodInfo(p)
 }
 
 func nodeNamed(name string) *state.NodeInfo {
-	return &state.NodeInfo{Name: name, Node: &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelHostname: name}}}}
+	return &state.NodeInfo{
+		Name: name,
+		Node: &corev1.Node{
+			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelHostname: name}},
+		},
+	}
 }
 
 func TestVolumeBindingVerdicts(t *testing.T) {
-	lost, going := boundClaim("lost", "v"), boundClaim("going", "on-a")
+	lost := boundClaim("lost", "v")
+	going := boundClaim("going", "on-a")
 	lost.Status.Phase = corev1.ClaimLost
 	now := metav1.Now()
-	going.DeletionTimestamp, going.Finalizers = &now, []string{"kubernetes.io/pvc-protection"}
+	going.DeletionTimestamp = &now
+	going.Finalizers = []string{"kubernetes.io/pvc-protection"}
 	selected := lateClaim("selected", "made")
 	selected.Annotations = map[string]string{volume.AnnSelectedNode: "b"}
 	topology := lateClass("topology", "x.io/y")
-	topology.AllowedTopologies = []corev1.TopologySelectorTerm{{MatchLabelExpressions: []corev1.TopologySelectorLabelRequirement{
-		{Key: corev1.LabelHostname, Values: []string{"b"}},
-	}}}
+	topology.AllowedTopologies = []corev1.TopologySelectorTerm{
+		{MatchLabelExpressions: []corev1.TopologySelectorLabelRequirement{
+			{Key: corev1.LabelHostname, Values: []string{"b"}},
+		}},
+	}
 	s, _ := storageOf(t, lateClass("static", volume.NotSupportedProvisioner), lateClass("made", "x.io/y"), topology,
 		volumeOn("on-a", "a"), boundClaim("bound", "on-a"), boundClaim("dangling", "nothing"), lost, going, selected,
-		lateClaim("free", "static"), lateClaim("second", "static"), lateClaim("made", "made"), lateClaim("there", "topology"), lateClaim("immediate", ""))
+		lateClaim("free", "static"), lateClaim("second", "static"), lateClaim("made", "made"), lateClaim("there",
+			"topology"), lateClaim("immediate", ""))
 	b := &VolumeBinding{Storage: s}
 	for _, tt := range []struct{ what, all, a, b string }{
 		{"", "", "", ""},
 		{"bound", "", "", "node(s) didn't match PersistentVolume's node affinity"},
-		{"dangling", "", "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)", "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)"},
+		{
+			"dangling", "", "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)",
+			"node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)",
+		},
 		{"free", "", "", "node(s) didn't find available persistent volumes to bind"},
-		{"free second", "", "node(s) didn't find available persistent volumes to bind", "node(s) didn't find available persistent volumes to bind"},
+		{
+			"free second", "", "node(s) didn't find available persistent volumes to bind",
+			"node(s) didn't find available persistent volumes to bind",
+		},
 		{"made", "", "", ""},
 		{"selected", "", "node(s) didn't find available persistent volumes to bind", ""},
 		{"there", "", "node(s) didn't find available persistent volumes to bind", ""},
@@ -149,13 +184,21 @@ func TestLocalVolumesFit(t *testing.T) {
 	if st != nil {
 		t.Fatal(st)
 	}
-	small, large, unknown, none := nodeNamed("small"), nodeNamed("large"), nodeNamed("unknown"), nodeNamed("none")
+	small := nodeNamed("small")
+	large := nodeNamed("large")
+	unknown := nodeNamed("unknown")
+	none := nodeNamed("none")
 	for _, n := range []*state.NodeInfo{small, large, unknown} {
 		n.Node.Labels[localvolume.NodeHas] = "true"
 	}
 	small.Node.Status.Capacity = corev1.ResourceList{corev1.ResourceEphemeralStorage: resource.MustParse("500Mi")}
 	large.Node.Status.Capacity = corev1.ResourceList{corev1.ResourceEphemeralStorage: resource.MustParse("1Gi")}
-	for n, want := range map[*state.NodeInfo]*framework.Status{small: noSpace, large: nil, unknown: nil, none: noSpace} {
+	for n, want := range map[*state.NodeInfo]*framework.Status{
+		small:   noSpace,
+		large:   nil,
+		unknown: nil,
+		none:    noSpace,
+	} {
 		if got := f.Filter(n); got != want {
 			t.Errorf("%s: got %+v, want %+v", n.Name, got, want)
 		}
@@ -173,7 +216,8 @@ func TestVolumeBindingReserves(t *testing.T) {
 		}
 		return f.Filter(nodeNamed(node)) == nil
 	}
-	first, second := podWith("first", "one", "shared"), podWith("second", "two")
+	first := podWith("first", "one", "shared")
+	second := podWith("second", "two")
 	if err := b.Reserve(t.Context(), nil, first, nodeNamed("a")); err != nil {
 		t.Fatal(err)
 	}
@@ -196,7 +240,8 @@ func TestVolumeBindingWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, c := storageOf(t, lateClass("static", volume.NotSupportedProvisioner), lateClass("made", "x.io/y"),
 			volumeOn("on-a", "a"), lateClaim("one", "static"), lateClaim("two", "made"))
-		b, p := &VolumeBinding{Storage: s}, podWith("p", "one", "two")
+		b := &VolumeBinding{Storage: s}
+		p := podWith("p", "one", "two")
 		if err := b.Reserve(t.Context(), nil, p, nodeNamed("a")); err != nil {
 			t.Fatal(err)
 		}
@@ -218,7 +263,8 @@ func TestVolumeBindingWaits(t *testing.T) {
 			default:
 			}
 			bound := boundClaim(name, "v-"+name)
-			if _, err := c.CoreV1().PersistentVolumeClaims("dev").Update(t.Context(), bound, metav1.UpdateOptions{}); err != nil {
+			if _, err := c.CoreV1().PersistentVolumeClaims("dev").Update(t.Context(), bound,
+				metav1.UpdateOptions{}); err != nil {
 				t.Fatal(err)
 			}
 			synctest.Wait()
@@ -234,7 +280,8 @@ func TestVolumeBindingWaits(t *testing.T) {
 func TestVolumeBindingGivesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, c := storageOf(t, lateClass("made", "x.io/y"), lateClaim("two", "made"))
-		b, p := &VolumeBinding{Storage: s}, podWith("p", "two")
+		b := &VolumeBinding{Storage: s}
+		p := podWith("p", "two")
 		for _, reset := range []bool{true, false} {
 			if err := b.Reserve(t.Context(), nil, p, nodeNamed("a")); err != nil {
 				t.Fatal(err)
@@ -246,7 +293,8 @@ func TestVolumeBindingGivesUp(t *testing.T) {
 			if reset { // the provisioner cannot
 				want = "selectedNode annotation reset"
 				unselected := lateClaim("two", "made")
-				if _, err := c.CoreV1().PersistentVolumeClaims("dev").Update(t.Context(), unselected, metav1.UpdateOptions{}); err != nil {
+				if _, err := c.CoreV1().PersistentVolumeClaims("dev").Update(t.Context(), unselected,
+					metav1.UpdateOptions{}); err != nil {
 					t.Fatal(err)
 				}
 				synctest.Wait()
@@ -292,10 +340,16 @@ func TestReadWriteOncePod(t *testing.T) {
 
 func TestVolumeZone(t *testing.T) {
 	v := volumeOn("v", "a")
-	v.Spec.NodeAffinity, v.Labels = nil, map[string]string{corev1.LabelTopologyZone: "z1__z2"}
+	v.Spec.NodeAffinity = nil
+	v.Labels = map[string]string{corev1.LabelTopologyZone: "z1__z2"}
 	s, _ := storageOf(t, v, boundClaim("c", "v"))
 	zone, _ := (VolumeZone{s}).PreFilter(nil, podWith("p", "c"), nil)
-	for value, want := range map[string]bool{"z1": true, "z2": true, "z3": false, "": true} {
+	for value, want := range map[string]bool{
+		"z1": true,
+		"z2": true,
+		"z3": false,
+		"":   true,
+	} {
 		n := nodeNamed("a")
 		if value != "" {
 			n.Node.Labels[corev1.LabelTopologyZone] = value

@@ -15,8 +15,9 @@ import (
 	"keelson/scheduler/state"
 )
 
-// volumeCounts are the volumes of CSI drivers by node, and how many more each driver can attach there. They are kept up to date: a node is
-// counted again when its pods have changed, a claim or volume of theirs, its VolumeAttachments, or what its drivers say.
+// volumeCounts are the volumes of CSI drivers by node, and how many more each driver can attach there. They are kept up
+// to date: a node is counted again when its pods have changed, a claim or volume of theirs, its VolumeAttachments, or
+// what its drivers say.
 type volumeCounts struct {
 	mu       sync.Mutex
 	snapshot *state.Snapshot // what follows is by place in its Nodes; nil: nothing has been counted
@@ -29,8 +30,8 @@ type volumeCounts struct {
 	where    map[csiVolume][]int32 // the pods' volumes
 	// named are the nodes to count again after an event of a volume, by its name.
 	named map[string][]int32
-	// What has changed since: claims by their keys, volumes, and nodes whose drivers or attachments are others. again: everything is to be
-	// counted.
+	// What has changed since: claims by their keys, volumes, and nodes whose drivers or attachments are others. again:
+	// everything is to be counted.
 	claims, heard, nodes map[string]bool
 	again                bool
 }
@@ -60,22 +61,34 @@ func (c *volumeCounts) onChange(o any) {
 	c.again = c.again || len(c.claims)+len(c.nodes) > maxPendingChanges
 }
 
-// maxPendingChanges bounds the recorded changes while no pod with volumes is scheduled. With more, everything is counted again.
+// maxPendingChanges bounds the recorded changes while no pod with volumes is scheduled. With more, everything is
+// counted again.
 const maxPendingChanges = 10_000
 
-// refresh brings the counts up to date with a snapshot. It then knows the drivers of the wanted volumes, and of required.
+// refresh brings the counts up to date with a snapshot. It then knows the drivers of the wanted volumes, and of
+// required.
 func (c *volumeCounts) refresh(s *Storage, snapshot *state.Snapshot, wanted map[csiVolume]bool, required []string) {
-	if n := len(snapshot.Nodes); c.snapshot != snapshot || c.epoch != snapshot.Epoch || c.again || len(c.versions) != n {
-		c.snapshot, c.epoch, c.again = snapshot, snapshot.Epoch, false
-		c.versions, c.volumes, c.attached = make([]int64, n), make([][]csiVolume, n), make([][]csiVolume, n)
-		c.free, c.lacks, c.where = map[string][]int32{}, map[string][]bool{}, map[csiVolume][]int32{}
-		c.named, c.claims, c.heard, c.nodes = map[string][]int32{}, map[string]bool{}, map[string]bool{}, map[string]bool{}
+	if n := len(snapshot.Nodes); c.snapshot != snapshot || c.epoch != snapshot.Epoch || c.again ||
+		len(c.versions) != n {
+		c.snapshot = snapshot
+		c.epoch = snapshot.Epoch
+		c.again = false
+		c.versions = make([]int64, n)
+		c.volumes = make([][]csiVolume, n)
+		c.attached = make([][]csiVolume, n)
+		c.free = map[string][]int32{}
+		c.lacks = map[string][]bool{}
+		c.where = map[csiVolume][]int32{}
+		c.named = map[string][]int32{}
+		c.claims = map[string]bool{}
+		c.heard = map[string]bool{}
+		c.nodes = map[string]bool{}
 	}
 	c.forgetChanged()
 	for place, v := range snapshot.Versions {
 		if c.versions[place] != v {
 			c.versions[place] = v
-			c.count(s, int32(place)) //nolint:gosec // there are fewer nodes
+			c.count(s, int32(place)) // there are fewer nodes
 		}
 	}
 	for v := range wanted {
@@ -100,7 +113,8 @@ func (c *volumeCounts) refresh(s *Storage, snapshot *state.Snapshot, wanted map[
 
 // room returns how many more volumes a driver can attach on the node at a place.
 func (c *volumeCounts) room(s *Storage, place int, driver string) int32 {
-	return s.limit(c.snapshot.Nodes[place].Name, driver) - countOf(c.volumes[place], driver) - countOf(c.attached[place], driver)
+	return s.limit(c.snapshot.Nodes[place].Name, driver) - countOf(c.volumes[place], driver) - countOf(
+		c.attached[place], driver)
 }
 
 // forgetChanged marks the nodes with recorded changes, so that they are counted again.
@@ -140,7 +154,8 @@ func (c *volumeCounts) count(s *Storage, place int32) {
 	now := s.ofPods(n.Pods, name)
 	if !slices.Equal(now, c.volumes[place]) {
 		for _, v := range c.volumes[place] {
-			if c.where[v] = slices.DeleteFunc(c.where[v], func(p int32) bool { return p == place }); len(c.where[v]) == 0 {
+			if c.where[v] = slices.DeleteFunc(c.where[v], func(p int32) bool { return p == place }); len(
+				c.where[v]) == 0 {
 				delete(c.where, v)
 			}
 		}
@@ -168,8 +183,8 @@ func (s *Storage) ofPods(pods []*state.PodInfo, named func(volume string)) (out 
 	return inOrder(out)
 }
 
-// attachedBeside are the volumes that are attached to a node, by its VolumeAttachments, besides those of its pods: of pods that have just
-// gone, or attached by hand. named is as of attached.
+// attachedBeside are the volumes that are attached to a node, by its VolumeAttachments, besides those of its pods: of
+// pods that have just gone, or attached by hand. named is as of attached.
 func (s *Storage) attachedBeside(node string, ofPods []csiVolume, named func(volume string)) (out []csiVolume) {
 	all, err := s.attachments.ByIndex(attachmentsByNode, node)
 	if err != nil {
@@ -261,7 +276,7 @@ func (c *volumeCounts) refuse(out []*framework.Status, wanted map[csiVolume]bool
 			if free >= n || out[place] != nil {
 				continue
 			}
-			if more := n - there[int32(place)][driver]; more > 0 && free < more { //nolint:gosec // there are fewer nodes
+			if more := n - there[int32(place)][driver]; more > 0 && free < more { // there are fewer nodes
 				out[place] = st
 			}
 		}

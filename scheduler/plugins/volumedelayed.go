@@ -10,8 +10,8 @@ import (
 	"keelson/scheduler/state"
 )
 
-// filterDelayed filters all nodes for the delayed claims. It uses freeVolumes where the choice depends only on the claims' classes, and
-// chooses per node elsewhere.
+// filterDelayed filters all nodes for the delayed claims. It uses freeVolumes where the choice depends only on the
+// claims' classes, and chooses per node elsewhere.
 func (c *claimsOfPod) filterDelayed(out []*framework.Status) {
 	k := &c.storage.freeVolumes
 	k.mu.Lock()
@@ -43,8 +43,8 @@ func (c *claimsOfPod) filterDelayed(out []*framework.Status) {
 	c.classes = classes
 }
 
-// classesLocked returns the classes of the delayed claims. byClass: nothing else decides which volumes they get: no selected node, no
-// reserved volume, no assumed binding. nil: a claim is invalid.
+// classesLocked returns the classes of the delayed claims. byClass: nothing else decides which volumes they get: no
+// selected node, no reserved volume, no assumed binding. nil: a claim is invalid.
 func (c *claimsOfPod) classesLocked(k *freeVolumes) (classes []*claimClass, byClass bool) {
 	byClass = true
 	for _, claim := range c.delayed {
@@ -54,13 +54,14 @@ func (c *claimsOfPod) classesLocked(k *freeVolumes) (classes []*claimClass, byCl
 		}
 		classes = append(classes, w)
 		_, under := c.storage.placementOf(claim)
-		byClass = byClass && !under && claim.Annotations[volume.AnnSelectedNode] == "" && len(k.reservedLocked(claim)) == 0
+		byClass = byClass && !under && claim.Annotations[volume.AnnSelectedNode] == "" &&
+			len(k.reservedLocked(claim)) == 0
 	}
 	return classes, byClass
 }
 
-// evaluate filters one node by the claims' classes alone. distinct is false if two claims would get the same volume: then the result does
-// not hold.
+// evaluate filters one node by the claims' classes alone. distinct is false if two claims would get the same volume:
+// then the result does not hold.
 func (c *claimsOfPod) evaluate(classes []*claimClass, place int) (st *framework.Status, distinct bool) {
 	known := false
 	for i, w := range classes {
@@ -87,12 +88,16 @@ func (c *claimsOfPod) evaluate(classes []*claimClass, place int) (st *framework.
 }
 
 // chooseLocked is choose for the node at a place.
-func (c *claimsOfPod) chooseLocked(k *freeVolumes, classes []*claimClass, place int) ([]claimChoice, *framework.Status) {
-	return c.chooseAmong(c.snapshot.Nodes[place].Node, func(claim *corev1.PersistentVolumeClaim) []*corev1.PersistentVolume {
+func (c *claimsOfPod) chooseLocked(
+	k *freeVolumes, classes []*claimClass, place int,
+) ([]claimChoice, *framework.Status) {
+	return c.chooseAmong(c.snapshot.Nodes[place].Node, func(
+		claim *corev1.PersistentVolumeClaim,
+	) []*corev1.PersistentVolume {
 		out := k.reservedLocked(claim)
 		for i, other := range c.delayed {
 			if other == claim {
-				out = append(out, classes[i].candidates(int32(place), len(c.delayed))...) //nolint:gosec // there are fewer nodes
+				out = append(out, classes[i].candidates(int32(place), len(c.delayed))...) // there are fewer nodes
 			}
 		}
 		return out

@@ -15,9 +15,9 @@ import (
 	"keelson/scheduler/state"
 )
 
-// NodeVolumeLimits keeps the volumes of a CSI driver on a node within the number that the driver says it can attach there. Volumes of the
-// node's pods count, and others that are attached (VolumeAttachments). It keeps pods off nodes without a driver of theirs whose CSIDriver
-// asks for that (preventPodSchedulingIfMissing).
+// NodeVolumeLimits keeps the volumes of a CSI driver on a node within the number that the driver says it can attach
+// there. Volumes of the node's pods count, and others that are attached (VolumeAttachments). It keeps pods off nodes
+// without a driver of theirs whose CSIDriver asks for that (preventPodSchedulingIfMissing).
 type NodeVolumeLimits struct{ Storage *Storage }
 
 // Name returns the plugin's name.
@@ -42,7 +42,9 @@ type withinLimits struct {
 }
 
 // PreFilter returns nil for pods without volumes of CSI drivers.
-func (p NodeVolumeLimits) PreFilter(_ *framework.CycleState, pod *state.PodInfo, s *state.Snapshot) (framework.NodeFilter, *framework.Status) {
+func (p NodeVolumeLimits) PreFilter(
+	_ *framework.CycleState, pod *state.PodInfo, s *state.Snapshot,
+) (framework.NodeFilter, *framework.Status) {
 	if !p.Storage.watching() || len(pod.Uses) == 0 {
 		return nil, nil
 	}
@@ -53,18 +55,20 @@ func (p NodeVolumeLimits) PreFilter(_ *framework.CycleState, pod *state.PodInfo,
 	f := withinLimits{storage: p.Storage, snapshot: s, wanted: make(map[csiVolume]bool, len(found))}
 	for _, v := range found {
 		f.wanted[v] = true
-		if d, err := p.Storage.drivers.Get(v.driver); err != nil || d.Spec.PreventPodSchedulingIfMissing == nil || !*d.Spec.PreventPodSchedulingIfMissing ||
+		if d, err := p.Storage.drivers.Get(v.driver); err != nil || d.Spec.PreventPodSchedulingIfMissing == nil ||
+			!*d.Spec.PreventPodSchedulingIfMissing ||
 			slices.Contains(f.required, v.driver) {
 			continue
 		}
 		f.required = append(f.required, v.driver)
-		f.without = append(f.without, framework.NewStatus(p.Name(), framework.Unschedulable, v.driver+" CSI driver is not installed on the node"))
+		f.without = append(f.without, framework.NewStatus(p.Name(), framework.Unschedulable,
+			v.driver+" CSI driver is not installed on the node"))
 	}
 	return f, nil
 }
 
-// attached appends the volumes that a pod has of CSI drivers. A claim without one, or whose volume is not there, counts as a volume of its
-// class's driver. named, unless nil, is called with the names of the volumes.
+// attached appends the volumes that a pod has of CSI drivers. A claim without one, or whose volume is not there, counts
+// as a volume of its class's driver. named, unless nil, is called with the names of the volumes.
 func (s *Storage) attached(p *corev1.Pod, into []csiVolume, named func(volume string)) []csiVolume {
 	for i := range p.Spec.Volumes {
 		name := podkind.ClaimName(p, &p.Spec.Volumes[i])
@@ -116,7 +120,8 @@ func (f withinLimits) Filter(n *state.NodeInfo) *framework.Status {
 			return f.without[i]
 		}
 	}
-	least, most := unlimited, len(f.wanted)
+	least := unlimited
+	most := len(f.wanted)
 	for v := range f.wanted {
 		least = min(least, int(f.storage.limit(n.Name, v.driver)))
 	}
@@ -127,7 +132,8 @@ func (f withinLimits) Filter(n *state.NodeInfo) *framework.Status {
 		return nil
 	}
 	there := f.storage.ofPods(n.Pods, nil)
-	used, more := map[string]int32{}, map[string]int32{}
+	used := map[string]int32{}
+	more := map[string]int32{}
 	for _, v := range there {
 		used[v.driver]++
 	}
@@ -150,14 +156,34 @@ func (f withinLimits) Filter(n *state.NodeInfo) *framework.Status {
 // VolumeAttachments is the resource of VolumeAttachment objects.
 var VolumeAttachments = storagev1.SchemeGroupVersion.WithResource("volumeattachments")
 
-// EventsToRegister names what may help: a node, a deleted pod, a claim, a volume or CSINode, or a removed VolumeAttachment.
+// EventsToRegister names what may help: a node, a deleted pod, a claim, a volume or CSINode, or a removed
+// VolumeAttachment.
 func (NodeVolumeLimits) EventsToRegister() []framework.ClusterEventWithHint {
 	return []framework.ClusterEventWithHint{
 		{Kinds: framework.NodeAdd | framework.UnscheduledPodUpdate},
-		{Kinds: framework.AssignedPodDelete, QueueingHintFn: func(_ *state.PodInfo, e *framework.Event) bool { return e.OldPod == nil || claims(e.OldPod) }},
-		{Kinds: framework.PersistentVolumeClaims, QueueingHintFn: func(pod *state.PodInfo, e *framework.Event) bool { return e.Claim == nil || usesClaim(pod, e.Claim) }},
-		{Kinds: framework.Storage, QueueingHintFn: func(_ *state.PodInfo, e *framework.Event) bool { return attachesMore(e) }},
-		{Kinds: framework.Objects, Resource: VolumeAttachments, QueueingHintFn: func(_ *state.PodInfo, e *framework.Event) bool { return e.NewObject == nil }},
+		{
+			Kinds: framework.AssignedPodDelete,
+			QueueingHintFn: func(_ *state.PodInfo, e *framework.Event) bool {
+				return e.OldPod == nil || claims(e.OldPod)
+			},
+		},
+		{
+			Kinds: framework.PersistentVolumeClaims,
+			QueueingHintFn: func(pod *state.PodInfo, e *framework.Event) bool {
+				return e.Claim == nil || usesClaim(pod, e.Claim)
+			},
+		},
+		{
+			Kinds: framework.Storage,
+			QueueingHintFn: func(_ *state.PodInfo, e *framework.Event) bool {
+				return attachesMore(e)
+			},
+		},
+		{
+			Kinds:          framework.Objects,
+			Resource:       VolumeAttachments,
+			QueueingHintFn: func(_ *state.PodInfo, e *framework.Event) bool { return e.NewObject == nil },
+		},
 	}
 }
 
@@ -170,8 +196,8 @@ func usesClaim(pod *state.PodInfo, claim *corev1.PersistentVolumeClaim) bool {
 	return slices.Contains(pod.Uses, state.ClaimUse(claim.Namespace, claim.Name))
 }
 
-// attachesMore tells of a change of storage whether a driver has come to a node or can attach more there, or what decides about drivers has
-// changed.
+// attachesMore tells of a change of storage whether a driver has come to a node or can attach more there, or what
+// decides about drivers has changed.
 func attachesMore(e *framework.Event) bool {
 	old, _ := e.OldObject.(*storagev1.CSINode)
 	now, isNode := e.NewObject.(*storagev1.CSINode)

@@ -39,21 +39,35 @@ func csiNode(name string, counts map[string]int32) *storagev1.CSINode {
 func attachment(node, driver, vol string) *storagev1.VolumeAttachment {
 	return &storagev1.VolumeAttachment{
 		ObjectMeta: metav1.ObjectMeta{Name: node + "-" + vol},
-		Spec:       storagev1.VolumeAttachmentSpec{Attacher: driver, NodeName: node, Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &vol}},
+		Spec: storagev1.VolumeAttachmentSpec{
+			Attacher: driver,
+			NodeName: node,
+			Source:   storagev1.VolumeAttachmentSource{PersistentVolumeName: &vol},
+		},
 	}
 }
 
-// TestNodeVolumeLimits: what counts of a pod's volumes, of those of a node's pods, and of those that are attached to it.
+// TestNodeVolumeLimits: what counts of a pod's volumes, of those of a node's pods, and of those that are attached to
+// it.
 func TestNodeVolumeLimits(t *testing.T) {
-	required := &storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: "must.io"}, Spec: storagev1.CSIDriverSpec{PreventPodSchedulingIfMissing: new(true)}}
+	required := &storagev1.CSIDriver{
+		ObjectMeta: metav1.ObjectMeta{Name: "must.io"},
+		Spec: storagev1.CSIDriverSpec{
+			PreventPodSchedulingIfMissing: new(true),
+		},
+	}
 	optional := &storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: "may.io"}}
 	inline := attachment("a", "x.io", "e")
-	inline.Name, inline.Spec.Source = "inline", storagev1.VolumeAttachmentSource{InlineVolumeSpec: &corev1.PersistentVolumeSpec{}}
+	inline.Name = "inline"
+	inline.Spec.Source = storagev1.VolumeAttachmentSource{InlineVolumeSpec: &corev1.PersistentVolumeSpec{}}
 	common := []runtime.Object{
-		csiVolumeOf("c", "x.io"), csiVolumeOf("d", "x.io"), csiVolumeOf("e", "x.io"), csiVolumeOf("m", "must.io"), csiVolumeOf("o", "may.io"), volumeOn("local", "a"),
+		csiVolumeOf("c", "x.io"), csiVolumeOf("d", "x.io"), csiVolumeOf("e", "x.io"), csiVolumeOf("m", "must.io"),
+		csiVolumeOf("o", "may.io"), volumeOn("local", "a"),
 		boundClaim("c", "c"), boundClaim("d", "d"), boundClaim("e", "e"), boundClaim("m", "m"), boundClaim("o", "o"),
-		boundClaim("dangling", "nothing"), lateClaim("new", "made"), lateClaim("newer", "made"), lateClaim("static", "static"),
-		lateClass("made", "x.io"), lateClass("late", "x.io"), lateClass("static", "kubernetes.io/no-provisioner"), required, optional,
+		boundClaim("dangling", "nothing"), lateClaim("new", "made"), lateClaim("newer", "made"),
+		lateClaim("static", "static"),
+		lateClass("made", "x.io"), lateClass("late", "x.io"), lateClass("static", "kubernetes.io/no-provisioner"),
+		required, optional,
 	}
 	const full, missing = "node(s) exceed max volume count", "must.io CSI driver is not installed on the node"
 	for _, tt := range []struct {
@@ -77,11 +91,16 @@ func TestNodeVolumeLimits(t *testing.T) {
 		{"not without its volume", []runtime.Object{attachment("a", "x.io", "nothing")}, nil, []string{"c"}, ""},
 		{"not if it is no CSI volume", []runtime.Object{attachment("a", "x.io", "local")}, nil, []string{"c"}, ""},
 		{"not if its volume has no object", []runtime.Object{inline}, nil, []string{"c"}, ""},
-		{"the pod's own volume counts twice while it is attached for no pod, as in Kubernetes", []runtime.Object{attachment("a", "x.io", "c")}, nil, []string{"c"}, full},
+		{
+			"the pod's own volume counts twice while it is attached for no pod, as in Kubernetes", []runtime.Object{
+				attachment("a", "x.io", "c"),
+			}, nil, []string{"c"}, full,
+		},
 		{"a driver that has to be there is not", nil, nil, []string{"m"}, missing},
 		{"one that need not be there is not", nil, nil, []string{"o"}, ""},
 	} {
-		s, _ := storageOf(t, append(append([]runtime.Object{csiNode("a", map[string]int32{"x.io": 1})}, common...), tt.more...)...)
+		s, _ := storageOf(t, append(append([]runtime.Object{csiNode("a", map[string]int32{"x.io": 1})}, common...),
+			tt.more...)...)
 		nodes := state.NewCache()
 		nodes.SetNode(nodeNamed("a").Node)
 		n := nodeNamed("a")
@@ -113,7 +132,8 @@ func TestNodeVolumeLimits(t *testing.T) {
 	}
 }
 
-// TestVolumeCountsFollow: what is kept of a node is counted again when its attachments, their volumes or its drivers change.
+// TestVolumeCountsFollow: what is kept of a node is counted again when its attachments, their volumes or its drivers
+// change.
 func TestVolumeCountsFollow(t *testing.T) {
 	factory := informers.NewSharedInformerFactory(nil, 0)
 	s := NewStorage(nil)
@@ -150,7 +170,12 @@ func TestVolumeCountsFollow(t *testing.T) {
 	nodes := state.NewCache()
 	nodes.SetNode(nodeNamed("a").Node)
 	const missing = "x.io CSI driver is not installed on the node"
-	set(&storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: "x.io"}, Spec: storagev1.CSIDriverSpec{PreventPodSchedulingIfMissing: new(true)}})
+	set(&storagev1.CSIDriver{
+		ObjectMeta: metav1.ObjectMeta{Name: "x.io"},
+		Spec: storagev1.CSIDriverSpec{
+			PreventPodSchedulingIfMissing: new(true),
+		},
+	})
 	set(csiVolumeOf("c", "x.io"))
 	set(boundClaim("c", "c"))
 	full := tooManyVolumes.Reasons[0]
@@ -164,9 +189,15 @@ func TestVolumeCountsFollow(t *testing.T) {
 		{"an attachment without a volume", func() { set(attachment("a", "x.io", "d")) }, ""},
 		{"its volume comes", func() { set(csiVolumeOf("d", "x.io")) }, full},
 		{"the limit grows", func() { set(csiNode("a", map[string]int32{"x.io": 2})) }, ""},
-		{"one more attachment", func() { set(csiVolumeOf("e", "x.io")); set(attachment("a", "x.io", "e")) }, full},
+		{"one more attachment", func() {
+			set(csiVolumeOf("e", "x.io"))
+			set(attachment("a", "x.io", "e"))
+		}, full},
 		{"it is detached", func() { drop(attachment("a", "x.io", "e")) }, ""},
-		{"the limit goes", func() { set(csiNode("a", map[string]int32{"x.io": -1})); set(attachment("a", "x.io", "e")) }, ""},
+		{"the limit goes", func() {
+			set(csiNode("a", map[string]int32{"x.io": -1}))
+			set(attachment("a", "x.io", "e"))
+		}, ""},
 		{"the driver goes", func() { set(csiNode("a", nil)) }, missing},
 	} {
 		step.do()
@@ -189,7 +220,12 @@ func TestVolumeLimitEvents(t *testing.T) {
 		return framework.Event{Kinds: framework.Storage, OldObject: old, NewObject: now}
 	}
 	ofAttachment := func(old, now any) framework.Event {
-		return framework.Event{Kinds: framework.Objects, Resource: VolumeAttachments, OldObject: old, NewObject: now}
+		return framework.Event{
+			Kinds:     framework.Objects,
+			Resource:  VolumeAttachments,
+			OldObject: old,
+			NewObject: now,
+		}
 	}
 	x := func(count int32) *storagev1.CSINode { return csiNode("a", map[string]int32{"x.io": count}) }
 	a := attachment("a", "x.io", "d")
@@ -197,22 +233,32 @@ func TestVolumeLimitEvents(t *testing.T) {
 		e    framework.Event
 		want bool
 	}{
-		"a CSINode comes":                {framework.Event{Kinds: framework.Storage, NewObject: x(1)}, true},
-		"a limit grows":                  {changed(x(1), x(2)), true},
-		"a limit goes":                   {changed(x(1), x(-1)), true},
-		"a driver with a limit goes":     {changed(x(1), csiNode("a", nil)), true},
-		"a driver registers":             {changed(csiNode("a", nil), x(-1)), true},
-		"a limit shrinks":                {changed(x(2), x(1)), false},
-		"a limit comes":                  {changed(x(-1), x(1)), false},
-		"nothing of a CSINode":           {changed(x(1), x(1)), false},
-		"a volume comes":                 {framework.Event{Kinds: framework.Storage, NewObject: volumeOn("v", "a")}, false},
-		"a volume is detached":           {ofAttachment(a, nil), true},
-		"a volume is to be attached":     {ofAttachment(nil, a), false},
-		"a volume has been attached":     {ofAttachment(a, a), false},
-		"its claim comes":                {framework.Event{Kinds: framework.PersistentVolumeClaims, Claim: boundClaim("c", "c")}, true},
-		"another claim comes":            {framework.Event{Kinds: framework.PersistentVolumeClaims, Claim: boundClaim("d", "d")}, false},
-		"a pod with a claim goes":        {framework.Event{Kinds: framework.AssignedPodDelete, OldPod: podWith("q", "d").Pod}, true},
-		"a pod without a claim goes":     {framework.Event{Kinds: framework.AssignedPodDelete, OldPod: podWith("q").Pod}, false},
+		"a CSINode comes":            {framework.Event{Kinds: framework.Storage, NewObject: x(1)}, true},
+		"a limit grows":              {changed(x(1), x(2)), true},
+		"a limit goes":               {changed(x(1), x(-1)), true},
+		"a driver with a limit goes": {changed(x(1), csiNode("a", nil)), true},
+		"a driver registers":         {changed(csiNode("a", nil), x(-1)), true},
+		"a limit shrinks":            {changed(x(2), x(1)), false},
+		"a limit comes":              {changed(x(-1), x(1)), false},
+		"nothing of a CSINode":       {changed(x(1), x(1)), false},
+		"a volume comes": {
+			framework.Event{Kinds: framework.Storage, NewObject: volumeOn("v", "a")}, false,
+		},
+		"a volume is detached":       {ofAttachment(a, nil), true},
+		"a volume is to be attached": {ofAttachment(nil, a), false},
+		"a volume has been attached": {ofAttachment(a, a), false},
+		"its claim comes": {
+			framework.Event{Kinds: framework.PersistentVolumeClaims, Claim: boundClaim("c", "c")}, true,
+		},
+		"another claim comes": {
+			framework.Event{Kinds: framework.PersistentVolumeClaims, Claim: boundClaim("d", "d")}, false,
+		},
+		"a pod with a claim goes": {
+			framework.Event{Kinds: framework.AssignedPodDelete, OldPod: podWith("q", "d").Pod}, true,
+		},
+		"a pod without a claim goes": {
+			framework.Event{Kinds: framework.AssignedPodDelete, OldPod: podWith("q").Pod}, false,
+		},
 		"a node comes without a CSINode": {framework.Event{Kinds: framework.NodeAdd}, true},
 	} {
 		got := false

@@ -47,7 +47,9 @@ func nodesOfVolume(s *state.Snapshot, v *corev1.PersistentVolume) volumeNodes {
 	}
 	required := v.Spec.NodeAffinity.Required
 	if !onlyInOperators(required) {
-		return volumeNodes{selection: s.SelectNodes("volume|"+required.String(), state.NodeNames, func(n *state.NodeInfo) bool {
+		return volumeNodes{selection: s.SelectNodes("volume|"+required.String(), state.NodeNames, func(
+			n *state.NodeInfo,
+		) bool {
 			return volume.CheckNodeAffinity(v, n.Node.Labels) == nil
 		})}
 	}
@@ -64,10 +66,13 @@ func nodesOfVolume(s *state.Snapshot, v *corev1.PersistentVolume) volumeNodes {
 	return r
 }
 
-// onlyInOperators reports whether all requirements are labels with the operator In and few values, as for nearly all volumes.
+// onlyInOperators reports whether all requirements are labels with the operator In and few values, as for nearly all
+// volumes.
 func onlyInOperators(s *corev1.NodeSelector) bool {
 	return !slices.ContainsFunc(s.NodeSelectorTerms, func(t corev1.NodeSelectorTerm) bool {
-		return len(t.MatchFields) > 0 || slices.ContainsFunc(t.MatchExpressions, func(e corev1.NodeSelectorRequirement) bool {
+		return len(t.MatchFields) > 0 || slices.ContainsFunc(t.MatchExpressions, func(
+			e corev1.NodeSelectorRequirement,
+		) bool {
 			return e.Operator != corev1.NodeSelectorOpIn || len(e.Values) > maxListed
 		})
 	})

@@ -15,8 +15,8 @@ import (
 	"keelson/scheduler/state"
 )
 
-// VolumeRestrictions filters nodes where a pod uses one of the pod's disks in a way that cannot be shared. It refuses all
-// nodes while another pod uses a ReadWriteOncePod claim of the pod.
+// VolumeRestrictions filters nodes where a pod uses one of the pod's disks in a way that cannot be shared. It refuses
+// all nodes while another pod uses a ReadWriteOncePod claim of the pod.
 type VolumeRestrictions struct{ Storage *Storage }
 
 // Name returns the plugin's name.
@@ -28,7 +28,9 @@ var claimTaken = framework.NewStatus("VolumeRestrictions", framework.Unschedulab
 	"node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by another pod")
 
 // PreFilter returns nil for pods without such disks and claims.
-func (p VolumeRestrictions) PreFilter(_ *framework.CycleState, pod *state.PodInfo, s *state.Snapshot) (framework.NodeFilter, *framework.Status) {
+func (p VolumeRestrictions) PreFilter(
+	_ *framework.CycleState, pod *state.PodInfo, s *state.Snapshot,
+) (framework.NodeFilter, *framework.Status) {
 	if len(pod.Uses) == 0 {
 		return nil, nil
 	}
@@ -39,15 +41,16 @@ func (p VolumeRestrictions) PreFilter(_ *framework.CycleState, pod *state.PodInf
 	return f, nil
 }
 
-// users returns the pods that use a ReadWriteOncePod claim of the pod, with a description for Explain. As in Kubernetes, those on nodes
-// that are gone do not count.
+// users returns the pods that use a ReadWriteOncePod claim of the pod, with a description for Explain. As in
+// Kubernetes, those on nodes that are gone do not count.
 func (p VolumeRestrictions) users(pod *corev1.Pod, s *state.Snapshot) map[types.UID]string {
 	if !p.Storage.watching() {
 		return nil
 	}
 	var out map[types.UID]string
 	for _, name := range podkind.Claims(pod) {
-		if c := p.Storage.claim(pod.Namespace, name); c == nil || !slices.Contains(c.Spec.AccessModes, corev1.ReadWriteOncePod) {
+		if c := p.Storage.claim(pod.Namespace, name); c == nil ||
+			!slices.Contains(c.Spec.AccessModes, corev1.ReadWriteOncePod) {
 			continue
 		}
 		for other, node := range s.Users(state.ClaimUse(pod.Namespace, name)) {
@@ -71,7 +74,9 @@ type restrictionsFilter struct {
 }
 
 // Explain names the pod that uses the claim or disk.
-func (r restrictionsFilter) Explain(_ *state.PodInfo, n *state.NodeInfo, _ *framework.Status) (short, hint string, distance float64) {
+func (r restrictionsFilter) Explain(
+	_ *state.PodInfo, n *state.NodeInfo, _ *framework.Status,
+) (short, hint string, distance float64) {
 	if len(r.users) > 0 {
 		return slices.Min(slices.Collect(maps.Values(r.users))), "", 1
 	}
@@ -137,7 +142,9 @@ func (want disksFilter) Filter(n *state.NodeInfo) *framework.Status {
 func (want disksFilter) holder(n *state.NodeInfo) (*state.PodInfo, string) {
 	for _, p := range n.Pods {
 		for i := range p.Pod.Spec.Volumes {
-			if at := slices.IndexFunc(want, func(v *corev1.Volume) bool { return disksConflict(v, &p.Pod.Spec.Volumes[i]) }); at >= 0 {
+			if at := slices.IndexFunc(want, func(v *corev1.Volume) bool {
+				return disksConflict(v, &p.Pod.Spec.Volumes[i])
+			}); at >= 0 {
 				return p, diskName(want[at])
 			}
 		}
@@ -159,19 +166,24 @@ func diskName(v *corev1.Volume) string {
 	return v.Name
 }
 
-// disksConflict reports whether both volumes are the same disk and one of them may write to it. An EBS volume is never shared.
+// disksConflict reports whether both volumes are the same disk and one of them may write to it. An EBS volume is never
+// shared.
 func disksConflict(a, b *corev1.Volume) bool {
 	switch {
 	case a.GCEPersistentDisk != nil && b.GCEPersistentDisk != nil:
-		x, y := a.GCEPersistentDisk, b.GCEPersistentDisk
+		x := a.GCEPersistentDisk
+		y := b.GCEPersistentDisk
 		return x.PDName == y.PDName && (!x.ReadOnly || !y.ReadOnly)
 	case a.AWSElasticBlockStore != nil && b.AWSElasticBlockStore != nil:
 		return a.AWSElasticBlockStore.VolumeID == b.AWSElasticBlockStore.VolumeID
 	case a.ISCSI != nil && b.ISCSI != nil:
 		return a.ISCSI.IQN == b.ISCSI.IQN && (!a.ISCSI.ReadOnly || !b.ISCSI.ReadOnly)
 	case a.RBD != nil && b.RBD != nil:
-		x, y := a.RBD, b.RBD
-		overlap := slices.ContainsFunc(x.CephMonitors, func(m string) bool { return slices.Contains(y.CephMonitors, m) })
+		x := a.RBD
+		y := b.RBD
+		overlap := slices.ContainsFunc(x.CephMonitors, func(m string) bool {
+			return slices.Contains(y.CephMonitors, m)
+		})
 		return overlap && x.RBDPool == y.RBDPool && x.RBDImage == y.RBDImage && (!x.ReadOnly || !y.ReadOnly)
 	default:
 		return false
@@ -180,12 +192,16 @@ func disksConflict(a, b *corev1.Volume) bool {
 
 // EventsToRegister names what may help: a new node, or a deleted pod with one of the disks or claims.
 func (VolumeRestrictions) EventsToRegister() []framework.ClusterEventWithHint {
-	return []framework.ClusterEventWithHint{{Kinds: framework.NodeAdd | framework.UnscheduledPodUpdate}, {Kinds: framework.AssignedPodDelete, QueueingHintFn: func(pod *state.PodInfo, e *framework.Event) bool {
-		if disksFilter(restrictedDisks(pod.Pod)).Filter(&state.NodeInfo{Pods: []*state.PodInfo{{Pod: e.OldPod}}}) != nil {
-			return true
-		}
-		mine := podkind.Claims(pod.Pod)
-		return e.OldPod.Namespace == pod.Pod.Namespace &&
-			slices.ContainsFunc(podkind.Claims(e.OldPod), func(c string) bool { return slices.Contains(mine, c) })
-	}}}
+	return []framework.ClusterEventWithHint{{Kinds: framework.NodeAdd | framework.UnscheduledPodUpdate}, {
+		Kinds: framework.AssignedPodDelete,
+		QueueingHintFn: func(pod *state.PodInfo, e *framework.Event) bool {
+			if disksFilter(restrictedDisks(pod.Pod)).Filter(
+				&state.NodeInfo{Pods: []*state.PodInfo{{Pod: e.OldPod}}}) != nil {
+				return true
+			}
+			mine := podkind.Claims(pod.Pod)
+			return e.OldPod.Namespace == pod.Pod.Namespace &&
+				slices.ContainsFunc(podkind.Claims(e.OldPod), func(c string) bool { return slices.Contains(mine, c) })
+		},
+	}}
 }

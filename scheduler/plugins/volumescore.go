@@ -18,9 +18,11 @@ var volumesKey = framework.NewKey[*claimsOfPod](volumeBinding)
 // preferLeastUsed is the default shape, as in kube-scheduler.
 var preferLeastUsed = RequestedToCapacity([]Point{{0, 10}, {100, 0}})
 
-// PreScore returns the scorer of storage utilization. It returns nil if the pod has no delayed claims, or no node has a volume or published
-// capacity for them.
-func (b *VolumeBinding) PreScore(c *framework.CycleState, _ *state.PodInfo, _ *state.Snapshot, _ []*state.NodeInfo) framework.NodeScorer {
+// PreScore returns the scorer of storage utilization. It returns nil if the pod has no delayed claims, or no node has a
+// volume or published capacity for them.
+func (b *VolumeBinding) PreScore(
+	c *framework.CycleState, _ *state.PodInfo, _ *state.Snapshot, _ []*state.NodeInfo,
+) framework.NodeScorer {
 	if b == nil || !b.Storage.watching() {
 		return nil
 	}
@@ -40,21 +42,25 @@ type volumeScorer struct {
 	rank   func(taken, offers int64) int64
 }
 
-// Score is the mean over storage classes: of the existing volumes, or if there are none of the volumes to be provisioned.
+// Score is the mean over storage classes: of the existing volumes, or if there are none of the volumes to be
+// provisioned.
 func (s *volumeScorer) Score(n *state.NodeInfo) int64 {
 	choices, ok := s.claims.chosenOn(n.Name)
 	if !ok {
 		return 0
 	}
 	type use struct{ requests, offers int64 }
-	static, made := map[string]use{}, map[string]use{}
+	static := map[string]use{}
+	made := map[string]use{}
 	for _, c := range choices {
 		requests := c.claim.Spec.Resources.Requests[corev1.ResourceStorage]
 		switch {
 		case c.volume != nil:
 			has := c.volume.Spec.Capacity[corev1.ResourceStorage]
 			u := static[c.volume.Spec.StorageClassName]
-			static[c.volume.Spec.StorageClassName] = use{addCapped(u.requests, requests.Value()), addCapped(u.offers, has.Value())}
+			static[c.volume.Spec.StorageClassName] = use{
+				addCapped(u.requests, requests.Value()), addCapped(u.offers, has.Value()),
+			}
 		case c.capacity != nil:
 			class := volume.GetPersistentVolumeClaimClass(c.claim)
 			u := use{requests: addCapped(made[class].requests, requests.Value())}
@@ -88,7 +94,9 @@ func (s *volumeScorer) ScoreAll(places []int32, scores []int64) {
 		return
 	}
 	// Most volumes have the same size, so the last score is reused.
-	w, last, score := c.classes[0], int64(-1), int64(0)
+	w := c.classes[0]
+	last := int64(-1)
+	score := int64(0)
 	size := c.delayed[0].Spec.Resources.Requests[corev1.ResourceStorage]
 	requests := size.Value()
 	for i, place := range places {
@@ -109,7 +117,8 @@ func (s *volumeScorer) rankCapped(requests, offers int64) int64 {
 		return s.rank(1, 1) // as if fully used
 	}
 	for requests > math.MaxInt64/100 {
-		requests, offers = requests>>1, offers>>1
+		requests = requests >> 1
+		offers = offers >> 1
 	}
 	return s.rank(max(requests, 0), offers)
 }

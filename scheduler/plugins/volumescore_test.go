@@ -21,8 +21,9 @@ import (
 // capacityOn says what a class has left on a node; empty: nothing is said of it.
 func capacityOn(class, node, capacity, largest string) *storagev1.CSIStorageCapacity {
 	c := &storagev1.CSIStorageCapacity{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "storage", Name: class + "-" + node}, StorageClassName: class,
-		NodeTopology: &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelHostname: node}},
+		ObjectMeta:       metav1.ObjectMeta{Namespace: "storage", Name: class + "-" + node},
+		StorageClassName: class,
+		NodeTopology:     &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelHostname: node}},
 	}
 	amount := func(text string) *resource.Quantity {
 		if text == "" {
@@ -31,7 +32,8 @@ func capacityOn(class, node, capacity, largest string) *storagev1.CSIStorageCapa
 		q := resource.MustParse(text)
 		return &q
 	}
-	c.Capacity, c.MaximumVolumeSize = amount(capacity), amount(largest)
+	c.Capacity = amount(capacity)
+	c.MaximumVolumeSize = amount(largest)
 	return c
 }
 
@@ -52,13 +54,21 @@ func sized(v *corev1.PersistentVolume, size string) *corev1.PersistentVolume {
 // TestVolumeScore: nodes are refused and ranked by what the pod's volumes would take of the storage there.
 func TestVolumeScore(t *testing.T) {
 	yes := true
-	csi := &storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: "csi.io"}, Spec: storagev1.CSIDriverSpec{StorageCapacity: &yes}}
+	csi := &storagev1.CSIDriver{
+		ObjectMeta: metav1.ObjectMeta{Name: "csi.io"},
+		Spec: storagev1.CSIDriverSpec{
+			StorageCapacity: &yes,
+		},
+	}
 	objs := []runtime.Object{
-		csi, &storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: "silent.io"}}, lateClass("fast", "csi.io"), lateClass("slow", "csi.io"), lateClass("silent", "silent.io"),
+		csi, &storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: "silent.io"}}, lateClass("fast", "csi.io"),
+		lateClass("slow", "csi.io"), lateClass("silent", "silent.io"),
 		lateClass("static", volume.NotSupportedProvisioner),
-		capacityOn("fast", "a", "100Gi", ""), capacityOn("fast", "b", "1000Gi", "50Gi"), capacityOn("fast", "c", "", "500Gi"), capacityOn("slow", "a", "200Gi", ""), capacityOn("slow", "b", "10Gi", ""),
+		capacityOn("fast", "a", "100Gi", ""), capacityOn("fast", "b", "1000Gi", "50Gi"), capacityOn("fast", "c", "",
+			"500Gi"), capacityOn("slow", "a", "200Gi", ""), capacityOn("slow", "b", "10Gi", ""),
 		sized(volumeOn("on-a", "a"), "10Gi"), sized(volumeOn("on-b", "b"), "100Gi"),
-		claimOf("f10", "fast", "10Gi"), claimOf("f30", "fast", "30Gi"), claimOf("f60", "fast", "60Gi"), claimOf("g60", "fast", "60Gi"), claimOf("s20", "slow", "20Gi"), claimOf("any", "fast", ""),
+		claimOf("f10", "fast", "10Gi"), claimOf("f30", "fast", "30Gi"), claimOf("f60", "fast", "60Gi"),
+		claimOf("g60", "fast", "60Gi"), claimOf("s20", "slow", "20Gi"), claimOf("any", "fast", ""),
 		claimOf("huge", "fast", "9Ei"), claimOf("silent", "silent", "1Gi"), claimOf("static", "static", "10Gi"),
 	}
 	s, _ := storageOf(t, objs...)
@@ -67,9 +77,19 @@ func TestVolumeScore(t *testing.T) {
 		points []Point
 		want   string // by node: the score, "full" or "-": no node is scored
 	}{
-		{"f10", nil, "a 90, b 99, c 0"}, {"f60", nil, "a 40, b full, c 0"}, {"f30 f60", nil, "a 10, b full, c 0"}, {"s20", nil, "a 90, b full, c full"},
-		{"f10 s20", nil, "a 90, b full, c full"}, {"f60 g60", nil, "a 0, b full, c 0"}, {"f60 f60", nil, "a 40, b full, c 0"}, {"huge", nil, "a full, b full, c full"}, {"any", nil, "-"}, {"silent", nil, "-"}, {"", nil, "-"},
-		{"static", nil, "a 0, b 90, c none"}, {"static f60", nil, "a 0, b full, c none"},
+		{"f10", nil, "a 90, b 99, c 0"},
+		{"f60", nil, "a 40, b full, c 0"},
+		{"f30 f60", nil, "a 10, b full, c 0"},
+		{"s20", nil, "a 90, b full, c full"},
+		{"f10 s20", nil, "a 90, b full, c full"},
+		{"f60 g60", nil, "a 0, b full, c 0"},
+		{"f60 f60", nil, "a 40, b full, c 0"},
+		{"huge", nil, "a full, b full, c full"},
+		{"any", nil, "-"},
+		{"silent", nil, "-"},
+		{"", nil, "-"},
+		{"static", nil, "a 0, b 90, c none"},
+		{"static f60", nil, "a 0, b full, c none"},
 		{"f10", []Point{{0, 0}, {50, 10}}, "a 20, b 2, c 100"},
 	} {
 		t.Run(tt.claims, func(t *testing.T) {
@@ -77,7 +97,8 @@ func TestVolumeScore(t *testing.T) {
 			if tt.points != nil {
 				b.Rank = RequestedToCapacity(tt.points)
 			}
-			pod, cycle := podWith("p", strings.Fields(tt.claims)...), &framework.CycleState{}
+			pod := podWith("p", strings.Fields(tt.claims)...)
+			cycle := &framework.CycleState{}
 			f, st := b.PreFilter(cycle, pod, nil)
 			if st != nil {
 				t.Fatal(st)
@@ -114,7 +135,13 @@ func TestVolumeScore(t *testing.T) {
 	}
 	v := &volumeScorer{rank: preferLeastUsed}
 	for _, tt := range []struct{ requests, offers, want int64 }{
-		{0, 0, 0}, {1, 0, 0}, {math.MaxInt64, math.MaxInt64, 0}, {math.MaxInt64 / 2, math.MaxInt64, 51}, {addCapped(math.MaxInt64, 5), 7, 0}, {-1, 10, 100}, {5, 10, 50},
+		{0, 0, 0},
+		{1, 0, 0},
+		{math.MaxInt64, math.MaxInt64, 0},
+		{math.MaxInt64 / 2, math.MaxInt64, 51},
+		{addCapped(math.MaxInt64, 5), 7, 0},
+		{-1, 10, 100},
+		{5, 10, 50},
 	} {
 		if got := v.rankCapped(tt.requests, tt.offers); got != tt.want {
 			t.Errorf("%d of %d: %d, want %d", tt.requests, tt.offers, got, tt.want)

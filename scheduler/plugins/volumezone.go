@@ -24,12 +24,14 @@ var otherZone = framework.NewStatus("VolumeZone", framework.Unresolvable, "node(
 
 // zoneLabels are the labels of volumes that name a zone or region.
 var zoneLabels = []string{
-	corev1.LabelTopologyZone, corev1.LabelTopologyRegion, corev1.LabelFailureDomainBetaZone, corev1.LabelFailureDomainBetaRegion,
+	corev1.LabelTopologyZone, corev1.LabelTopologyRegion, corev1.LabelFailureDomainBetaZone,
+	corev1.LabelFailureDomainBetaRegion,
 }
 
 // gaLabels maps the beta labels to their GA labels.
 var gaLabels = map[string]string{
-	corev1.LabelFailureDomainBetaZone: corev1.LabelTopologyZone, corev1.LabelFailureDomainBetaRegion: corev1.LabelTopologyRegion,
+	corev1.LabelFailureDomainBetaZone:   corev1.LabelTopologyZone,
+	corev1.LabelFailureDomainBetaRegion: corev1.LabelTopologyRegion,
 }
 
 type zoneFilter struct {
@@ -43,7 +45,9 @@ type wantedZone struct {
 }
 
 // PreFilter returns nil if no volume of the pod has a zone label.
-func (p VolumeZone) PreFilter(_ *framework.CycleState, pod *state.PodInfo, s *state.Snapshot) (framework.NodeFilter, *framework.Status) {
+func (p VolumeZone) PreFilter(
+	_ *framework.CycleState, pod *state.PodInfo, s *state.Snapshot,
+) (framework.NodeFilter, *framework.Status) {
 	if !p.Storage.watching() || len(pod.Uses) == 0 {
 		return nil, nil
 	}
@@ -71,7 +75,10 @@ func (p VolumeZone) PreFilter(_ *framework.CycleState, pod *state.PodInfo, s *st
 
 // Filter accepts nodes without any zone label, as in a cluster without zones.
 func (z zoneFilter) Filter(n *state.NodeInfo) *framework.Status {
-	if !slices.ContainsFunc(zoneLabels, func(l string) bool { _, ok := n.Node.Labels[l]; return ok }) {
+	if !slices.ContainsFunc(zoneLabels, func(l string) bool {
+		_, ok := n.Node.Labels[l]
+		return ok
+	}) {
 		return nil
 	}
 	for _, w := range z.wanted {
@@ -108,5 +115,10 @@ func (z zoneFilter) FilterAll(out []*framework.Status) {
 
 // EventsToRegister names what may help: a node, volume or claim.
 func (VolumeZone) EventsToRegister() []framework.ClusterEventWithHint {
-	return []framework.ClusterEventWithHint{{Kinds: framework.NodeAdd | framework.NodeLabels | framework.Storage | framework.PersistentVolumeClaims | framework.UnscheduledPodUpdate}}
+	return []framework.ClusterEventWithHint{
+		{
+			Kinds: framework.NodeAdd | framework.NodeLabels | framework.Storage | framework.PersistentVolumeClaims |
+				framework.UnscheduledPodUpdate,
+		},
+	}
 }

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package policy compiles and evaluates scheduling policies: filter and score rules in CEL, from the scheduler's configuration file or
-// from SchedulingPolicy objects. The plugin CELPolicy evaluates them; the package objects watches the objects. This package does no I/O.
+// Package policy compiles and evaluates scheduling policies: filter and score rules in CEL, from the scheduler's
+// configuration file or from SchedulingPolicy objects. The plugin CELPolicy evaluates them; the package objects watches
+// the objects. This package does no I/O.
 //
 // Invariants:
 //  1. A Policy is immutable, except for its caches of values per node. A cached value equals a new evaluation.
-//  2. An expression is compiled once per policy. Its worst cost is estimated then, and its cost is limited in each evaluation.
+//  2. An expression is compiled once per policy. Its worst cost is estimated then, and its cost is limited in each
+//     evaluation.
 //  3. An expression returns a value or an error, or reaches its cost limit. None of them ends the scheduler.
 package policy
 
@@ -21,11 +23,16 @@ const Plugin = "CELPolicy"
 
 // Resource is the resource of SchedulingPolicy objects, CRD the name of its CustomResourceDefinition.
 var (
-	Resource = schema.GroupVersionResource{Group: "scheduling.keelson.dev", Version: "v1", Resource: "schedulingpolicies"}
-	CRD      = Resource.Resource + "." + Resource.Group
+	Resource = schema.GroupVersionResource{
+		Group:    "scheduling.keelson.dev",
+		Version:  "v1",
+		Resource: "schedulingpolicies",
+	}
+	CRD = Resource.Resource + "." + Resource.Group
 )
 
-// Manifest has the CustomResourceDefinition of SchedulingPolicy and the RBAC objects with which a scheduler may read them.
+// Manifest has the CustomResourceDefinition of SchedulingPolicy and the RBAC objects with which a scheduler may read
+// them.
 //
 //go:embed schedulingpolicy.yaml
 var Manifest []byte
@@ -59,7 +66,8 @@ const (
 // Filter accepts the nodes for which its expression over pod and node is true.
 type Filter struct {
 	Expression string `json:"expression"`
-	// Message is the reason of a refusal. MessageExpression computes the reason from pod and node, and takes precedence.
+	// Message is the reason of a refusal. MessageExpression computes the reason from pod and node, and takes
+	// precedence.
 	Message           string `json:"message,omitempty"`
 	MessageExpression string `json:"messageExpression,omitempty"`
 }

@@ -30,14 +30,17 @@ type boundFilter struct {
 }
 
 // NewEvaluation selects the policies that apply to a pod. A status refuses the pod on all nodes.
-func NewEvaluation(policies []*Policy, scheduler string, pod *state.PodInfo, s *state.Snapshot) (*Evaluation, *framework.Status) {
+func NewEvaluation(
+	policies []*Policy, scheduler string, pod *state.PodInfo, s *state.Snapshot,
+) (*Evaluation, *framework.Status) {
 	j := &Evaluation{pod: pod, snapshot: s, budget: newBudget()}
 	v := &variables{pod: pod}
 	for _, p := range policies {
 		ok, err := p.appliesTo(scheduler, v, s.Namespaces[pod.Pod.Namespace], j.budget)
 		switch {
 		case err != nil && !p.ignore:
-			return nil, framework.NewStatus(Plugin, framework.Unresolvable, fmt.Sprintf("policy %s: match cannot be evaluated: %v", p.Name, err))
+			return nil, framework.NewStatus(Plugin, framework.Unresolvable,
+				fmt.Sprintf("policy %s: match cannot be evaluated: %v", p.Name, err))
 		case ok:
 			j.policies = append(j.policies, p)
 		}
@@ -93,15 +96,20 @@ type allFilter struct{ *Evaluation }
 func (j allFilter) FilterAll(out []*framework.Status) {
 	for i := range j.filters {
 		f := &j.filters[i]
-		f.cache.forEach(j.snapshot, func(place int) bool { return out[place] == nil }, func(n *state.NodeInfo) (value, bool) {
+		f.cache.forEach(j.snapshot, func(place int) bool { return out[place] == nil }, func(
+			n *state.NodeInfo,
+		) (value, bool) {
 			return f.evaluate(&variables{j.pod, n}, j.budget)
 		}, func(place int, v value) { out[place] = f.statusOf(v) })
 	}
 }
 
 // Explain names the filter that refuses the node, and its message for this node.
-func (j *Evaluation) Explain(pod *state.PodInfo, n *state.NodeInfo, _ *framework.Status) (short, hint string, distance float64) {
-	v, b := &variables{pod, n}, newBudget()
+func (j *Evaluation) Explain(
+	pod *state.PodInfo, n *state.NodeInfo, _ *framework.Status,
+) (short, hint string, distance float64) {
+	v := &variables{pod, n}
+	b := newBudget()
 	for _, f := range j.filters {
 		out, err := f.eval(v, b)
 		at := "policy " + f.policy.Name + ", " + f.field + ": "
@@ -130,8 +138,8 @@ func (e *expression) text(v *variables, b *budget) string {
 	return ""
 }
 
-// NodeScorer returns the scorer: the sum of all scores, each times its weight; nil: there are no scores. If all scores have a cache, it is
-// a framework.AllScorer.
+// NodeScorer returns the scorer: the sum of all scores, each times its weight; nil: there are no scores. If all scores
+// have a cache, it is a framework.AllScorer.
 func (j *Evaluation) NodeScorer() framework.NodeScorer {
 	r := &scorer{evaluation: j}
 	all := true
@@ -187,7 +195,13 @@ func (*scorer) NoNormalize() {}
 func (r *scorer) Rules() []framework.Rule {
 	out := make([]framework.Rule, len(r.scores))
 	for i, s := range r.scores {
-		out[i] = framework.Rule{Policy: s.policy.Name, From: s.policy.From, Field: s.field, Expression: s.shown, Weight: s.weight}
+		out[i] = framework.Rule{
+			Policy:     s.policy.Name,
+			From:       s.policy.From,
+			Field:      s.field,
+			Expression: s.shown,
+			Weight:     s.weight,
+		}
 	}
 	return out
 }
@@ -208,17 +222,19 @@ func (r *allScorer) ScoreAll(places []int32, scores []int64) {
 	r.places = places
 	at := make([]int32, len(r.evaluation.snapshot.Nodes)) // index in scores plus 1
 	for i, place := range places {
-		at[place], scores[i] = int32(i+1), 0 //nolint:gosec // there are fewer nodes
+		at[place] = int32(i + 1)
+		scores[i] = 0 // there are fewer nodes
 	}
 	for i := range r.scores {
 		s := &r.scores[i]
-		s.cache.forEach(r.evaluation.snapshot, func(place int) bool { return at[place] != 0 }, func(n *state.NodeInfo) (value, bool) { return r.evaluate(s, n) },
+		s.cache.forEach(r.evaluation.snapshot, func(place int) bool { return at[place] != 0 },
+			func(n *state.NodeInfo) (value, bool) { return r.evaluate(s, n) },
 			func(place int, v value) { scores[at[place]-1] += v.points() * s.weight })
 	}
 }
 
-// RuleResult returns the value of a rule for the node that was scored as the at-th. A value that is in no cache was not evaluated, since the
-// budget was spent.
+// RuleResult returns the value of a rule for the node that was scored as the at-th. A value that is in no cache was not
+// evaluated, since the budget was spent.
 func (r *allScorer) RuleResult(at, rule int) (raw float64, score int64, ok bool) {
 	if r.places == nil { // Score was called instead of ScoreAll
 		return r.scorer.RuleResult(at, rule)
@@ -231,7 +247,9 @@ func (r *allScorer) RuleResult(at, rule int) (raw float64, score int64, ok bool)
 }
 
 // EventKinds returns the kinds of node and pod events after which a pod that policies refused may fit.
-func EventKinds(policies []*Policy, scheduler string, pod *state.PodInfo, namespace labels.Set, known bool) framework.EventKinds {
+func EventKinds(
+	policies []*Policy, scheduler string, pod *state.PodInfo, namespace labels.Set, known bool,
+) framework.EventKinds {
 	var k framework.EventKinds
 	for _, p := range policies {
 		if len(p.filters) == 0 || !p.selects(scheduler, pod, namespace, known) {
@@ -244,9 +262,13 @@ func EventKinds(policies []*Policy, scheduler string, pod *state.PodInfo, namesp
 	return k
 }
 
-// Admits reports whether the filters accept a node, as a QueueingHint. It skips filters that read more than NodeInfo.Stamp covers.
-func Admits(policies []*Policy, scheduler string, pod *state.PodInfo, namespace labels.Set, known bool, n *state.NodeInfo) bool {
-	v, b := &variables{pod, n}, newBudget()
+// Admits reports whether the filters accept a node, as a QueueingHint. It skips filters that read more than
+// NodeInfo.Stamp covers.
+func Admits(
+	policies []*Policy, scheduler string, pod *state.PodInfo, namespace labels.Set, known bool, n *state.NodeInfo,
+) bool {
+	v := &variables{pod, n}
+	b := newBudget()
 	for _, p := range policies {
 		if len(p.filters) == 0 || !p.selects(scheduler, pod, namespace, known) {
 			continue

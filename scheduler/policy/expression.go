@@ -24,7 +24,8 @@ const (
 	// evaluationLimit is for one evaluation, attemptLimit for all evaluations in one attempt of a pod.
 	evaluationLimit = 20_000
 	attemptLimit    = 500_000
-	// estimateLimit is for the estimated worst cost of an expression, with the sizes below. Expressions above it are invalid.
+	// estimateLimit is for the estimated worst cost of an expression, with the sizes below. Expressions above it are
+	// invalid.
 	estimateLimit = 1_000_000
 	assumedString = 256
 	assumedList   = 64
@@ -45,7 +46,8 @@ var environments = sync.OnceValues(func() ([2]*cel.Env, error) {
 	s := newStructs(base.CELTypeProvider(), base.CELTypeAdapter())
 	s.declareNode()
 	s.declarePod()
-	pod, err := base.Extend(cel.CustomTypeProvider(s), cel.CustomTypeAdapter(s), cel.Variable("pod", cel.ObjectType(podTypeName)))
+	pod, err := base.Extend(cel.CustomTypeProvider(s), cel.CustomTypeAdapter(s),
+		cel.Variable("pod", cel.ObjectType(podTypeName)))
 	if err != nil {
 		return out, fmt.Errorf("declare pod: %w", err)
 	}
@@ -68,7 +70,8 @@ type expression struct {
 func compile(source, at string, in scope, of string, wanted ...celtypes.Kind) (e *expression, err error) {
 	defer func() { // the parser may panic on hostile input
 		if r := recover(); r != nil {
-			e, err = nil, fmt.Errorf("cannot be compiled: %v", r)
+			e = nil
+			err = fmt.Errorf("cannot be compiled: %v", r)
 		}
 	}()
 	if len(source) > maxExpression {
@@ -97,11 +100,17 @@ func compile(source, at string, in scope, of string, wanted ...celtypes.Kind) (e
 	if cost.Max > estimateLimit {
 		return nil, fmt.Errorf("1:1: may cost too much: %d by estimate, where %d is allowed", cost.Max, estimateLimit)
 	}
-	run, err := env.Program(ast, cel.EvalOptions(cel.OptOptimize, cel.OptTrackCost), cel.CostTracking(&library.CostEstimator{}), cel.CostLimit(evaluationLimit))
+	run, err := env.Program(ast, cel.EvalOptions(cel.OptOptimize, cel.OptTrackCost),
+		cel.CostTracking(&library.CostEstimator{}), cel.CostLimit(evaluationLimit))
 	if err != nil {
 		return nil, fmt.Errorf("1:1: %w", err)
 	}
-	return &expression{source: source, field: at, run: run, reads: readsOf(ast.NativeRep().Expr())}, nil
+	return &expression{
+		source: source,
+		field:  at,
+		run:    run,
+		reads:  readsOf(ast.NativeRep().Expr()),
+	}, nil
 }
 
 // compileError formats the first few issues as "line:column: message".
@@ -178,8 +187,9 @@ func (e *expression) eval(v *variables, b *budget) (ref.Val, error) {
 	if details != nil && details.ActualCost() != nil {
 		cost = *details.ActualCost()
 	}
-	b.left.Add(-int64(min(cost, evaluationLimit)) - 1) //nolint:gosec // it is small
-	if cancelled, ok := errors.AsType[interpreter.EvalCancelledError](err); ok && cancelled.Cause == interpreter.CostLimitExceeded {
+	b.left.Add(-int64(min(cost, evaluationLimit)) - 1) // it is small
+	if cancelled, ok := errors.AsType[interpreter.EvalCancelledError](err); ok &&
+		cancelled.Cause == interpreter.CostLimitExceeded {
 		return nil, errCostLimit
 	}
 	if err != nil {

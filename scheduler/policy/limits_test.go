@@ -22,7 +22,10 @@ func TestReads(t *testing.T) {
 		stable                bool
 	}{
 		{"node.labels['disk'] == 'ssd' || pod.priority < 1000", "NodeLabelChange", "500|", true},
-		{"node.metadata.labels.disk == pod.labels['app'] && pod.namespace == 'shop'", "NodeLabelChange", "4:shop3:app3:web", true},
+		{
+			"node.metadata.labels.disk == pod.labels['app'] && pod.namespace == 'shop'", "NodeLabelChange",
+			"4:shop3:app3:web", true,
+		},
 		{"pod.metadata.labels['none'] == node.name", "", "-", true},
 		{"pod.labels.all(k, k in node.labels)", "NodeLabelChange", "3:app3:web", true},
 		{"node.taints.exists(t, t.key == 'a') || node.spec.unschedulable", "NodeTaintChange", "", true},
@@ -32,7 +35,11 @@ func TestReads(t *testing.T) {
 		{"node.pods < 3", "NodeAllocatableChange AssignedPodAdd AssignedPodScaleDown AssignedPodDelete", "", false},
 		{"node.allocatable['cpu'] == quantity('1')", "NodeAllocatableChange", "", false},
 		{"node.annotations['a'] == ''", "NodeChange", "", false},
-		{"['a'].exists(node, node == 'a') || {'a': node.name}['a'] == 'b'", "NodeAllocatableChange NodeLabelChange NodeTaintChange NodeDeclaredFeatureChange AssignedPodAdd AssignedPodScaleDown AssignedPodDelete NodeChange", "", false},
+		{
+			"['a'].exists(node, node == 'a') || {'a': node.name}['a'] == 'b'",
+			"NodeAllocatableChange NodeLabelChange NodeTaintChange NodeDeclaredFeatureChange AssignedPodAdd " +
+				"AssignedPodScaleDown AssignedPodDelete NodeChange", "", false,
+		},
 	} {
 		e := made(t, &Spec{Filters: []Filter{{Expression: tt.expression}}}).filters[0]
 		var kinds []string
@@ -114,13 +121,17 @@ func crowded(images int) *state.NodeInfo {
 	return state.NewNodeInfo(node)
 }
 
-// TestCostLimits: an evaluation that costs too much refuses its node; once an attempt has cost too much the other nodes are refused unasked, and
-// the next attempt begins anew.
+// TestCostLimits: an evaluation that costs too much refuses its node; once an attempt has cost too much the other nodes
+// are refused unasked, and the next attempt begins anew.
 func TestCostLimits(t *testing.T) {
-	p := made(t, &Spec{Filters: []Filter{{Expression: "node.status.images.all(a, node.status.images.all(b, a.sizeBytes + b.sizeBytes >= 0))"}}})
+	p := made(t,
+		&Spec{Filters: []Filter{
+			{Expression: "node.status.images.all(a, node.status.images.all(b, a.sizeBytes + b.sizeBytes >= 0))"},
+		}})
 	told := make(chan string, 9)
 	p.OnError = func(m string) { told <- m }
-	costly, cheap := crowded(5000), crowded(1)
+	costly := crowded(5000)
+	cheap := crowded(1)
 	const spent = "node(s) refused by policy p: the policies cost more than the 500000 that they may in one attempt"
 	for range 2 { // the second attempt has its own budget
 		j, _ := judge(t, aPod("pod", "1", "1Gi"), p)
@@ -136,7 +147,8 @@ func TestCostLimits(t *testing.T) {
 			if st.Error() == spent {
 				break
 			}
-			if want := "node(s) refused by policy p: filters[0] cannot be evaluated: costs more than the 20000 that it may"; st.Error() != want {
+			if want := "node(s) refused by policy p: filters[0] cannot be evaluated: costs more than the 20000 that " +
+				"it may"; st.Error() != want {
 				t.Fatalf("got %s, want %s", st.Error(), want)
 			}
 		}
@@ -147,21 +159,34 @@ func TestCostLimits(t *testing.T) {
 			t.Errorf("after that: %v", st)
 		}
 	}
-	if m := <-told; m != "spec.filters[0]: costs more than the 20000 that it may (pod shop/pod, node n1)" || len(told) > 0 {
+	if m := <-told; m != "spec.filters[0]: costs more than the 20000 that it may (pod shop/pod, node n1)" ||
+		len(told) > 0 {
 		t.Errorf("told %q, and %d more", m, len(told))
 	}
 }
 
-// TestAllAtOnce: judging and scoring all nodes at once gives what one after the other gives, before and after changes of nodes.
+// TestAllAtOnce: judging and scoring all nodes at once gives what one after the other gives, before and after changes
+// of nodes.
 func TestAllAtOnce(t *testing.T) {
 	p := made(t, &Spec{
-		Filters: []Filter{{Expression: "node.labels['disk'] == 'ssd'"}, {Expression: "node.pods < 2", Message: "two are enough", MessageExpression: "'no room for ' + pod.labels.app"}},
-		Scores:  []Score{{Expression: "10 * node.pods"}, {Expression: "node.name.endsWith('3')", Weight: new(int32(2))}},
+		Filters: []Filter{
+			{Expression: "node.labels['disk'] == 'ssd'"},
+			{
+				Expression:        "node.pods < 2",
+				Message:           "two are enough",
+				MessageExpression: "'no room for ' + pod.labels.app",
+			},
+		},
+		Scores: []Score{
+			{Expression: "10 * node.pods"},
+			{Expression: "node.name.endsWith('3')", Weight: new(int32(2))},
+		},
 	})
 	cache := state.NewCache()
 	node := func(name, disk string) {
 		n := aNode().Node.DeepCopy()
-		n.Name, n.Labels = name, map[string]string{"disk": disk}
+		n.Name = name
+		n.Labels = map[string]string{"disk": disk}
 		cache.SetNode(n)
 	}
 	disks := []string{"ssd", "hdd", "ssd", "ssd", "hdd", "ssd"}
@@ -188,7 +213,8 @@ func TestAllAtOnce(t *testing.T) {
 			if !ok {
 				t.Fatal("nodes are scored one by one")
 			}
-			places, scores := []int32{5, 1, 3}, make([]int64, 3)
+			places := []int32{5, 1, 3}
+			scores := make([]int64, 3)
 			scorer.ScoreAll(places, scores)
 			for place, n := range s.Nodes {
 				one := j.Filter(n)
@@ -213,7 +239,8 @@ func TestAllAtOnce(t *testing.T) {
 	check("at first")
 	for i := range 2 {
 		pod := aPod(fmt.Sprint("there", i), "1", "1Gi")
-		pod.Pod.UID, pod.Pod.Spec.NodeName = types.UID(pod.Pod.Name), "n3"
+		pod.Pod.UID = types.UID(pod.Pod.Name)
+		pod.Pod.Spec.NodeName = "n3"
 		cache.SetPod(pod.Pod)
 		check(fmt.Sprint(i+1, " pods on n3"))
 	}
@@ -245,19 +272,25 @@ func TestManyReasons(t *testing.T) {
 	}
 }
 
-// FuzzCompile: whatever is written, compiling it ends with a policy or an error that says where, and a policy judges without panic.
+// FuzzCompile: whatever is written, compiling it ends with a policy or an error that says where, and a policy judges
+// without panic.
 func FuzzCompile(f *testing.F) {
 	for _, e := range []string{
-		"node.labels['disk'] == 'ssd' || pod.priority < 1000", "pod.spec.containers.all(c, c.image.matches('^a'))", "node.free['cpu'].isGreaterThan(quantity('1'))",
-		"dyn(node) == dyn(pod)", "has(pod.spec.affinity)", "[1, 2].map(x, x * node.pods).exists(y, y > 3)", "node.", "'a", "\x00", "core.v1.Taint{key: 'a'} in node.taints",
-		"node.labels[?'a'].optMap(v, v == 'b').orValue(true)", "type(node) == type(pod)", "string(node.pods) + pod.name", "duration('1h') < duration('2h')",
+		"node.labels['disk'] == 'ssd' || pod.priority < 1000", "pod.spec.containers.all(c, c.image.matches('^a'))",
+		"node.free['cpu'].isGreaterThan(quantity('1'))",
+		"dyn(node) == dyn(pod)", "has(pod.spec.affinity)", "[1, 2].map(x, x * node.pods).exists(y, y > 3)", "node.",
+		"'a", "\x00", "core.v1.Taint{key: 'a'} in node.taints",
+		"node.labels[?'a'].optMap(v, v == 'b').orValue(true)", "type(node) == type(pod)",
+		"string(node.pods) + pod.name", "duration('1h') < duration('2h')",
 	} {
 		f.Add(e)
 	}
-	node, pod := aNode(), aPod("pod", "1", "1Gi")
+	node := aNode()
+	pod := aPod("pod", "1", "1Gi")
 	f.Fuzz(func(t *testing.T, e string) {
 		for _, s := range []Spec{
-			{Filters: []Filter{{Expression: e}}}, {Scores: []Score{{Expression: e}}},
+			{Filters: []Filter{{Expression: e}}},
+			{Scores: []Score{{Expression: e}}},
 			{Match: e, Filters: []Filter{{Expression: "false", MessageExpression: e}}},
 		} {
 			p, errs := Compile("p", &s, field.NewPath("spec"))

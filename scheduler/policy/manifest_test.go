@@ -25,9 +25,13 @@ import (
 )
 
 // documents are the manifest's, read strictly.
-func documents(t *testing.T) (crd *apiextensionsv1.CustomResourceDefinition, role *rbacv1.ClusterRole, binding *rbacv1.ClusterRoleBinding) {
+func documents(
+	t *testing.T,
+) (crd *apiextensionsv1.CustomResourceDefinition, role *rbacv1.ClusterRole, binding *rbacv1.ClusterRoleBinding) {
 	t.Helper()
-	crd, role, binding = &apiextensionsv1.CustomResourceDefinition{}, &rbacv1.ClusterRole{}, &rbacv1.ClusterRoleBinding{}
+	crd = &apiextensionsv1.CustomResourceDefinition{}
+	role = &rbacv1.ClusterRole{}
+	binding = &rbacv1.ClusterRoleBinding{}
 	r := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(Manifest)))
 	for _, into := range []any{crd, role, binding} {
 		doc, err := r.Read()
@@ -50,14 +54,16 @@ func stockErrors(t *testing.T, crd *apiextensionsv1.CustomResourceDefinition) fi
 	crd = crd.DeepCopy()
 	apiextensionsv1.SetObjectDefaults_CustomResourceDefinition(crd)
 	in := &apiextensions.CustomResourceDefinition{}
-	if err := apiextensionsv1.Convert_v1_CustomResourceDefinition_To_apiextensions_CustomResourceDefinition(crd, in, nil); err != nil {
+	if err := apiextensionsv1.Convert_v1_CustomResourceDefinition_To_apiextensions_CustomResourceDefinition(crd, in,
+		nil); err != nil {
 		t.Fatal(err)
 	}
 	in.Status.StoredVersions = []string{"v1"}
 	return validation.ValidateCustomResourceDefinition(t.Context(), in)
 }
 
-// TestManifestOnStockServer: kube-apiserver takes the definition: its schema is structural, and its rules cost less than they may by estimate.
+// TestManifestOnStockServer: kube-apiserver takes the definition: its schema is structural, and its rules cost less
+// than they may by estimate.
 func TestManifestOnStockServer(t *testing.T) {
 	crd, _, _ := documents(t)
 	for _, err := range stockErrors(t, crd) {
@@ -74,7 +80,9 @@ func TestManifestOnStockServer(t *testing.T) {
 			s.Properties["filters"] = filters
 			s.XValidations[0].Rule = "self.filters.all(a, self.filters.all(b, a.expression.contains(b.expression)))"
 		},
-		"undefined field 'filter'": func(s *apiextensionsv1.JSONSchemaProps) { s.XValidations[0].Rule = "has(self.filter)" },
+		"undefined field 'filter'": func(s *apiextensionsv1.JSONSchemaProps) {
+			s.XValidations[0].Rule = "has(self.filter)"
+		},
 		"must not be empty for specified array items": func(s *apiextensionsv1.JSONSchemaProps) {
 			names := s.Properties["schedulerNames"]
 			names.Items.Schema.Type = ""
@@ -95,7 +103,8 @@ func TestManifestOnStockServer(t *testing.T) {
 func TestManifestKnowsAllFields(t *testing.T) {
 	crd, _, _ := documents(t)
 	in := &apiextensions.JSONSchemaProps{}
-	if err := apiextensionsv1.Convert_v1_JSONSchemaProps_To_apiextensions_JSONSchemaProps(crd.Spec.Versions[0].Schema.OpenAPIV3Schema, in, nil); err != nil {
+	if err := apiextensionsv1.Convert_v1_JSONSchemaProps_To_apiextensions_JSONSchemaProps(
+		crd.Spec.Versions[0].Schema.OpenAPIV3Schema, in, nil); err != nil {
 		t.Fatal(err)
 	}
 	structural, err := schema.NewStructural(in)
@@ -103,13 +112,34 @@ func TestManifestKnowsAllFields(t *testing.T) {
 		t.Fatal(err)
 	}
 	selector := &metav1.LabelSelector{
-		MatchLabels: map[string]string{"a": "b"}, MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: metav1.LabelSelectorOpIn, Values: []string{"b"}}},
+		MatchLabels: map[string]string{"a": "b"},
+		MatchExpressions: []metav1.LabelSelectorRequirement{
+			{Key: "a", Operator: metav1.LabelSelectorOpIn, Values: []string{"b"}},
+		},
 	}
-	text, err := json.Marshal(map[string]any{"spec": Spec{
-		SchedulerNames: []string{"s"}, NamespaceSelector: selector, PodSelector: selector, Match: "true", FailurePolicy: Ignore,
-		Filters: []Filter{{Expression: "true", Message: "m", MessageExpression: "'m'"}}, Scores: []Score{{Expression: "1", Weight: new(int32(2))}},
-	}, "status": map[string]any{"observedGeneration": 1, "conditions": []metav1.Condition{{Type: "Ready", Status: "True", Reason: "r", Message: "m", ObservedGeneration: 1, LastTransitionTime: metav1.Unix(1, 0)}},
-		"effective": map[string]any{"generation": 1, "spec": map[string]any{"filters": []any{}}}}})
+	text, err := json.Marshal(map[string]any{
+		"spec": Spec{
+			SchedulerNames:    []string{"s"},
+			NamespaceSelector: selector,
+			PodSelector:       selector,
+			Match:             "true",
+			FailurePolicy:     Ignore,
+			Filters:           []Filter{{Expression: "true", Message: "m", MessageExpression: "'m'"}},
+			Scores:            []Score{{Expression: "1", Weight: new(int32(2))}},
+		},
+		"status": map[string]any{
+			"observedGeneration": 1,
+			"conditions": []metav1.Condition{{
+				Type:               "Ready",
+				Status:             "True",
+				Reason:             "r",
+				Message:            "m",
+				ObservedGeneration: 1,
+				LastTransitionTime: metav1.Unix(1, 0),
+			}},
+			"effective": map[string]any{"generation": 1, "spec": map[string]any{"filters": []any{}}},
+		},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,19 +148,37 @@ func TestManifestKnowsAllFields(t *testing.T) {
 		t.Fatal(err)
 	}
 	object["spec"].(map[string]any)["unknown"] = true
-	dropped := pruning.PruneWithOptions(object, structural, true, schema.UnknownFieldPathOptions{TrackUnknownFieldPaths: true})
+	dropped := pruning.PruneWithOptions(object, structural, true, schema.UnknownFieldPathOptions{
+		TrackUnknownFieldPaths: true,
+	})
 	if !slices.Equal(dropped, []string{"spec.unknown"}) {
 		t.Errorf("the schema drops %q, want what is no field of a policy, and no more", dropped)
 	}
 }
 
-// TestManifestRights: the scheduler's user may read policies and their definition, and write their status. It may do nothing else.
+// TestManifestRights: the scheduler's user may read policies and their definition, and write their status. It may do
+// nothing else.
 func TestManifestRights(t *testing.T) {
 	_, role, binding := documents(t)
 	want := []rbacv1.PolicyRule{
-		{APIGroups: []string{"apiextensions.k8s.io"}, Resources: []string{"customresourcedefinitions"}, ResourceNames: []string{CRD}, Verbs: []string{"get", "list", "watch"}},
-		{APIGroups: []string{Resource.Group}, Resources: []string{Resource.Resource}, Verbs: []string{"get", "list", "watch"}},
-		{APIGroups: []string{Resource.Group}, Resources: []string{Resource.Resource + "/status"}, Verbs: []string{"update"}},
+		{
+			APIGroups:     []string{"apiextensions.k8s.io"},
+			Resources:     []string{"customresourcedefinitions"},
+			ResourceNames: []string{CRD},
+			Verbs:         []string{"get", "list", "watch"},
+		},
+		{
+			APIGroups: []string{Resource.Group},
+			Resources: []string{Resource.Resource},
+			Verbs:     []string{"get", "list", "watch"},
+		},
+		{
+			APIGroups: []string{Resource.Group},
+			Resources: []string{Resource.Resource + "/status"},
+			Verbs: []string{
+				"update",
+			},
+		},
 	}
 	got, err := json.Marshal(role.Rules)
 	if err != nil {
@@ -139,7 +187,8 @@ func TestManifestRights(t *testing.T) {
 	if text, err := json.Marshal(want); err != nil || !bytes.Equal(got, text) {
 		t.Errorf("rules %s, want %s", got, text)
 	}
-	if s := binding.Subjects; binding.RoleRef.Name != role.Name || len(s) != 1 || s[0].Kind != "User" || s[0].Name != "system:kube-scheduler" {
+	if s := binding.Subjects; binding.RoleRef.Name != role.Name || len(s) != 1 || s[0].Kind != "User" ||
+		s[0].Name != "system:kube-scheduler" {
 		t.Errorf("binding %+v", binding)
 	}
 }

@@ -48,7 +48,12 @@ type score struct {
 
 // Compile compiles a Spec. Each error has its field, and the line:column of an expression.
 func Compile(name string, s *Spec, at *field.Path) (*Policy, field.ErrorList) {
-	p := &Policy{Name: name, From: FromObject, schedulers: slices.Clone(s.SchedulerNames), ignore: s.FailurePolicy == Ignore}
+	p := &Policy{
+		Name:       name,
+		From:       FromObject,
+		schedulers: slices.Clone(s.SchedulerNames),
+		ignore:     s.FailurePolicy == Ignore,
+	}
 	var errs field.ErrorList
 	p.namespaces = selector(s.NamespaceSelector, at.Child("namespaceSelector"), &errs)
 	p.pods = selector(s.PodSelector, at.Child("podSelector"), &errs)
@@ -90,7 +95,8 @@ func (a *Args) CompileAll(at *field.Path) (out []*Policy, errs field.ErrorList) 
 	}
 	names := map[string]bool{}
 	for i := range a.Policies {
-		n, at := &a.Policies[i], at.Index(i)
+		n := &a.Policies[i]
+		at := at.Index(i)
 		switch {
 		case n.Name == "":
 			errs = append(errs, field.Required(at.Child("name"), ""))
@@ -117,7 +123,8 @@ func selector(s *metav1.LabelSelector, at *field.Path, errs *field.ErrorList) la
 	if s == nil {
 		return nil
 	}
-	if wrong := metav1validation.ValidateLabelSelector(s, metav1validation.LabelSelectorValidationOptions{}, at); len(wrong) > 0 {
+	if wrong := metav1validation.ValidateLabelSelector(s, metav1validation.LabelSelectorValidationOptions{}, at); len(
+		wrong) > 0 {
 		*errs = append(*errs, wrong...)
 		return nil
 	}
@@ -130,7 +137,9 @@ func selector(s *metav1.LabelSelector, at *field.Path, errs *field.ErrorList) la
 
 type compiler struct{ errs *field.ErrorList }
 
-func (c compiler) compile(source string, at *field.Path, short string, in scope, of string, wanted ...celtypes.Kind) *expression {
+func (c compiler) compile(
+	source string, at *field.Path, short string, in scope, of string, wanted ...celtypes.Kind,
+) *expression {
 	if source == "" {
 		*c.errs = append(*c.errs, field.Required(at, ""))
 		return nil
@@ -146,12 +155,14 @@ func (c compiler) compile(source string, at *field.Path, short string, in scope,
 func (p *Policy) filter(i int, in *Filter, at *field.Path, c compiler) *filter {
 	short := fmt.Sprintf("filters[%d]", i)
 	f := &filter{message: oneLine(in.Message)}
-	f.policy, f.expression = p, c.compile(in.Expression, at.Child("expression"), short, podAndNode, "a bool", celtypes.BoolKind)
+	f.policy = p
+	f.expression = c.compile(in.Expression, at.Child("expression"), short, podAndNode, "a bool", celtypes.BoolKind)
 	if len(in.Message) > maxMessage {
 		*c.errs = append(*c.errs, field.TooLong(at.Child("message"), "", maxMessage))
 	}
 	if in.MessageExpression != "" {
-		f.explanation = c.compile(in.MessageExpression, at.Child("messageExpression"), short+".messageExpression", podAndNode, "a string", celtypes.StringKind)
+		f.explanation = c.compile(in.MessageExpression, at.Child("messageExpression"), short+".messageExpression",
+			podAndNode, "a string", celtypes.StringKind)
 	}
 	if f.expression == nil {
 		return f
@@ -166,18 +177,20 @@ func (p *Policy) filter(i int, in *Filter, at *field.Path, c compiler) *filter {
 func (p *Policy) score(i int, in *Score, at *field.Path, c compiler) *score {
 	s := &score{weight: 1, shown: clip(oneLine(in.Expression))}
 	s.policy = p
-	s.expression = c.compile(in.Expression, at.Child("expression"), fmt.Sprintf("scores[%d]", i), podAndNode, "a number or a bool",
+	s.expression = c.compile(in.Expression, at.Child("expression"), fmt.Sprintf("scores[%d]", i), podAndNode,
+		"a number or a bool",
 		celtypes.IntKind, celtypes.UintKind, celtypes.DoubleKind, celtypes.BoolKind)
 	if in.Weight != nil {
 		if s.weight = int64(*in.Weight); s.weight < 1 || s.weight > maxWeight {
-			*c.errs = append(*c.errs, field.Invalid(at.Child("weight"), s.weight, fmt.Sprintf("must be from 1 to %d", maxWeight)))
+			*c.errs = append(*c.errs,
+				field.Invalid(at.Child("weight"), s.weight, fmt.Sprintf("must be from 1 to %d", maxWeight)))
 		}
 	}
 	return s
 }
 
-// selects reports whether the policy's selectors match a pod. known is false if the labels of its namespace are not known: then
-// namespaceSelector matches.
+// selects reports whether the policy's selectors match a pod. known is false if the labels of its namespace are not
+// known: then namespaceSelector matches.
 func (p *Policy) selects(scheduler string, pod podInfo, namespace labels.Set, known bool) bool {
 	return (len(p.schedulers) == 0 || slices.Contains(p.schedulers, scheduler)) &&
 		(p.pods == nil || p.pods.Matches(labels.Set(pod.Pod.Labels))) &&

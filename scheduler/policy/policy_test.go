@@ -29,13 +29,25 @@ func quantities(kv ...string) corev1.ResourceList {
 // aNode is an SSD node of 4 CPUs and 8Gi with one pod of 1 CPU and 2Gi.
 func aNode() *state.NodeInfo {
 	node := &corev1.Node{
-		ObjectMeta: metav1.ObjectMeta{Name: "n1", Labels: map[string]string{"disk": "ssd"}, Annotations: map[string]string{"rack": "r7"}},
-		Spec:       corev1.NodeSpec{Taints: []corev1.Taint{{Key: "gpu", Value: "yes", Effect: corev1.TaintEffectNoSchedule}}},
+		ObjectMeta: metav1.ObjectMeta{
+			Name:        "n1",
+			Labels:      map[string]string{"disk": "ssd"},
+			Annotations: map[string]string{"rack": "r7"},
+		},
+		Spec: corev1.NodeSpec{
+			Taints: []corev1.Taint{{Key: "gpu", Value: "yes", Effect: corev1.TaintEffectNoSchedule}},
+		},
 		Status: corev1.NodeStatus{
 			Allocatable: quantities("cpu", "4", "memory", "8Gi", "pods", "110", "example.com/gpu", "2"),
-			Conditions:  []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, LastTransitionTime: metav1.Unix(1_800_000_000, 0)}},
-			NodeInfo:    corev1.NodeSystemInfo{KernelVersion: "6.12.3"},
-			Images:      []corev1.ContainerImage{{Names: []string{"a:1", "b:2"}, SizeBytes: 5}},
+			Conditions: []corev1.NodeCondition{
+				{
+					Type:               corev1.NodeReady,
+					Status:             corev1.ConditionTrue,
+					LastTransitionTime: metav1.Unix(1_800_000_000, 0),
+				},
+			},
+			NodeInfo: corev1.NodeSystemInfo{KernelVersion: "6.12.3"},
+			Images:   []corev1.ContainerImage{{Names: []string{"a:1", "b:2"}, SizeBytes: 5}},
 		},
 	}
 	return state.NewNodeInfo(node, aPod("other", "1", "2Gi"))
@@ -45,10 +57,18 @@ func aPod(name, cpu, memory string) *state.PodInfo {
 	priority := int32(500)
 	return state.NewPodInfo(&corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, Labels: map[string]string{"app": "web"}},
-		Spec: corev1.PodSpec{Priority: &priority, SchedulerName: "default-scheduler", Containers: []corev1.Container{{
-			Name: "c", Image: "registry.example/web:1", Resources: corev1.ResourceRequirements{Requests: quantities("cpu", cpu, "memory", memory)},
-			LivenessProbe: &corev1.Probe{ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Port: intstr.FromInt32(80)}}},
-		}}},
+		Spec: corev1.PodSpec{
+			Priority:      &priority,
+			SchedulerName: "default-scheduler",
+			Containers: []corev1.Container{{
+				Name:      "c",
+				Image:     "registry.example/web:1",
+				Resources: corev1.ResourceRequirements{Requests: quantities("cpu", cpu, "memory", memory)},
+				LivenessProbe: &corev1.Probe{
+					ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Port: intstr.FromInt32(80)}},
+				},
+			}},
+		},
 	})
 }
 
@@ -75,9 +95,13 @@ func TestFilters(t *testing.T) {
 		{"node.labels.disk == 'ssd'", ""},
 		{"node.labels['disk'] == 'hdd'", refused + "does not satisfy node.labels['disk'] == 'hdd'"},
 		{"node.labels['disk'] == 'hdd' || pod.priority < 1000", ""},
-		{"node.labels['zone'] == 'a' || pod.priority < 1000", ""}, // what is missing does not matter where the rest decides
+		// what is missing does not matter where the rest decides
+		{"node.labels['zone'] == 'a' || pod.priority < 1000", ""},
 		{"node.labels['zone'] == 'a'", refused + "filters[0] cannot be evaluated: no such key: zone"},
-		{"'zone' in node.labels && node.labels['zone'] == 'a'", refused + "does not satisfy 'zone' in node.labels && node.labels['zone'] == 'a'"},
+		{
+			"'zone' in node.labels && node.labels['zone'] == 'a'",
+			refused + "does not satisfy 'zone' in node.labels && node.labels['zone'] == 'a'",
+		},
 		{"node.labels[?'zone'].orValue('none') == 'none'", ""},
 		{"node.name == 'n1' && node.metadata.name == node.name", ""},
 		{"node.annotations['rack'].startsWith('r')", ""},
@@ -86,13 +110,19 @@ func TestFilters(t *testing.T) {
 		{"node.free['cpu'].compareTo(quantity('3')) == 0 && node.requested['memory'] == quantity('2Gi')", ""},
 		{"node.allocatable['memory'].isGreaterThan(node.free['memory'])", ""},
 		{"node.free['example.com/gpu'].asInteger() == 2 && node.free['pods'].asInteger() == 109", ""},
-		{"node.free['example.com/fpga'].asInteger() > 0", refused + "filters[0] cannot be evaluated: no such key: example.com/fpga"},
+		{
+			"node.free['example.com/fpga'].asInteger() > 0",
+			refused + "filters[0] cannot be evaluated: no such key: example.com/fpga",
+		},
 		{"'example.com/fpga' in node.free", refused + "does not satisfy 'example.com/fpga' in node.free"},
 		{"node.free.all(name, node.free[name].asApproximateFloat() >= 0.0) && size(node.free) == 5", ""},
 		{"node.status.allocatable['cpu'].isGreaterThan(pod.requests['cpu'])", ""},
 		{"node.pods < 50", ""},
 		{"node.pods > 50", refused + "does not satisfy node.pods > 50"},
-		{"node.status.conditions.exists(c, c.type == 'Ready' && c.status == 'True' && c.lastTransitionTime < timestamp('2030-01-01T00:00:00Z'))", ""},
+		{
+			"node.status.conditions.exists(c, c.type == 'Ready' && c.status == 'True' && c.lastTransitionTime < " +
+				"timestamp('2030-01-01T00:00:00Z'))", "",
+		},
 		{"node.status.nodeInfo.kernelVersion.matches('^6[.]')", ""},
 		{"node.status.images.exists(i, 'b:2' in i.names)", ""},
 		{"pod.namespace == 'shop' && pod.labels['app'] == 'web' && pod.metadata.labels == pod.labels", ""},
@@ -100,7 +130,11 @@ func TestFilters(t *testing.T) {
 		{"pod.spec.containers[0].livenessProbe.httpGet.port == 80", ""},
 		{"pod.spec.containers[0].resources.requests['cpu'].asApproximateFloat() == 1.0", ""},
 		{"has(pod.spec.affinity)", refused + "does not satisfy has(pod.spec.affinity)"},
-		{"!has(pod.spec.affinity) && size(pod.spec.affinity.nodeAffinity.preferredDuringSchedulingIgnoredDuringExecution) == 0", ""}, // empty where unset
+		// empty where unset
+		{
+			"!has(pod.spec.affinity) && " +
+				"size(pod.spec.affinity.nodeAffinity.preferredDuringSchedulingIgnoredDuringExecution) == 0", "",
+		},
 		{"pod.spec.runtimeClassName == '' && !pod.spec.hostNetwork", ""},
 		{"!has(pod.metadata.deletionTimestamp)", ""},
 		{"has(dyn(pod).spec) && dyn(node).name == 'n1'", ""},
@@ -108,7 +142,10 @@ func TestFilters(t *testing.T) {
 		{"dyn(pod.spec) == pod.spec && pod == pod", ""},
 		{"pod.spec.containers[7].name == 'x'", refused + "filters[0] cannot be evaluated: index out of bounds: 7"},
 		{"1 / (node.pods - 1) == 0", refused + "filters[0] cannot be evaluated: division by zero"},
-		{"int(node.labels['disk']) > 0", refused + `filters[0] cannot be evaluated: type conversion error from 'string' to 'int'`},
+		{
+			"int(node.labels['disk']) > 0",
+			refused + `filters[0] cannot be evaluated: type conversion error from 'string' to 'int'`,
+		},
 	} {
 		p := made(t, &Spec{Filters: []Filter{{Expression: tt.expression}}})
 		for range 2 { // what is remembered says the same
@@ -136,7 +173,10 @@ func TestWrong(t *testing.T) {
 	}{
 		{Spec{}, "spec.filters: Required value: a policy has filters or scores"},
 		{filter(""), "spec.filters[0].expression: Required value"},
-		{filter("node.lables['x'] == 'y'"), `spec.filters[0].expression: Invalid value: "node.lables['x'] == 'y'": 1:5: undefined field 'lables'`},
+		{
+			filter("node.lables['x'] == 'y'"),
+			`spec.filters[0].expression: Invalid value: "node.lables['x'] == 'y'": 1:5: undefined field 'lables'`,
+		},
 		{filter("true &&\n  nod.name == ''"), "2:3: undeclared reference to 'nod' (in container '')"},
 		{filter("pod.spec.containers.all(c, c.img == '')"), "1:29: undefined field 'img'"},
 		{filter("node.name == 1"), "1:11: found no matching overload for '_==_' applied to '(string, int)'"},
@@ -145,15 +185,43 @@ func TestWrong(t *testing.T) {
 		{filter("core.v1.Taint{key: 'a'}.key == 'a'"), ""}, // it has the right type; making one is an error of its own
 		{filter(strings.Repeat("(", 400) + "true" + strings.Repeat(")", 400)), "expression recursion limit"},
 		{filter("true" + strings.Repeat(" && true", 1000)), "is longer than 4096 bytes"},
-		{filter("node.status.images.all(a, node.status.images.all(b, node.status.images.all(c, a == b && b == c)))"), "1:1: may cost too much: "},
-		{Spec{Match: "node.name == 'a'", Filters: []Filter{{Expression: "true"}}}, "spec.match: Invalid value: \"node.name == 'a'\": 1:1: undeclared reference to 'node'"},
-		{Spec{Filters: []Filter{{Expression: "true", MessageExpression: "1"}}}, "spec.filters[0].messageExpression: Invalid value: \"1\": 1:1: must be a string, but is int"},
-		{Spec{Filters: []Filter{{Expression: "true", Message: strings.Repeat("a", 300)}}}, "spec.filters[0].message: Too long"},
+		{
+			filter("node.status.images.all(a, node.status.images.all(b, node.status.images.all(c, a == b && b == " +
+				"c)))"), "1:1: may cost too much: ",
+		},
+		{
+			Spec{Match: "node.name == 'a'", Filters: []Filter{{Expression: "true"}}},
+			"spec.match: Invalid value: \"node.name == 'a'\": 1:1: undeclared reference to 'node'",
+		},
+		{
+			Spec{Filters: []Filter{{Expression: "true", MessageExpression: "1"}}},
+			"spec.filters[0].messageExpression: Invalid value: \"1\": 1:1: must be a string, but is int",
+		},
+		{
+			Spec{Filters: []Filter{{Expression: "true", Message: strings.Repeat("a", 300)}}},
+			"spec.filters[0].message: Too long",
+		},
 		{Spec{Filters: make([]Filter, 17)}, "spec.filters: Too many: 17: must have at most 16 items"},
-		{Spec{Scores: []Score{{Expression: "'a'"}}}, "spec.scores[0].expression: Invalid value: \"'a'\": 1:1: must be a number or a bool, but is string"},
-		{Spec{Scores: []Score{{Expression: "1", Weight: new(int32(101))}}}, "spec.scores[0].weight: Invalid value: 101: must be from 1 to 100"},
-		{Spec{FailurePolicy: "Perhaps", Filters: []Filter{{Expression: "true"}}}, `spec.failurePolicy: Unsupported value: "Perhaps"`},
-		{Spec{PodSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"a b": "c"}}, Filters: []Filter{{Expression: "true"}}}, "spec.podSelector.matchLabels: Invalid value: \"a b\""},
+		{
+			Spec{Scores: []Score{{Expression: "'a'"}}},
+			"spec.scores[0].expression: Invalid value: \"'a'\": 1:1: must be a number or a bool, but is string",
+		},
+		{
+			Spec{Scores: []Score{{Expression: "1", Weight: new(int32(101))}}},
+			"spec.scores[0].weight: Invalid value: 101: must be from 1 to 100",
+		},
+		{
+			Spec{FailurePolicy: "Perhaps", Filters: []Filter{{Expression: "true"}}},
+			`spec.failurePolicy: Unsupported value: "Perhaps"`,
+		},
+		{
+			Spec{
+				PodSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"a b": "c"}},
+				Filters: []Filter{
+					{Expression: "true"},
+				},
+			}, "spec.podSelector.matchLabels: Invalid value: \"a b\"",
+		},
 	} {
 		_, errs := Compile("p", &tt.spec, field.NewPath("spec"))
 		if got := fmt.Sprint(errs.ToAggregate()); !strings.Contains(got, tt.want) || tt.want == "" && len(errs) > 0 {
@@ -174,8 +242,16 @@ func TestAbout(t *testing.T) {
 		{"other scheduler", Spec{SchedulerNames: []string{"a"}}, false},
 		{"pods", Spec{PodSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}}, true},
 		{"other pods", Spec{PodSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "db"}}}, false},
-		{"namespaces", Spec{NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"team": "red"}}}, true},
-		{"other namespaces", Spec{NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"team": "blue"}}}, false},
+		{
+			"namespaces",
+			Spec{NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"team": "red"}}},
+			true,
+		},
+		{
+			"other namespaces",
+			Spec{NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"team": "blue"}}},
+			false,
+		},
 		{"match", Spec{Match: "pod.priority < 1000"}, true},
 		{"no match", Spec{Match: "pod.priority > 1000"}, false},
 		{"one of two", Spec{Match: "pod.priority < 1000", SchedulerNames: []string{"a"}}, false},
@@ -194,7 +270,8 @@ func TestAbout(t *testing.T) {
 	var told string
 	p.OnError = func(m string) { told += m }
 	for range 2 {
-		if _, st := judge(t, aPod("pod", "1", "1Gi"), p); st == nil || st.Error() != "policy p: match cannot be evaluated: no such key: x" {
+		if _, st := judge(t, aPod("pod", "1", "1Gi"), p); st == nil ||
+			st.Error() != "policy p: match cannot be evaluated: no such key: x" {
 			t.Errorf("match that fails: %v", st)
 		}
 	}
@@ -228,7 +305,8 @@ func TestScores(t *testing.T) {
 		{[]Score{{Expression: "30"}}, 30, "p scores[0] x1: 30 > 30 true"},
 		{[]Score{{Expression: "30", Weight: new(int32(3))}}, 90, "p scores[0] x3: 30 > 30 true"},
 		{
-			[]Score{{Expression: "30"}, {Expression: "node.labels['disk'] == 'ssd'", Weight: new(int32(2))}}, 230,
+			[]Score{{Expression: "30"}, {Expression: "node.labels['disk'] == 'ssd'", Weight: new(int32(2))}},
+			230,
 			"p scores[0] x1: 30 > 30 true; p scores[1] x2: 100 > 100 true",
 		},
 		{[]Score{{Expression: "node.labels['disk'] == 'hdd'"}}, 0, "p scores[0] x1: 0 > 0 true"},
@@ -236,13 +314,23 @@ func TestScores(t *testing.T) {
 		{[]Score{{Expression: "-5"}}, 0, "p scores[0] x1: -5 > 0 true"},
 		{[]Score{{Expression: "7u"}}, 7, "p scores[0] x1: 7 > 7 true"},
 		{
-			[]Score{{Expression: "node.free['memory'].asApproximateFloat() / node.allocatable['memory'].asApproximateFloat() * 100.0"}}, 75,
+			[]Score{
+				{
+					Expression: "node.free['memory'].asApproximateFloat() / " +
+						"node.allocatable['memory'].asApproximateFloat() * 100.0",
+				},
+			},
+			75,
 			"p scores[0] x1: 75 > 75 true",
 		},
 		{[]Score{{Expression: "12.5 + 0.25"}}, 13, "p scores[0] x1: 12.75 > 13 true"},
 		{[]Score{{Expression: "0.0 / 0.0"}}, 0, "p scores[0] x1: 0 > 0 false"},
 		{[]Score{{Expression: "1.0 / 0.0"}}, 100, "p scores[0] x1: 1.7976931348623157e+308 > 100 true"},
-		{[]Score{{Expression: "int(node.labels['weight'])"}, {Expression: "5"}}, 5, "p scores[0] x1: 0 > 0 false; p scores[1] x1: 5 > 5 true"},
+		{
+			[]Score{{Expression: "int(node.labels['weight'])"}, {Expression: "5"}},
+			5,
+			"p scores[0] x1: 0 > 0 false; p scores[1] x1: 5 > 5 true",
+		},
 	} {
 		j, _ := judge(t, aPod("pod", "1", "1Gi"), made(t, &Spec{Scores: tt.scores}))
 		scorer := j.NodeScorer()
@@ -260,7 +348,8 @@ func TestScores(t *testing.T) {
 	}
 }
 
-// TestMessages: message is for all; an expression over the pod alone goes before it; one that reads the node is told for that node.
+// TestMessages: message is for all; an expression over the pod alone goes before it; one that reads the node is told
+// for that node.
 func TestMessages(t *testing.T) {
 	for _, tt := range []struct {
 		filter        Filter
@@ -288,7 +377,9 @@ func TestMessages(t *testing.T) {
 // TestCode: taking pods away is tried only where a filter looks at what they take.
 func TestCode(t *testing.T) {
 	for e, want := range map[string]framework.Code{
-		"node.labels['disk'] == 'hdd'": framework.Unresolvable, "node.pods < 1": framework.Unschedulable, "node.free['cpu'].asApproximateFloat() < 0.0": framework.Unschedulable,
+		"node.labels['disk'] == 'hdd'":                framework.Unresolvable,
+		"node.pods < 1":                               framework.Unschedulable,
+		"node.free['cpu'].asApproximateFloat() < 0.0": framework.Unschedulable,
 	} {
 		j, _ := judge(t, aPod("pod", "1", "1Gi"), made(t, &Spec{Filters: []Filter{{Expression: e}}}))
 		if st := j.Filter(aNode()); st == nil || st.Code != want {

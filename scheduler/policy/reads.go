@@ -14,12 +14,14 @@ import (
 	"keelson/scheduler/framework"
 )
 
-// reads has the fields that an expression reads, and so what can change its value. If a field is not clear, all fields count.
+// reads has the fields that an expression reads, and so what can change its value. If a field is not clear, all fields
+// count.
 type reads struct {
-	node      framework.EventKinds // events that may change the node fields that it reads; 0: only the name, or none
-	nodes     bool                 // it reads some node field
-	usage     bool                 // it reads the number of pods on the node, or their requests
-	unstamped bool                 // it reads node fields that NodeInfo.Stamp does not cover: others than labels, taints, unschedulable and name
+	node  framework.EventKinds // events that may change the node fields that it reads; 0: only the name, or none
+	nodes bool                 // it reads some node field
+	usage bool                 // it reads the number of pods on the node, or their requests
+	// it reads node fields that NodeInfo.Stamp does not cover: others than labels, taints, unschedulable and name
+	unstamped bool
 	// The pod fields that it reads; label has the keys of single labels, other stands for any other field.
 	namespace, priority, labels, other bool
 	label                              map[string]bool
@@ -34,7 +36,8 @@ func readsOf(e ast.Expr) reads {
 // stable reports whether the value depends only on node fields that NodeInfo.Stamp covers.
 func (r *reads) stable() bool { return !r.usage && !r.unstamped }
 
-// walk finds the longest field paths that begin at node or pod. A macro variable of the same name only adds to the fields that count.
+// walk finds the longest field paths that begin at node or pod. A macro variable of the same name only adds to the
+// fields that count.
 func (r *reads) walk(e ast.Expr) {
 	if name, path, ok := pathOf(e); ok {
 		switch name {
@@ -89,7 +92,8 @@ func pathOf(e ast.Expr) (name string, path []string, ok bool) {
 	case ast.CallKind:
 		c := e.AsCall()
 		f := c.FunctionName()
-		if len(c.Args()) != 2 || f != operators.Index && f != operators.OptIndex && f != operators.OptSelect || c.Args()[1].Kind() != ast.LiteralKind {
+		if len(c.Args()) != 2 || f != operators.Index && f != operators.OptIndex && f != operators.OptSelect ||
+			c.Args()[1].Kind() != ast.LiteralKind {
 			return "", nil, false
 		}
 		key, isText := c.Args()[1].AsLiteral().(celtypes.String)
@@ -130,13 +134,15 @@ func (r *reads) addNodePath(path []string) {
 		r.node |= framework.NodeAllocatable
 		r.unstamped = true
 	case "requested", "free", "pods":
-		r.node |= framework.NodeAllocatable | framework.AssignedPodAdd | framework.AssignedPodScaleDown | framework.AssignedPodDelete
+		r.node |= framework.NodeAllocatable | framework.AssignedPodAdd | framework.AssignedPodScaleDown |
+			framework.AssignedPodDelete
 		r.usage = true
 	case "annotations":
 		r.node |= framework.NodeOther
 		r.unstamped = true
 	default:
-		r.node |= framework.NodeOther | framework.NodeLabels | framework.NodeTaints | framework.NodeAllocatable | framework.NodeDeclaredFeatures
+		r.node |= framework.NodeOther | framework.NodeLabels | framework.NodeTaints | framework.NodeAllocatable |
+			framework.NodeDeclaredFeatures
 		r.unstamped = true
 		if field == "" { // the whole node
 			r.node |= framework.AssignedPodAdd | framework.AssignedPodScaleDown | framework.AssignedPodDelete
@@ -177,7 +183,10 @@ func (r *reads) cacheKey(pod podInfo) (string, bool) {
 		return "", false
 	}
 	var b []byte
-	add := func(s string) { b = append(strconv.AppendInt(b, int64(len(s)), 10), ':'); b = append(b, s...) }
+	add := func(s string) {
+		b = append(strconv.AppendInt(b, int64(len(s)), 10), ':')
+		b = append(b, s...)
+	}
 	if r.namespace {
 		add(pod.Pod.Namespace)
 	}

@@ -26,8 +26,9 @@ type rule struct {
 	errs   map[string]*framework.Status // refusals by error text
 }
 
-// valueCache has the values of an expression for pods with the same cacheKey. byStamp holds the values by NodeInfo.Stamp, if the expression
-// reads only what a stamp covers (stable). rows holds all values by place in the snapshot.
+// valueCache has the values of an expression for pods with the same cacheKey. byStamp holds the values by
+// NodeInfo.Stamp, if the expression reads only what a stamp covers (stable). rows holds all values by place in the
+// snapshot.
 type valueCache struct {
 	stable  bool
 	byStamp sync.Map
@@ -41,11 +42,17 @@ type valueCache struct {
 }
 
 // forEach calls do with the value of each node that want selects. It evaluates the nodes that have changed.
-func (t *valueCache) forEach(s *state.Snapshot, want func(place int) bool, find func(*state.NodeInfo) (value, bool), do func(place int, v value)) {
+func (t *valueCache) forEach(s *state.Snapshot, want func(place int) bool, find func(
+	*state.NodeInfo,
+) (value, bool), do func(place int, v value),
+) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if n := len(s.Nodes); t.snapshot != s || t.epoch != s.Epoch || len(t.rows) != n {
-		t.snapshot, t.epoch, t.versions, t.rows = s, s.Epoch, make([]int64, n), make([]value, n)
+		t.snapshot = s
+		t.epoch = s.Epoch
+		t.versions = make([]int64, n)
+		t.rows = make([]value, n)
 	}
 	for place, version := range s.Versions {
 		if !want(place) {
@@ -55,13 +62,15 @@ func (t *valueCache) forEach(s *state.Snapshot, want func(place int) bool, find 
 			do(place, t.rows[place])
 			continue
 		}
-		n, known := s.Nodes[place], true
+		n := s.Nodes[place]
+		known := true
 		v := cachedValue(t, n, func() (v value, keep bool) {
 			v, known = find(n)
 			return v, known
 		})
 		if known {
-			t.versions[place], t.rows[place] = version, v
+			t.versions[place] = version
+			t.rows[place] = v
 		}
 		do(place, v)
 	}
@@ -125,7 +134,7 @@ func cachedValue(t *valueCache, n *state.NodeInfo, find func() (v value, keep bo
 		return v
 	}
 	if v, ok := t.byStamp.Load(n.Stamp); ok {
-		return v.(value) //nolint:forcetypeassert // nothing else is in there
+		return v.(value) // nothing else is in there
 	}
 	v, keep := find()
 	if keep {
@@ -152,8 +161,8 @@ func (r *rule) refuse(message string) *framework.Status {
 	return framework.NewStatus(Plugin, code, fmt.Sprintf("node(s) refused by policy %s: %s", r.policy.Name, message))
 }
 
-// failure returns the refusal of a filter that cannot be evaluated. It returns few different ones, since refusals are counted by their
-// text.
+// failure returns the refusal of a filter that cannot be evaluated. It returns few different ones, since refusals are
+// counted by their text.
 func (r *rule) failure(err error) *framework.Status {
 	text := err.Error()
 	r.mu.Lock()

@@ -17,8 +17,9 @@ import (
 	apiservercel "k8s.io/apiserver/pkg/cel"
 )
 
-// structs is the CEL type provider and adapter for Go structs. Expressions read fields by their JSON names. Fields are typed, so a wrong
-// name is an error at compile time. A field that is not set reads as its type's zero value; has() reports whether it is set.
+// structs is the CEL type provider and adapter for Go structs. Expressions read fields by their JSON names. Fields are
+// typed, so a wrong name is an error at compile time. A field that is not set reads as its type's zero value; has()
+// reports whether it is set.
 type structs struct {
 	celtypes.Provider
 	base   celtypes.Adapter
@@ -32,13 +33,19 @@ type structType struct {
 }
 
 func newStructs(p celtypes.Provider, a celtypes.Adapter) *structs {
-	return &structs{Provider: p, base: a, byName: map[string]*structType{}, byType: map[reflect.Type]*structType{}}
+	return &structs{
+		Provider: p,
+		base:     a,
+		byName:   map[string]*structType{},
+		byType:   map[reflect.Type]*structType{},
+	}
 }
 
 // declare adds a type with the given fields for the struct t.
 func (s *structs) declare(name string, t reflect.Type, fields map[string]*celtypes.FieldType) *structType {
 	st := &structType{celtypes.NewObjectType(name), fields}
-	s.byName[name], s.byType[t] = st, st
+	s.byName[name] = st
+	s.byType[t] = st
 	return st
 }
 
@@ -196,7 +203,8 @@ func (s *structs) addFields(st *structType, root, t reflect.Type, at []int) {
 	}
 }
 
-// native converts a field's value for a getter. Strings and string maps stay as they are, since CEL has fast paths for them.
+// native converts a field's value for a getter. Strings and string maps stay as they are, since CEL has fast paths for
+// them.
 func (s *structs) native(v reflect.Value) any {
 	if v.Kind() == reflect.Pointer {
 		if v.IsNil() {
@@ -285,7 +293,8 @@ func (o *object) ConvertToType(t ref.Type) ref.Val {
 
 func (o *object) Equal(other ref.Val) ref.Val {
 	x, ok := other.(*object)
-	return celtypes.Bool(ok && x.st == o.st && (x.pointer == o.pointer || equality.Semantic.DeepEqual(x.pointer, o.pointer)))
+	return celtypes.Bool(ok && x.st == o.st &&
+		(x.pointer == o.pointer || equality.Semantic.DeepEqual(x.pointer, o.pointer)))
 }
 
 func (o *object) Type() ref.Type { return o.st.Type }

@@ -60,24 +60,38 @@ type (
 // declareNode declares the type of the variable node: short forms, and the whole object in metadata, spec and status.
 func (s *structs) declareNode() {
 	s.declare(nodeTypeName, reflect.TypeFor[state.NodeInfo](), map[string]*celtypes.FieldType{
-		"name":        attr(celtypes.StringType, func(n nodeInfo) any { return n.Name }, always),
-		"labels":      attr(labelsType, func(n nodeInfo) any { return n.Node.Labels }, func(n nodeInfo) bool { return len(n.Node.Labels) > 0 }),
-		"annotations": attr(labelsType, func(n nodeInfo) any { return n.Node.Annotations }, func(n nodeInfo) bool { return len(n.Node.Annotations) > 0 }),
+		"name": attr(celtypes.StringType, func(n nodeInfo) any { return n.Name }, always),
+		"labels": attr(labelsType, func(n nodeInfo) any { return n.Node.Labels }, func(n nodeInfo) bool {
+			return len(n.Node.Labels) > 0
+		}),
+		"annotations": attr(labelsType, func(n nodeInfo) any { return n.Node.Annotations }, func(n nodeInfo) bool {
+			return len(n.Node.Annotations) > 0
+		}),
 		"taints": attr(celtypes.NewListType(s.typeOf(reflect.TypeFor[corev1.Taint]())), func(n nodeInfo) any {
 			return s.native(reflect.ValueOf(n.Node.Spec.Taints))
 		}, func(n nodeInfo) bool { return len(n.Node.Spec.Taints) > 0 }),
-		"unschedulable": attr(celtypes.BoolType, func(n nodeInfo) any { return n.Node.Spec.Unschedulable }, func(n nodeInfo) bool { return n.Node.Spec.Unschedulable }),
-		"allocatable":   attr(amountsType, func(n nodeInfo) any { return &amounts{s, n.Allocatable.Scalar, n.Allocatable.Get} }, always),
+		"unschedulable": attr(celtypes.BoolType, func(n nodeInfo) any { return n.Node.Spec.Unschedulable },
+			func(n nodeInfo) bool { return n.Node.Spec.Unschedulable }),
+		"allocatable": attr(amountsType, func(n nodeInfo) any {
+			return &amounts{s, n.Allocatable.Scalar, n.Allocatable.Get}
+		}, always),
 		"requested": attr(amountsType, func(n nodeInfo) any {
 			return &amounts{s, n.Allocatable.Scalar, func(r corev1.ResourceName) int64 { return requested(n, r) }}
 		}, always),
 		"free": attr(amountsType, func(n nodeInfo) any {
-			return &amounts{s, n.Allocatable.Scalar, func(r corev1.ResourceName) int64 { return n.Allocatable.Get(r) - requested(n, r) }}
+			return &amounts{s, n.Allocatable.Scalar, func(r corev1.ResourceName) int64 {
+				return n.Allocatable.Get(r) - requested(n, r)
+			}}
 		}, always),
-		"pods":     attr(celtypes.IntType, func(n nodeInfo) any { return int64(len(n.Pods)) }, always),
-		"metadata": attr(s.typeOf(reflect.TypeFor[metav1.ObjectMeta]()), func(n nodeInfo) any { return &n.Node.ObjectMeta }, always),
-		"spec":     attr(s.typeOf(reflect.TypeFor[corev1.NodeSpec]()), func(n nodeInfo) any { return &n.Node.Spec }, always),
-		"status":   attr(s.typeOf(reflect.TypeFor[corev1.NodeStatus]()), func(n nodeInfo) any { return &n.Node.Status }, always),
+		"pods": attr(celtypes.IntType, func(n nodeInfo) any { return int64(len(n.Pods)) }, always),
+		"metadata": attr(s.typeOf(reflect.TypeFor[metav1.ObjectMeta]()), func(n nodeInfo) any {
+			return &n.Node.ObjectMeta
+		}, always),
+		"spec": attr(s.typeOf(reflect.TypeFor[corev1.NodeSpec]()), func(n nodeInfo) any { return &n.Node.Spec },
+			always),
+		"status": attr(s.typeOf(reflect.TypeFor[corev1.NodeStatus]()), func(n nodeInfo) any {
+			return &n.Node.Status
+		}, always),
 	})
 }
 
@@ -91,26 +105,39 @@ func requested(n nodeInfo, r corev1.ResourceName) int64 {
 // declarePod declares the type of the variable pod.
 func (s *structs) declarePod() {
 	s.declare(podTypeName, reflect.TypeFor[state.PodInfo](), map[string]*celtypes.FieldType{
-		"name":        attr(celtypes.StringType, func(p podInfo) any { return p.Pod.Name }, always),
-		"namespace":   attr(celtypes.StringType, func(p podInfo) any { return p.Pod.Namespace }, always),
-		"labels":      attr(labelsType, func(p podInfo) any { return p.Pod.Labels }, func(p podInfo) bool { return len(p.Pod.Labels) > 0 }),
-		"annotations": attr(labelsType, func(p podInfo) any { return p.Pod.Annotations }, func(p podInfo) bool { return len(p.Pod.Annotations) > 0 }),
-		"priority":    attr(celtypes.IntType, func(p podInfo) any { return int64(p.Priority) }, always),
-		"requests":    attr(amountsType, func(p podInfo) any { return &amounts{s, p.Request.Scalar, p.Request.Get} }, always),
-		"metadata":    attr(s.typeOf(reflect.TypeFor[metav1.ObjectMeta]()), func(p podInfo) any { return &p.Pod.ObjectMeta }, always),
-		"spec":        attr(s.typeOf(reflect.TypeFor[corev1.PodSpec]()), func(p podInfo) any { return &p.Pod.Spec }, always),
-		"status":      attr(s.typeOf(reflect.TypeFor[corev1.PodStatus]()), func(p podInfo) any { return &p.Pod.Status }, always),
+		"name":      attr(celtypes.StringType, func(p podInfo) any { return p.Pod.Name }, always),
+		"namespace": attr(celtypes.StringType, func(p podInfo) any { return p.Pod.Namespace }, always),
+		"labels": attr(labelsType, func(p podInfo) any { return p.Pod.Labels }, func(p podInfo) bool {
+			return len(p.Pod.Labels) > 0
+		}),
+		"annotations": attr(labelsType, func(p podInfo) any { return p.Pod.Annotations }, func(p podInfo) bool {
+			return len(p.Pod.Annotations) > 0
+		}),
+		"priority": attr(celtypes.IntType, func(p podInfo) any { return int64(p.Priority) }, always),
+		"requests": attr(amountsType, func(p podInfo) any { return &amounts{s, p.Request.Scalar, p.Request.Get} },
+			always),
+		"metadata": attr(s.typeOf(reflect.TypeFor[metav1.ObjectMeta]()), func(p podInfo) any {
+			return &p.Pod.ObjectMeta
+		}, always),
+		"spec": attr(s.typeOf(reflect.TypeFor[corev1.PodSpec]()), func(p podInfo) any { return &p.Pod.Spec },
+			always),
+		"status": attr(s.typeOf(reflect.TypeFor[corev1.PodStatus]()), func(p podInfo) any {
+			return &p.Pod.Status
+		}, always),
 	})
 }
 
-// amounts is a CEL map of quantities that are created on access. Its keys are cpu, memory, ephemeral-storage, pods and the scalars' names.
+// amounts is a CEL map of quantities that are created on access. Its keys are cpu, memory, ephemeral-storage, pods and
+// the scalars' names.
 type amounts struct {
 	structs *structs
 	scalars map[corev1.ResourceName]int64
 	get     func(corev1.ResourceName) int64
 }
 
-var baseResources = []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage, corev1.ResourcePods}
+var baseResources = []corev1.ResourceName{
+	corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage, corev1.ResourcePods,
+}
 
 func (a *amounts) Find(key ref.Val) (ref.Val, bool) {
 	s, ok := key.(celtypes.String)

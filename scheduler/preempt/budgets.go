@@ -35,7 +35,8 @@ func newPDBs(budgets []*policyv1.PodDisruptionBudget) *pdbs {
 	return g
 }
 
-// update sets all budgets that there are. They are shared and never modified, so the same pointer means the same budget.
+// update sets all budgets that there are. They are shared and never modified, so the same pointer means the same
+// budget.
 func (g *pdbs) update(budgets []*policyv1.PodDisruptionBudget) {
 	same := len(budgets) == len(g.byName)
 	for _, b := range budgets {
@@ -48,13 +49,16 @@ func (g *pdbs) update(budgets []*policyv1.PodDisruptionBudget) {
 	}
 	before := g.byName
 	selectorsChanged := len(budgets) != len(before)
-	g.byName, g.byNamespace = make(map[types.NamespacedName]*pdb, len(budgets)), map[string][]*pdb{}
+	g.byName = make(map[types.NamespacedName]*pdb, len(budgets))
+	g.byNamespace = map[string][]*pdb{}
 	for _, b := range budgets {
 		k := &pdb{budget: b}
-		if old := before[nameOf(b)]; old != nil && (old.budget == b || old.budget.UID == b.UID && old.budget.Generation == b.Generation && b.Generation > 0) {
+		if old := before[nameOf(b)]; old != nil &&
+			(old.budget == b || old.budget.UID == b.UID && old.budget.Generation == b.Generation && b.Generation > 0) {
 			k.selector = old.selector
 		} else {
-			k.selector, selectorsChanged = selectorOf(b), true
+			k.selector = selectorOf(b)
+			selectorsChanged = true
 		}
 		g.byName[nameOf(b)] = k
 		g.byNamespace[b.Namespace] = append(g.byNamespace[b.Namespace], k)
@@ -91,7 +95,8 @@ func (g *pdbs) matchAny(pods []*state.PodInfo) bool {
 	})
 }
 
-// splitByViolation separates the pods whose eviction violates a budget from the others. It counts the disruptions in the order of the pods.
+// splitByViolation separates the pods whose eviction violates a budget from the others. It counts the disruptions in
+// the order of the pods.
 func (g *pdbs) splitByViolation(pods []*state.PodInfo) (violating, nonViolating []*state.PodInfo) {
 	if len(g.byName) == 0 {
 		return nil, pods

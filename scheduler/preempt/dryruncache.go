@@ -8,8 +8,8 @@ import (
 	"keelson/scheduler/framework"
 )
 
-// dryRunCache keeps the results of dry runs on nodes, by class of preemptors: for the next pod of a class only those nodes are tried again that
-// have changed since. It belongs to the scheduling loop; nil: nothing is kept.
+// dryRunCache keeps the results of dry runs on nodes, by class of preemptors: for the next pod of a class only those
+// nodes are tried again that have changed since. It belongs to the scheduling loop; nil: nothing is kept.
 type dryRunCache struct {
 	classes map[string]*classDryRuns
 	clock   int64
@@ -25,8 +25,8 @@ type classDryRuns struct {
 // dryRunResult is the result of selectVictims for a node in that version.
 type dryRunResult struct {
 	version int64
-	// selectorVersion and pdbVersion are those of the budgets then; pdbsMatter: a budget matches a potential victim, so that the result depends
-	// on the number of allowed disruptions.
+	// selectorVersion and pdbVersion are those of the budgets then; pdbsMatter: a budget matches a potential victim, so
+	// that the result depends on the number of allowed disruptions.
 	selectorVersion, pdbVersion int64
 	pdbsMatter                  bool
 	candidate                   *framework.Preemption
@@ -37,8 +37,8 @@ type dryRunResult struct {
 // maxClasses is the maximum number of classes; the least recently used one is removed.
 const maxClasses = 8
 
-// forPod returns the cached results for the attempt's pod. nil: nothing can be cached, because the result of a filter does not depend on the
-// node alone.
+// forPod returns the cached results for the attempt's pod. nil: nothing can be cached, because the result of a filter
+// does not depend on the node alone.
 func (m *dryRunCache) forPod(a *framework.Attempt) *classDryRuns {
 	if m == nil {
 		return nil
@@ -66,24 +66,26 @@ func (m *dryRunCache) forPod(a *framework.Attempt) *classDryRuns {
 	}
 	t.used = m.clock
 	if n := len(a.Snapshot.Nodes); t.epoch != a.Snapshot.Epoch || len(t.byPlace) != n {
-		t.epoch, t.byPlace = a.Snapshot.Epoch, make([]dryRunResult, n)
+		t.epoch = a.Snapshot.Epoch
+		t.byPlace = make([]dryRunResult, n)
 	}
 	return t
 }
 
-// dryRun returns the cached result for the node at a place, or computes it if something has changed. The result is shared: it must not be
-// modified.
+// dryRun returns the cached result for the node at a place, or computes it if something has changed. The result is
+// shared: it must not be modified.
 func (t *classDryRuns) dryRun(a *framework.Attempt, place int, budgets *pdbs, groups *groupUnits) *dryRunResult {
 	result := &t.byPlace[place]
-	if result.version == a.Snapshot.Versions[place] && result.selectorVersion == budgets.selectorVersion && (!result.pdbsMatter || result.pdbVersion == budgets.version) {
+	if result.version == a.Snapshot.Versions[place] && result.selectorVersion == budgets.selectorVersion &&
+		(!result.pdbsMatter || result.pdbVersion == budgets.version) {
 		return result
 	}
 	*result = *dryRunOn(a, place, budgets, groups)
 	return result
 }
 
-// dryRunOn calls selectVictims for the node at a place. The result for a node with pods of groups depends on other nodes too, and has no
-// version.
+// dryRunOn calls selectVictims for the node at a place. The result for a node with pods of groups depends on other
+// nodes too, and has no version.
 func dryRunOn(a *framework.Attempt, place int, budgets *pdbs, groups *groupUnits) *dryRunResult {
 	n := a.Snapshot.Nodes[place]
 	out := &dryRunResult{version: -1}
@@ -91,7 +93,12 @@ func dryRunOn(a *framework.Attempt, place int, budgets *pdbs, groups *groupUnits
 		out.candidate, out.status = groups.selectVictims(n, budgets)
 	} else {
 		victims := lowerPriorityPods(a, n)
-		out = &dryRunResult{version: a.Snapshot.Versions[place], selectorVersion: budgets.selectorVersion, pdbVersion: budgets.version, pdbsMatter: budgets.matchAny(victims)}
+		out = &dryRunResult{
+			version:         a.Snapshot.Versions[place],
+			selectorVersion: budgets.selectorVersion,
+			pdbVersion:      budgets.version,
+			pdbsMatter:      budgets.matchAny(victims),
+		}
 		out.candidate, out.status = selectVictims(a, n, victims, budgets)
 	}
 	if out.candidate != nil {

@@ -16,9 +16,12 @@ import (
 	"keelson/scheduler/state"
 )
 
-// evictAll evicts victims on the writers, one job per victim. id is the UID of the preemptor or of its group; node returns the node of a
-// victim.
-func (p *Plugin) evictAll(ctx context.Context, id types.UID, preemptor *corev1.Pod, victims []*state.PodInfo, node func(i int) string) {
+// evictAll evicts victims on the writers, one job per victim. id is the UID of the preemptor or of its group; node
+// returns the node of a victim.
+func (p *Plugin) evictAll(ctx context.Context, id types.UID, preemptor *corev1.Pod, victims []*state.PodInfo, node func(
+	i int,
+) string,
+) {
 	uids := make([]types.UID, len(victims))
 	for i, v := range victims {
 		uids[i] = v.Pod.UID
@@ -31,7 +34,8 @@ func (p *Plugin) evictAll(ctx context.Context, id types.UID, preemptor *corev1.P
 		p.cfg.Later(ctx, func(ctx context.Context) {
 			gone, err := p.evict(ctx, v.Pod, preemptor, node(i))
 			if err != nil && ctx.Err() == nil {
-				p.cfg.Log.Warn("cannot preempt a pod", "pod", v.Key, "for", preemptor.Namespace+"/"+preemptor.Name, "err", err)
+				p.cfg.Log.Warn("cannot preempt a pod", "pod", v.Key, "for", preemptor.Namespace+"/"+preemptor.Name,
+					"err", err)
 			}
 			if last, err := p.cfg.Evictions.written(id, v.Pod.UID, gone, err); last && p.cfg.EvictionsDone != nil {
 				p.cfg.EvictionsDone(preemptor, err)
@@ -40,29 +44,35 @@ func (p *Plugin) evictAll(ctx context.Context, id types.UID, preemptor *corev1.P
 	}
 }
 
-// evict sets the condition DisruptionTarget of a victim and deletes it with its own grace period. gone: it is gone already.
+// evict sets the condition DisruptionTarget of a victim and deletes it with its own grace period. gone: it is gone
+// already.
 func (p *Plugin) evict(ctx context.Context, victim, preemptor *corev1.Pod, node string) (gone bool, err error) {
 	pods := p.cfg.Client.CoreV1().Pods(victim.Namespace)
 	if !isPreempted(victim) {
 		patch, err := json.Marshal(map[string]any{
 			"metadata": map[string]any{"uid": victim.UID},
 			"status": map[string]any{"conditions": []corev1.PodCondition{{
-				Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: corev1.PodReasonPreemptionByScheduler,
+				Type:               corev1.DisruptionTarget,
+				Status:             corev1.ConditionTrue,
+				Reason:             corev1.PodReasonPreemptionByScheduler,
 				Message:            preemptor.Spec.SchedulerName + ": preempting to accommodate a higher priority pod",
-				LastTransitionTime: metav1.NewTime(time.Now()), ObservedGeneration: victim.Generation,
+				LastTransitionTime: metav1.NewTime(time.Now()),
+				ObservedGeneration: victim.Generation,
 			}}},
 		})
 		if err != nil {
 			return false, fmt.Errorf("encode condition: %w", err)
 		}
-		if _, err := pods.Patch(ctx, victim.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status"); err != nil {
+		if _, err := pods.Patch(ctx, victim.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{},
+			"status"); err != nil {
 			return isGone(err), ignoreGone(err)
 		}
 	}
 	if victim.DeletionTimestamp != nil {
 		return false, nil // it is terminating already
 	}
-	if err := pods.Delete(ctx, victim.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &victim.UID}}); err != nil {
+	if err := pods.Delete(ctx, victim.Name,
+		metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &victim.UID}}); err != nil {
 		return isGone(err), ignoreGone(err)
 	}
 	p.cfg.RecordPreempted(victim, preemptor, node)

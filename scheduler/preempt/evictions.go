@@ -9,8 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Evictions tracks the victims of each preemptor: whether the writes that evict them are done, and which victims are not gone yet. The
-// profiles share it. A preemptor is a pod, or a pod group by the UID of its object.
+// Evictions tracks the victims of each preemptor: whether the writes that evict them are done, and which victims are
+// not gone yet. The profiles share it. A preemptor is a pod, or a pod group by the UID of its object.
 type Evictions struct {
 	mu          sync.Mutex
 	byPreemptor map[types.UID]*eviction
@@ -56,8 +56,8 @@ func (e *Evictions) start(preemptor types.UID, victims []types.UID) {
 	e.byPreemptor[preemptor] = v
 }
 
-// written records that the eviction of a victim was written or failed, or that the victim is gone already. last: no other eviction is to be
-// written; err is then the error of any that failed.
+// written records that the eviction of a victim was written or failed, or that the victim is gone already. last: no
+// other eviction is to be written; err is then the error of any that failed.
 func (e *Evictions) written(preemptor, victim types.UID, gone bool, failed error) (last bool, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -88,7 +88,8 @@ func (e *Evictions) VictimGone(victim types.UID) {
 	}
 }
 
-// Forget records that a preemptor no longer waits for its victims. Evictions that are still to be written are written nevertheless.
+// Forget records that a preemptor no longer waits for its victims. Evictions that are still to be written are written
+// nevertheless.
 func (e *Evictions) Forget(preemptor types.UID) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -45,8 +45,8 @@ func (u *preemptionUnit) startTime() time.Time {
 	return first
 }
 
-// compareUnits orders units by importance, the most important first: by priority, groups before pods, larger groups before smaller ones, and
-// then by start time.
+// compareUnits orders units by importance, the most important first: by priority, groups before pods, larger groups
+// before smaller ones, and then by start time.
 func compareUnits(x, y *preemptionUnit) int {
 	rank := func(u *preemptionUnit) int {
 		if u.group {
@@ -54,12 +54,15 @@ func compareUnits(x, y *preemptionUnit) int {
 		}
 		return 0
 	}
-	return cmp.Or(cmp.Compare(y.priority, x.priority), cmp.Compare(rank(y), rank(x)), cmp.Compare(len(y.pods), len(x.pods)),
+	return cmp.Or(cmp.Compare(y.priority, x.priority), cmp.Compare(rank(y), rank(x)),
+		cmp.Compare(len(y.pods), len(x.pods)),
 		x.startTime().Compare(y.startTime()), cmp.Compare(x.pods[0].Key, y.pods[0].Key))
 }
 
 // PodGroupPostFilter evicts less important pods, anywhere in the cluster, so that the group can be placed as a whole.
-func (p *Plugin) PodGroupPostFilter(ctx context.Context, a *framework.GroupAttempt) (nominated map[types.UID]string, message string) {
+func (p *Plugin) PodGroupPostFilter(
+	ctx context.Context, a *framework.GroupAttempt,
+) (nominated map[types.UID]string, message string) {
 	before := map[types.UID]string{}
 	for _, pod := range a.Pods {
 		if n := a.NominatedBefore(pod.Pod.UID); n != "" {
@@ -124,7 +127,9 @@ func victimsTerminating(a *framework.GroupAttempt, nominated map[types.UID]strin
 }
 
 // chooseForGroup returns the victims and the nodes of the group's pods after their eviction, or why that does not help.
-func chooseForGroup(a *framework.GroupAttempt, budgets *pdbs) (victims preemptionUnit, nominated map[types.UID]string, why string) {
+func chooseForGroup(
+	a *framework.GroupAttempt, budgets *pdbs,
+) (victims preemptionUnit, nominated map[types.UID]string, why string) {
 	units := potentialVictims(a)
 	if len(units) == 0 {
 		return preemptionUnit{}, nil, "No preemption victims found for incoming preemptor"
@@ -153,7 +158,8 @@ func chooseForGroup(a *framework.GroupAttempt, budgets *pdbs) (victims preemptio
 	for _, first := range []bool{true, false} { // units whose eviction violates a budget are reprieved first
 		for _, u := range units {
 			if hasViolation(u) == first && !dryRun.Reprieve(u.pods, u.nodes) {
-				victims.pods, victims.nodes = append(victims.pods, u.pods...), append(victims.nodes, u.nodes...)
+				victims.pods = append(victims.pods, u.pods...)
+				victims.nodes = append(victims.nodes, u.nodes...)
 			}
 		}
 	}
@@ -189,7 +195,8 @@ func potentialVictims(a *framework.GroupAttempt) []*preemptionUnit {
 			if ok {
 				unitOf[key] = u
 			}
-			u.pods, u.nodes = append(u.pods, p), append(u.nodes, n.Name)
+			u.pods = append(u.pods, p)
+			u.nodes = append(u.nodes, n.Name)
 		}
 	}
 	return out

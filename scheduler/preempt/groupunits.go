@@ -12,8 +12,8 @@ import (
 	"keelson/scheduler/state"
 )
 
-// groupUnits finds the pods that must be evicted together, for one attempt of a pod: all pods of a group with disruptionMode: all, also those
-// on other nodes. nil: there are no groups.
+// groupUnits finds the pods that must be evicted together, for one attempt of a pod: all pods of a group with
+// disruptionMode: all, also those on other nodes. nil: there are no groups.
 type groupUnits struct {
 	a       *framework.Attempt
 	groups  *state.Groups
@@ -22,20 +22,28 @@ type groupUnits struct {
 	budget  int                                // number of pods on other nodes that may still be removed in dry runs
 }
 
-// maxOtherPods is the maximum number of pods on other nodes that the dry runs of one attempt remove. Beyond it no unit is reprieved, and
-// further nodes with pods of groups are not considered.
+// maxOtherPods is the maximum number of pods on other nodes that the dry runs of one attempt remove. Beyond it no unit
+// is reprieved, and further nodes with pods of groups are not considered.
 const maxOtherPods = 20_000
 
 func (p *Plugin) groupUnits(a *framework.Attempt) *groupUnits {
 	if p.cfg.Groups == nil {
 		return nil
 	}
-	return &groupUnits{a: a, groups: p.cfg.Groups, nodeOf: p.cfg.NodeOf, byGroup: map[state.GroupKey]*preemptionUnit{}, budget: maxOtherPods}
+	return &groupUnits{
+		a:       a,
+		groups:  p.cfg.Groups,
+		nodeOf:  p.cfg.NodeOf,
+		byGroup: map[state.GroupKey]*preemptionUnit{},
+		budget:  maxOtherPods,
+	}
 }
 
 // hasGroupPods reports whether a node has pods of groups.
 func (t *groupUnits) hasGroupPods(n *state.NodeInfo) bool {
-	return t != nil && slices.ContainsFunc(n.Pods, func(p *state.PodInfo) bool { return p.Pod.Spec.SchedulingGroup != nil })
+	return t != nil && slices.ContainsFunc(n.Pods, func(p *state.PodInfo) bool {
+		return p.Pod.Spec.SchedulingGroup != nil
+	})
 }
 
 func (t *groupUnits) groupOf(pod *corev1.Pod) state.PodGroup {
@@ -75,7 +83,8 @@ func (t *groupUnits) unit(p *state.PodInfo, node string) *preemptionUnit {
 
 func (u *preemptionUnit) add(p *state.PodInfo, node string) {
 	if !slices.Contains(u.pods, p) {
-		u.pods, u.nodes = append(u.pods, p), append(u.nodes, node)
+		u.pods = append(u.pods, p)
+		u.nodes = append(u.nodes, node)
 	}
 }
 
@@ -93,13 +102,15 @@ func (t *groupUnits) findUnit(key state.GroupKey, one *state.PodInfo) *preemptio
 			continue
 		}
 		if at := slices.IndexFunc(n.Pods, func(p *state.PodInfo) bool { return p.Pod.UID == uid }); at >= 0 {
-			u.pods, u.nodes = append(u.pods, n.Pods[at]), append(u.nodes, name)
+			u.pods = append(u.pods, n.Pods[at])
+			u.nodes = append(u.nodes, name)
 		}
 	}
 	return u
 }
 
-var tooManyOtherPods = framework.NewStatus(Name, framework.Unresolvable, "Too many pods of other nodes would have to leave")
+var tooManyOtherPods = framework.NewStatus(Name, framework.Unresolvable,
+	"Too many pods of other nodes would have to leave")
 
 // selectVictims is the function of that name for a node with pods of groups.
 func (t *groupUnits) selectVictims(n *state.NodeInfo, budgets *pdbs) (*framework.Preemption, *framework.Status) {
@@ -110,7 +121,12 @@ func (t *groupUnits) selectVictims(n *state.NodeInfo, budgets *pdbs) (*framework
 	if t.budget <= 0 {
 		return nil, tooManyOtherPods
 	}
-	at := unitDryRun{groupUnits: t, n: n, removed: units, onNode: make(map[*preemptionUnit][]*state.PodInfo, len(units))}
+	at := unitDryRun{
+		groupUnits: t,
+		n:          n,
+		removed:    units,
+		onNode:     make(map[*preemptionUnit][]*state.PodInfo, len(units)),
+	}
 	for _, u := range units {
 		for i, p := range u.pods {
 			if u.nodes[i] == n.Name {
@@ -127,7 +143,8 @@ func (t *groupUnits) selectVictims(n *state.NodeInfo, budgets *pdbs) (*framework
 		all = append(all, u.pods...)
 	}
 	violating, _ := budgets.splitByViolation(all)
-	violatesPDB, violations := make(map[*state.PodInfo]bool, len(violating)), make(map[*preemptionUnit]int, len(units))
+	violatesPDB := make(map[*state.PodInfo]bool, len(violating))
+	violations := make(map[*preemptionUnit]int, len(units))
 	for _, p := range violating {
 		violatesPDB[p] = true
 	}
@@ -185,7 +202,12 @@ func (t *unitDryRun) fits() *framework.Status {
 			own.Filters = framework.AdjustedFilters(own.Filters, own.Snapshot.Node(name), nil, pods)
 		}
 	}
-	alone := dryRun{a: &own, n: t.n, removed: removed, nominated: own.RelevantNominatedPods(own.Snapshot.NominatedTo(t.n.Name))}
+	alone := dryRun{
+		a:         &own,
+		n:         t.n,
+		removed:   removed,
+		nominated: own.RelevantNominatedPods(own.Snapshot.NominatedTo(t.n.Name)),
+	}
 	return alone.fits()
 }
 

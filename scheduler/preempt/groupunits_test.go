@@ -25,12 +25,16 @@ import (
 )
 
 func ofGroup(name string) schedtest.PodOption {
-	return schedtest.With(func(s *corev1.PodSpec) { s.SchedulingGroup = &corev1.PodSchedulingGroup{PodGroupName: &name} })
+	return schedtest.With(func(s *corev1.PodSpec) {
+		s.SchedulingGroup = &corev1.PodSchedulingGroup{PodGroupName: &name}
+	})
 }
 
 // podGroup makes a group whose pods leave together, if all, or one by one.
 func podGroup(name string, all bool, priority int32) *schedulingv1beta1.PodGroup {
-	g := &schedulingv1beta1.PodGroup{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID(name)}}
+	g := &schedulingv1beta1.PodGroup{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID(name)},
+	}
 	g.Spec.Priority = &priority
 	if all {
 		g.Spec.DisruptionMode = &schedulingv1beta1.DisruptionMode{All: &schedulingv1beta1.AllDisruptionMode{}}
@@ -39,9 +43,12 @@ func podGroup(name string, all bool, priority int32) *schedulingv1beta1.PodGroup
 }
 
 // grouped is a cluster with groups, and the plugin that knows them.
-func grouped(t *testing.T, budgets []*policyv1.PodDisruptionBudget, objs ...any) (*schedtest.Harness, *preempt.Plugin, *[]string) {
+func grouped(
+	t *testing.T, budgets []*policyv1.PodDisruptionBudget, objs ...any,
+) (*schedtest.Harness, *preempt.Plugin, *[]string) {
 	t.Helper()
-	h, groups := schedtest.New(1, 1), state.NewGroups()
+	h := schedtest.New(1, 1)
+	groups := state.NewGroups()
 	var pods []runtime.Object
 	for _, o := range objs {
 		switch o := o.(type) {
@@ -56,10 +63,17 @@ func grouped(t *testing.T, budgets []*policyv1.PodDisruptionBudget, objs ...any)
 	}
 	var told []string
 	return h, preempt.New(preempt.Config{
-		Client: clienttest.New(pods...), MinCandidateNodesPercentage: 100, MinCandidateNodesAbsolute: 100, Log: slog.New(slog.DiscardHandler), Groups: groups, NodeOf: h.Cache.Where,
-		Budgets:         func() []*policyv1.PodDisruptionBudget { return budgets },
-		Later:           func(ctx context.Context, job func(context.Context)) { job(ctx) },
-		RecordPreempted: func(victim, _ *corev1.Pod, node string) { told = append(told, victim.Name+" on "+node) },
+		Client:                      clienttest.New(pods...),
+		MinCandidateNodesPercentage: 100,
+		MinCandidateNodesAbsolute:   100,
+		Log:                         slog.New(slog.DiscardHandler),
+		Groups:                      groups,
+		NodeOf:                      h.Cache.Where,
+		Budgets:                     func() []*policyv1.PodDisruptionBudget { return budgets },
+		Later:                       func(ctx context.Context, job func(context.Context)) { job(ctx) },
+		RecordPreempted: func(victim, _ *corev1.Pod, node string) {
+			told = append(told, victim.Name+" on "+node)
+		},
 	}), &told
 }
 
@@ -75,12 +89,17 @@ func leaves(c *framework.Preemption) string {
 
 // TestVictimsOfGroups: pods of a group that says so leave together, wherever they are, or not at all.
 func TestVictimsOfGroups(t *testing.T) {
-	n1, n2, n3 := schedtest.Node("n1", schedtest.Zone("z")), schedtest.Node("n2", schedtest.Zone("z")), schedtest.Node("n3")
+	n1 := schedtest.Node("n1", schedtest.Zone("z"))
+	n2 := schedtest.Node("n2", schedtest.Zone("z"))
+	n3 := schedtest.Node("n3")
 	x := schedtest.Labelled("app", "x")
 	apart := schedtest.With(func(s *corev1.PodSpec) {
-		s.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{
-			LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "x"}}, TopologyKey: corev1.LabelTopologyZone,
-		}}}}
+		s.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{
+			RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{
+				LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "x"}},
+				TopologyKey:   corev1.LabelTopologyZone,
+			}},
+		}}
 	})
 	kept := budget(map[string]string{"app": "x"}, 0)
 	for _, tt := range []struct {
@@ -91,49 +110,87 @@ func TestVictimsOfGroups(t *testing.T) {
 		want    string
 	}{
 		{
-			"together", nil, []any{n1, n2, podGroup("w", true, 0), low("a", "n1", 0, "3", ofGroup("w")), low("b", "n2", 200, "3"), low("c", "n2", 0, "1", ofGroup("w"))},
-			schedtest.Pod("p", schedtest.Priority(100), schedtest.Requests("3", "")), "n1: a on n1, c on n2; 0 reprieved, 0 violations",
+			"together", nil,
+			[]any{n1, n2, podGroup("w", true, 0), low("a", "n1", 0, "3", ofGroup("w")), low("b", "n2",
+				200, "3"), low("c", "n2", 0, "1", ofGroup("w"))},
+			schedtest.Pod("p", schedtest.Priority(100), schedtest.Requests("3", "")),
+			"n1: a on n1, c on n2; 0 reprieved, 0 violations",
 		},
 		{
-			"one by one", nil, []any{n1, n2, podGroup("w", false, 0), low("a", "n1", 0, "3", ofGroup("w")), low("b", "n2", 200, "3"), low("c", "n2", 0, "1", ofGroup("w"))},
-			schedtest.Pod("p", schedtest.Priority(100), schedtest.Requests("3", "")), "n1: a on n1; 0 reprieved, 0 violations",
+			"one by one", nil,
+			[]any{n1, n2, podGroup("w", false, 0), low("a", "n1", 0, "3", ofGroup("w")), low("b",
+				"n2", 200, "3"), low("c", "n2", 0, "1", ofGroup("w"))},
+			schedtest.Pod("p", schedtest.Priority(100), schedtest.Requests("3", "")),
+			"n1: a on n1; 0 reprieved, 0 violations",
 		},
 		{
-			"a group that has no object", nil, []any{n1, n2, low("a", "n1", 0, "3", ofGroup("w")), low("b", "n2", 200, "3"), low("c", "n2", 0, "1", ofGroup("w"))},
-			schedtest.Pod("p", schedtest.Priority(100), schedtest.Requests("3", "")), "n1: a on n1; 0 reprieved, 0 violations",
+			"a group that has no object", nil,
+			[]any{n1, n2, low("a", "n1", 0, "3", ofGroup("w")), low("b", "n2", 200,
+				"3"), low("c", "n2", 0, "1", ofGroup("w"))},
+			schedtest.Pod("p", schedtest.Priority(100), schedtest.Requests("3", "")),
+			"n1: a on n1; 0 reprieved, 0 violations",
 		},
 		{
-			"a group is reprieved before a pod", nil, []any{n1, podGroup("w", true, 0), low("a", "n1", 0, "2", ofGroup("w"), since(9)), low("b", "n1", 0, "2", since(1))},
-			schedtest.Pod("p", schedtest.Priority(100), schedtest.Requests("2", "")), "n1: b on n1; 1 reprieved, 0 violations",
+			"a group is reprieved before a pod", nil,
+			[]any{
+				n1, podGroup("w", true, 0), low("a", "n1", 0, "2", ofGroup("w"), since(9)),
+				low("b", "n1", 0, "2", since(1)),
+			},
+			schedtest.Pod("p", schedtest.Priority(100), schedtest.Requests("2", "")),
+			"n1: b on n1; 1 reprieved, 0 violations",
 		},
 		{
 			"what is on other nodes counts", nil,
-			[]any{n1, n2, n3, podGroup("w", true, 0), low("a", "n1", 0, "4", ofGroup("w"), since(9)), low("b", "n2", 0, "4", since(1)), low("c", "n3", 0, "", ofGroup("w")), low("d", "n3", 200, "4")},
-			schedtest.Pod("p", schedtest.Priority(100), schedtest.Requests("4", "")), "n2: b on n2; 0 reprieved, 0 violations",
+			[]any{
+				n1, n2, n3, podGroup("w", true, 0), low("a", "n1", 0, "4", ofGroup("w"), since(9)),
+				low("b", "n2", 0, "4", since(1)), low("c", "n3", 0, "", ofGroup("w")), low("d", "n3", 200, "4"),
+			},
+			schedtest.Pod("p", schedtest.Priority(100), schedtest.Requests("4", "")),
+			"n2: b on n2; 0 reprieved, 0 violations",
 		},
 		{
-			"the group's priority counts", nil, []any{n1, podGroup("w", true, 100), low("a", "n1", 0, "3", ofGroup("w"))},
-			schedtest.Pod("p", schedtest.Priority(100), schedtest.Requests("3", "")), "0/1 nodes are available: 1 No preemption victims found for incoming pod.",
+			"the group's priority counts", nil,
+			[]any{n1, podGroup("w", true, 100), low("a", "n1", 0, "3", ofGroup("w"))},
+			schedtest.Pod("p", schedtest.Priority(100), schedtest.Requests("3", "")),
+			"0/1 nodes are available: 1 No preemption victims found for incoming pod.",
 		},
 		{
-			"a budget of one pod protects all", []*policyv1.PodDisruptionBudget{kept},
-			[]any{n1, n2, podGroup("w", true, 0), low("a", "n1", 0, "3", ofGroup("w")), low("b", "n2", 5, "3"), low("c", "n2", 0, "1", ofGroup("w"), x)},
-			schedtest.Pod("p", schedtest.Priority(100), schedtest.Requests("3", "")), "n2: b on n2; 1 reprieved, 0 violations",
+			"a budget of one pod protects all",
+			[]*policyv1.PodDisruptionBudget{kept},
+			[]any{
+				n1, n2, podGroup("w", true, 0), low("a", "n1", 0, "3", ofGroup("w")), low("b", "n2", 5, "3"),
+				low("c", "n2", 0, "1", ofGroup("w"), x),
+			},
+			schedtest.Pod("p", schedtest.Priority(100), schedtest.Requests("3", "")),
+			"n2: b on n2; 1 reprieved, 0 violations",
 		},
 		{
-			"a protected group is a last resort", []*policyv1.PodDisruptionBudget{kept},
-			[]any{n1, n2, podGroup("w", true, 0), low("a", "n1", 0, "3", ofGroup("w")), low("b", "n2", 200, "3"), low("c", "n2", 0, "1", ofGroup("w"), x)},
-			schedtest.Pod("p", schedtest.Priority(100), schedtest.Requests("3", "")), "n1: a on n1, c on n2; 0 reprieved, 1 violations",
+			"a protected group is a last resort",
+			[]*policyv1.PodDisruptionBudget{kept},
+			[]any{
+				n1, n2, podGroup("w", true, 0), low("a", "n1", 0, "3", ofGroup("w")), low("b", "n2", 200, "3"),
+				low("c", "n2", 0, "1", ofGroup("w"), x),
+			},
+			schedtest.Pod("p", schedtest.Priority(100), schedtest.Requests("3", "")),
+			"n1: a on n1, c on n2; 0 reprieved, 1 violations",
 		},
 		{
 			"filters know who leaves elsewhere", nil,
-			[]any{n1, n2, podGroup("w", true, 0), low("a", "n1", 0, "1", ofGroup("w"), x), low("b", "n2", 200, "4"), low("c", "n2", 0, "", ofGroup("w"), x)},
-			schedtest.Pod("p", schedtest.Priority(100), schedtest.Requests("1", ""), apart), "n1: a on n1, c on n2; 0 reprieved, 0 violations",
+			[]any{
+				n1, n2, podGroup("w", true, 0), low("a", "n1", 0, "1", ofGroup("w"), x), low("b", "n2", 200, "4"),
+				low("c", "n2", 0, "", ofGroup("w"), x),
+			},
+			schedtest.Pod("p", schedtest.Priority(100), schedtest.Requests("1", ""), apart),
+			"n1: a on n1, c on n2; 0 reprieved, 0 violations",
 		},
 		{
 			"who stays elsewhere is in the way", nil,
-			[]any{n1, n2, podGroup("w", false, 0), low("a", "n1", 0, "1", ofGroup("w"), x), low("b", "n2", 200, "4"), low("c", "n2", 0, "", ofGroup("w"), x)},
-			schedtest.Pod("p", schedtest.Priority(100), schedtest.Requests("1", ""), apart), "0/2 nodes are available: 1 Insufficient cpu, 1 node(s) didn't match pod anti-affinity rules.",
+			[]any{
+				n1, n2, podGroup("w", false, 0), low("a", "n1", 0, "1", ofGroup("w"), x), low("b", "n2", 200, "4"),
+				low("c", "n2", 0, "", ofGroup("w"), x),
+			},
+			schedtest.Pod("p", schedtest.Priority(100), schedtest.Requests("1", ""), apart),
+			"0/2 nodes are available: 1 Insufficient cpu, 1 node(s) didn't match pod anti-affinity rules.",
 		},
 	} {
 		h, p, told := grouped(t, tt.budgets, tt.objs...)
@@ -141,7 +198,8 @@ func TestVictimsOfGroups(t *testing.T) {
 		node, why := p.PostFilter(t.Context(), a)
 		got := strings.TrimPrefix(why, "preemption: ")
 		if node != "" {
-			got = fmt.Sprintf("%s: %s; %d reprieved, %d violations", node, leaves(a.Preemption), a.Preemption.Reprieved, a.Preemption.PDBViolations)
+			got = fmt.Sprintf("%s: %s; %d reprieved, %d violations", node, leaves(a.Preemption),
+				a.Preemption.Reprieved, a.Preemption.PDBViolations)
 			slices.Sort(*told)
 			if events := strings.Join(*told, ", "); events != leaves(a.Preemption) {
 				t.Errorf("%s: events %s, want of %s", tt.what, events, leaves(a.Preemption))
@@ -153,9 +211,11 @@ func TestVictimsOfGroups(t *testing.T) {
 	}
 }
 
-// TestGroupsAreNotRemembered: what is found out of a node with pods of a group rests on the group's other pods, and is not kept.
+// TestGroupsAreNotRemembered: what is found out of a node with pods of a group rests on the group's other pods, and is
+// not kept.
 func TestGroupsAreNotRemembered(t *testing.T) {
-	h, p, _ := grouped(t, nil, schedtest.Node("n1"), schedtest.Node("n2"), podGroup("w", true, 0), low("a", "n1", 0, "3", ofGroup("w")),
+	h, p, _ := grouped(t, nil, schedtest.Node("n1"), schedtest.Node("n2"), podGroup("w", true, 0),
+		low("a", "n1", 0, "3", ofGroup("w")),
 		low("b", "n2", 200, "2"), low("c", "n2", 0, "1", ofGroup("w")))
 	for i, want := range []string{"a on n1, c on n2", "a on n1"} {
 		h.Cache.RemovePod(types.UID([]string{"", "pod-default-c"}[i]))
@@ -172,12 +232,16 @@ func TestGroupsTooFarApart(t *testing.T) {
 	objs := []any{podGroup("w", true, 0)}
 	for i := range nodes {
 		name := fmt.Sprint("n", i)
-		objs = append(objs, schedtest.Node(name, schedtest.Zone("z")), low(name+"-w", name, 0, "1", ofGroup("w")), low(name+"-x", name, 0, "2", schedtest.Labelled("app", "x")))
+		objs = append(objs, schedtest.Node(name, schedtest.Zone("z")), low(name+"-w", name, 0, "1", ofGroup("w")),
+			low(name+"-x", name, 0, "2", schedtest.Labelled("app", "x")))
 	}
 	h, p, _ := grouped(t, nil, objs...)
 	spread := schedtest.With(func(s *corev1.PodSpec) {
 		s.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{
-			MaxSkew: 1, TopologyKey: corev1.LabelTopologyZone, WhenUnsatisfiable: corev1.DoNotSchedule, LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "y"}},
+			MaxSkew:           1,
+			TopologyKey:       corev1.LabelTopologyZone,
+			WhenUnsatisfiable: corev1.DoNotSchedule,
+			LabelSelector:     &metav1.LabelSelector{MatchLabels: map[string]string{"app": "y"}},
 		}}
 	})
 	a := h.Try(schedtest.Pod("p", schedtest.Priority(100), schedtest.Requests("4", ""), spread))

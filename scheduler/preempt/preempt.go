@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package preempt is the plugin DefaultPreemption: it evicts less important pods so that a pod or pod group that fits nowhere fits on a node.
-// The scheduling loop calls it after an attempt that found no node. The choice of the victims is a pure function of the attempt; the
-// scheduler's writers evict them. It never binds: the pod waits in the queue until its victims are gone.
+// Package preempt is the plugin DefaultPreemption: it evicts less important pods so that a pod or pod group that fits
+// nowhere fits on a node. The scheduling loop calls it after an attempt that found no node. The choice of the victims
+// is a pure function of the attempt; the scheduler's writers evict them. It never binds: the pod waits in the queue
+// until its victims are gone.
 package preempt
 
 import (
@@ -31,20 +32,26 @@ type Config struct {
 	Later func(ctx context.Context, job func(context.Context))
 	// Budgets lists all disruption budgets; nil: there are none.
 	Budgets func() []*policyv1.PodDisruptionBudget
-	// Groups are the pod groups whose pods may have to be evicted together; nil: there are none. NodeOf returns the node of a pod.
+	// Groups are the pod groups whose pods may have to be evicted together; nil: there are none. NodeOf returns the
+	// node of a pod.
 	Groups *state.Groups
 	NodeOf func(types.UID) (node string, assumed bool)
-	// ProcessExtenders calls the extenders to choose among the candidate nodes and their victims; nil: there are none. It does not modify found.
-	ProcessExtenders func(ctx context.Context, a *framework.Attempt, found []*framework.Preemption) ([]*framework.Preemption, error)
+	// ProcessExtenders calls the extenders to choose among the candidate nodes and their victims; nil: there are none.
+	// It does not modify found.
+	ProcessExtenders func(
+		ctx context.Context, a *framework.Attempt, found []*framework.Preemption,
+	) ([]*framework.Preemption, error)
 	// RecordPreempted records an event on a victim.
 	RecordPreempted func(victim, preemptor *corev1.Pod, node string)
 	// Evictions are shared by the plugins of all profiles; nil: the plugin has its own.
 	Evictions *Evictions
-	// EvictionsDone is called when the evictions of all victims of a pod are written, with the error of one that failed; nil ok.
+	// EvictionsDone is called when the evictions of all victims of a pod are written, with the error of one that
+	// failed; nil ok.
 	EvictionsDone func(preemptor *corev1.Pod, err error)
 	// ObserveVictims is called with the number of victims of each preemption; nil ok.
 	ObserveVictims func(victims int)
-	// MinCandidateNodesPercentage of the nodes are looked for as candidates, but at least MinCandidateNodesAbsolute nodes.
+	// MinCandidateNodesPercentage of the nodes are looked for as candidates, but at least MinCandidateNodesAbsolute
+	// nodes.
 	MinCandidateNodesPercentage, MinCandidateNodesAbsolute int
 	Log                                                    *slog.Logger
 }
@@ -98,7 +105,8 @@ func nodeIfTerminating(a *framework.Attempt, why string) string {
 	return ""
 }
 
-// ineligible returns why a pod may not preempt: its preemptionPolicy is Never, or its victims are terminating; empty: it may.
+// ineligible returns why a pod may not preempt: its preemptionPolicy is Never, or its victims are terminating; empty:
+// it may.
 func ineligible(a *framework.Attempt) string {
 	if policy := a.Pod.Pod.Spec.PreemptionPolicy; policy != nil && *policy == corev1.PreemptNever {
 		return messagePreemptNever
@@ -143,7 +151,8 @@ func Choose(a *framework.Attempt, budgets []*policyv1.PodDisruptionBudget) (*fra
 
 // Choose is the function Choose with the configuration of the plugin. It calls no extenders.
 func (p *Plugin) Choose(a *framework.Attempt) (*framework.Preemption, string) {
-	found := findCandidates(a, p.currentPDBs(), p.groupUnits(a), p.cfg.MinCandidateNodesPercentage, p.cfg.MinCandidateNodesAbsolute, nil)
+	found := findCandidates(a, p.currentPDBs(), p.groupUnits(a), p.cfg.MinCandidateNodesPercentage,
+		p.cfg.MinCandidateNodesAbsolute, nil)
 	return found.best(), found.message
 }
 
@@ -164,7 +173,8 @@ func (p *Plugin) choose(ctx context.Context, a *framework.Attempt) (*framework.P
 		cache = nil // extenders take victims away from candidates
 	}
 	groups := p.groupUnits(a)
-	found := findCandidates(a, p.currentPDBs(), groups, p.cfg.MinCandidateNodesPercentage, p.cfg.MinCandidateNodesAbsolute, cache)
+	found := findCandidates(a, p.currentPDBs(), groups, p.cfg.MinCandidateNodesPercentage,
+		p.cfg.MinCandidateNodesAbsolute, cache)
 	if !withExtenders || len(found.nodes) == 0 {
 		return found.best(), found.message
 	}
@@ -196,8 +206,8 @@ func (h *candidateSet) best() *framework.Preemption {
 	return best(h.nodes, h.costs)
 }
 
-// potentialPlaces returns the places in the snapshot of the nodes where evictions may help. inOrder: the attempt refused all nodes, in their
-// order.
+// potentialPlaces returns the places in the snapshot of the nodes where evictions may help. inOrder: the attempt
+// refused all nodes, in their order.
 func potentialPlaces(a *framework.Attempt) (potential []int32, inOrder bool) {
 	inOrder = len(a.Refused) == len(a.Snapshot.Nodes)
 	for i := range a.Refused {
@@ -207,7 +217,7 @@ func potentialPlaces(a *framework.Attempt) (potential []int32, inOrder bool) {
 		if potential == nil {
 			potential = make([]int32, 0, len(a.Refused)-i)
 		}
-		place := int32(i) //nolint:gosec // there are fewer nodes
+		place := int32(i) // there are fewer nodes
 		if !inOrder || a.Snapshot.Nodes[i] != a.Refused[i].Node {
 			place = a.Snapshot.Place(a.Refused[i].Node.Name)
 		}
@@ -219,7 +229,9 @@ func potentialPlaces(a *framework.Attempt) (potential []int32, inOrder bool) {
 }
 
 // findCandidates finds the nodes on which the pod fits after evictions. groups and cache may be nil.
-func findCandidates(a *framework.Attempt, budgets *pdbs, groups *groupUnits, percent, least int, cache *dryRunCache) *candidateSet {
+func findCandidates(
+	a *framework.Attempt, budgets *pdbs, groups *groupUnits, percent, least int, cache *dryRunCache,
+) *candidateSet {
 	potential, inOrder := potentialPlaces(a)
 	var cached *classDryRuns
 	own := -1 // the nominated node, where other pods count than for the class
@@ -228,11 +240,14 @@ func findCandidates(a *framework.Attempt, budgets *pdbs, groups *groupUnits, per
 			own = a.Snapshot.NominatedPlace(a.Pod.Pod.UID)
 		}
 	}
-	found, statuses, tried := &candidateSet{}, map[*framework.Status]int{}, 0
+	found := &candidateSet{}
+	statuses := map[*framework.Status]int{}
+	tried := 0
 	if len(potential) > 0 {
 		enough := min(max(len(a.Snapshot.Nodes)*percent/100, least), len(potential))
-		found.nodes, found.costs = make([]*framework.Preemption, 0, enough), make([]cost, 0, enough)
-		offset := rand.IntN(len(potential)) //nolint:gosec // where to begin is no secret
+		found.nodes = make([]*framework.Preemption, 0, enough)
+		found.costs = make([]cost, 0, enough)
+		offset := rand.IntN(len(potential)) // where to begin is no secret
 		for i := range potential {
 			place := int(potential[(offset+i)%len(potential)])
 			var c *dryRunResult
@@ -243,7 +258,8 @@ func findCandidates(a *framework.Attempt, budgets *pdbs, groups *groupUnits, per
 			}
 			tried++
 			if c.status == nil {
-				found.nodes, found.costs = append(found.nodes, c.candidate), append(found.costs, c.cost)
+				found.nodes = append(found.nodes, c.candidate)
+				found.costs = append(found.costs, c.cost)
 				if len(found.nodes) >= enough {
 					break
 				}
@@ -262,7 +278,8 @@ func findCandidates(a *framework.Attempt, budgets *pdbs, groups *groupUnits, per
 		if rest := len(a.Snapshot.Nodes) - tried; rest > 0 {
 			reasons["Preemption is not helpful for scheduling"] += rest
 		}
-		found.message = fmt.Sprintf("0/%d nodes are available: %s.", len(a.Snapshot.Nodes), framework.Histogram(reasons))
+		found.message = fmt.Sprintf("0/%d nodes are available: %s.", len(a.Snapshot.Nodes),
+			framework.Histogram(reasons))
 	}
 	return found
 }

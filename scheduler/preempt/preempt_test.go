@@ -32,13 +32,17 @@ func since(sec int64) schedtest.PodOption {
 func budget(labels map[string]string, allowed int32) *policyv1.PodDisruptionBudget {
 	return &policyv1.PodDisruptionBudget{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "b"},
-		Spec:       policyv1.PodDisruptionBudgetSpec{Selector: &metav1.LabelSelector{MatchLabels: labels}, MinAvailable: new(intstr.FromInt32(1))},
-		Status:     policyv1.PodDisruptionBudgetStatus{DisruptionsAllowed: allowed},
+		Spec: policyv1.PodDisruptionBudgetSpec{
+			Selector:     &metav1.LabelSelector{MatchLabels: labels},
+			MinAvailable: new(intstr.FromInt32(1)),
+		},
+		Status: policyv1.PodDisruptionBudgetStatus{DisruptionsAllowed: allowed},
 	}
 }
 
 func TestChoose(t *testing.T) {
-	n1, n2 := schedtest.Node("n1"), schedtest.Node("n2")
+	n1 := schedtest.Node("n1")
+	n2 := schedtest.Node("n2")
 	high := func(cpu string, o ...schedtest.PodOption) *corev1.Pod {
 		return schedtest.Pod("high", append(o, schedtest.Priority(100), schedtest.Requests(cpu, ""))...)
 	}
@@ -50,42 +54,95 @@ func TestChoose(t *testing.T) {
 		want    string // "node: victim victim", or the reason
 	}{
 		{"one victim", []any{n1, low("a", "n1", 0, "4")}, nil, high("1"), "n1: a"},
-		{"spares what it can, the more important first", []any{n1, low("a", "n1", 5, "1"), low("b", "n1", 0, "1"), low("c", "n1", 1, "2")}, nil, high("1"), "n1: b"},
-		{"spares who has run for longer", []any{n1, low("old", "n1", 0, "2", since(1)), low("young", "n1", 0, "2", since(2))}, nil, high("2"), "n1: young"},
-		{"node with the lowest victim", []any{n1, n2, low("a", "n1", 5, "4"), low("b", "n2", 1, "4")}, nil, high("1"), "n2: b"},
-		{"node with fewer victims", []any{n1, n2, low("a", "n1", 1, "2"), low("b", "n1", 1, "2"), low("c", "n2", 1, "4")}, nil, high("4"), "n2: c"},
-		{"node whose victim is youngest", []any{n1, n2, low("a", "n1", 1, "4", since(1)), low("b", "n2", 1, "4", since(2))}, nil, high("4"), "n2: b"},
 		{
-			"node without violated budget", []any{n1, n2, low("a", "n1", 0, "4", schedtest.Labelled("app", "x")), low("b", "n2", 9, "4")},
-			[]*policyv1.PodDisruptionBudget{budget(map[string]string{"app": "x"}, 0)}, high("4"), "n2: b",
+			"spares what it can, the more important first", []any{
+				n1, low("a", "n1", 5, "1"), low("b", "n1", 0, "1"), low("c", "n1", 1, "2"),
+			}, nil, high("1"), "n1: b",
 		},
 		{
-			"budget that allows", []any{n1, n2, low("a", "n1", 0, "4", schedtest.Labelled("app", "x")), low("b", "n2", 9, "4")},
-			[]*policyv1.PodDisruptionBudget{budget(map[string]string{"app": "x"}, 1)}, high("4"), "n1: a",
+			"spares who has run for longer", []any{n1, low("old", "n1", 0, "2", since(1)), low("young", "n1", 0, "2",
+				since(2))}, nil, high("2"), "n1: young",
 		},
 		{
-			"protected is reprieved first", []any{n1, low("a", "n1", 0, "2", schedtest.Labelled("app", "x")), low("b", "n1", 9, "2")},
-			[]*policyv1.PodDisruptionBudget{budget(map[string]string{"app": "x"}, 0)}, high("2"), "n1: b",
-		},
-		{"nobody is less important", []any{n1, low("a", "n1", 100, "4")}, nil, high("1"), "0/1 nodes are available: 1 No preemption victims found for incoming pod."},
-		{"asks for more than there is", []any{n1, low("a", "n1", 0, "4")}, nil, high("5"), "0/1 nodes are available: 1 Preemption is not helpful for scheduling."},
-		{
-			"some of each", []any{n1, n2, schedtest.Node("n3", schedtest.Cordoned()), low("a", "n1", 100, "4"), low("b", "n2", 100, "4")}, nil, high("1"),
-			"0/3 nodes are available: 1 Preemption is not helpful for scheduling, 2 No preemption victims found for incoming pod.",
-		},
-		{"removing all does not help", []any{n1, low("a", "n1", 100, "3"), low("b", "n1", 0, "1")}, nil, high("2"), "0/1 nodes are available: 1 Insufficient cpu."},
-		{
-			"its anti-affinity leaves with the victim", []any{n1, low("a", "n1", 0, "1", schedtest.With(func(s *corev1.PodSpec) {
-				s.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{
-					{TopologyKey: corev1.LabelHostname, LabelSelector: &metav1.LabelSelector{}},
-				}}}
-			}))}, nil, high("1"), "n1: a",
+			"node with the lowest victim",
+			[]any{n1, n2, low("a", "n1", 5, "4"), low("b", "n2", 1, "4")},
+			nil,
+			high("1"), "n2: b",
 		},
 		{
-			"spread allows it once the victim has left", []any{n1, n2, low("a", "n1", 0, "1", schedtest.Labelled("app", "x")), low("b", "n2", 100, "4")}, nil,
+			"node with fewer victims", []any{n1, n2, low("a", "n1", 1, "2"), low("b", "n1", 1, "2"), low("c", "n2", 1,
+				"4")}, nil, high("4"), "n2: c",
+		},
+		{
+			"node whose victim is youngest", []any{
+				n1, n2, low("a", "n1", 1, "4", since(1)), low("b", "n2", 1, "4", since(2)),
+			}, nil, high("4"), "n2: b",
+		},
+		{
+			"node without violated budget",
+			[]any{n1, n2, low("a", "n1", 0, "4", schedtest.Labelled("app", "x")), low("b", "n2", 9, "4")},
+			[]*policyv1.PodDisruptionBudget{budget(map[string]string{"app": "x"}, 0)},
+			high("4"), "n2: b",
+		},
+		{
+			"budget that allows",
+			[]any{n1, n2, low("a", "n1", 0, "4", schedtest.Labelled("app", "x")), low("b", "n2", 9, "4")},
+			[]*policyv1.PodDisruptionBudget{budget(map[string]string{"app": "x"}, 1)},
+			high("4"), "n1: a",
+		},
+		{
+			"protected is reprieved first",
+			[]any{n1, low("a", "n1", 0, "2", schedtest.Labelled("app", "x")), low("b", "n1", 9, "2")},
+			[]*policyv1.PodDisruptionBudget{budget(map[string]string{"app": "x"}, 0)},
+			high("2"), "n1: b",
+		},
+		{
+			"nobody is less important",
+			[]any{n1, low("a", "n1", 100, "4")},
+			nil, high("1"),
+			"0/1 nodes are available: 1 No preemption victims found for incoming pod.",
+		},
+		{
+			"asks for more than there is",
+			[]any{n1, low("a", "n1", 0, "4")},
+			nil, high("5"),
+			"0/1 nodes are available: 1 Preemption is not helpful for scheduling.",
+		},
+		{
+			"some of each",
+			[]any{n1, n2, schedtest.Node("n3", schedtest.Cordoned()), low("a", "n1", 100, "4"), low(
+				"b", "n2", 100, "4")},
+			nil, high("1"),
+			"0/3 nodes are available: 1 Preemption is not helpful for scheduling, 2 No preemption victims found for " +
+				"incoming pod.",
+		},
+		{
+			"removing all does not help",
+			[]any{n1, low("a", "n1", 100, "3"), low("b", "n1", 0, "1")},
+			nil, high("2"),
+			"0/1 nodes are available: 1 Insufficient cpu.",
+		},
+		{
+			"its anti-affinity leaves with the victim",
+			[]any{n1, low("a", "n1", 0, "1", schedtest.With(func(s *corev1.PodSpec) {
+				s.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{
+					RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{
+						{TopologyKey: corev1.LabelHostname, LabelSelector: &metav1.LabelSelector{}},
+					},
+				}}
+			}))},
+			nil, high("1"), "n1: a",
+		},
+		{
+			"spread allows it once the victim has left",
+			[]any{n1, n2, low("a", "n1", 0, "1", schedtest.Labelled("app", "x")), low("b", "n2", 100, "4")},
+			nil,
 			high("1", schedtest.Labelled("app", "x"), schedtest.With(func(s *corev1.PodSpec) {
 				s.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{
-					MaxSkew: 1, TopologyKey: corev1.LabelHostname, WhenUnsatisfiable: corev1.DoNotSchedule, LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "x"}},
+					MaxSkew:           1,
+					TopologyKey:       corev1.LabelHostname,
+					WhenUnsatisfiable: corev1.DoNotSchedule,
+					LabelSelector:     &metav1.LabelSelector{MatchLabels: map[string]string{"app": "x"}},
 				}}
 			})), "n1: a",
 		},
@@ -119,7 +176,8 @@ func TestPluginTellsVictimsAndWaits(t *testing.T) {
 	var jobs []func(context.Context)
 	var said []string
 	p := preempt.New(preempt.Config{
-		Client: cs, Log: slog.New(slog.DiscardHandler),
+		Client:          cs,
+		Log:             slog.New(slog.DiscardHandler),
 		Later:           func(_ context.Context, job func(context.Context)) { jobs = append(jobs, job) },
 		RecordPreempted: func(v, _ *corev1.Pod, node string) { said = append(said, v.Name+" on "+node) },
 	})
@@ -147,17 +205,22 @@ func TestPluginTellsVictimsAndWaits(t *testing.T) {
 	// While the victim is leaving the pod waits for it.
 	leaving := victim.DeepCopy()
 	leaving.DeletionTimestamp = new(metav1.Now())
-	leaving.Status.Conditions = []corev1.PodCondition{{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: corev1.PodReasonPreemptionByScheduler}}
+	leaving.Status.Conditions = []corev1.PodCondition{
+		{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: corev1.PodReasonPreemptionByScheduler},
+	}
 	h.Add(leaving)
 	a = h.Try(high)
 	a.NominatedBefore = "n1"
 	node, message := p.PostFilter(t.Context(), a)
-	if want := "preemption: not eligible due to a terminating pod on the nominated node."; node != "n1" || message != want || len(jobs) != 1 {
+	if want := "preemption: not eligible due to a terminating pod on the nominated node."; node != "n1" ||
+		message != want || len(jobs) != 1 {
 		t.Errorf("node %q, message %q, %d jobs; want n1, %q, 1", node, message, len(jobs), want)
 	}
 	never := high.DeepCopy()
-	never.UID, never.Spec.PreemptionPolicy = "never", new(corev1.PreemptNever)
-	if node, message := p.PostFilter(t.Context(), h.Try(never)); node != "" || message != "preemption: not eligible due to preemptionPolicy=Never." {
+	never.UID = "never"
+	never.Spec.PreemptionPolicy = new(corev1.PreemptNever)
+	if node, message := p.PostFilter(t.Context(), h.Try(never)); node != "" ||
+		message != "preemption: not eligible due to preemptionPolicy=Never." {
 		t.Errorf("policy Never: node %q, message %q", node, message)
 	}
 }
@@ -175,14 +238,19 @@ func newFullCluster(tb testing.TB, nodes int) (*schedtest.Harness, *preempt.Plug
 	}
 	client := clienttest.New()
 	return h, preempt.New(preempt.Config{
-		Client: client, MinCandidateNodesPercentage: 10, MinCandidateNodesAbsolute: 100, Log: slog.New(slog.DiscardHandler),
-		Later:           func(context.Context, func(context.Context)) {},
-		RecordPreempted: func(*corev1.Pod, *corev1.Pod, string) {},
+		Client:                      client,
+		MinCandidateNodesPercentage: 10,
+		MinCandidateNodesAbsolute:   100,
+		Log:                         slog.New(slog.DiscardHandler),
+		Later:                       func(context.Context, func(context.Context)) {},
+		RecordPreempted:             func(*corev1.Pod, *corev1.Pod, string) {},
 	})
 }
 
 // preemptFor has a pod preempt others and returns its node and victims.
-func preemptFor(tb testing.TB, h *schedtest.Harness, p *preempt.Plugin, pod *corev1.Pod) (node string, victims []string) {
+func preemptFor(
+	tb testing.TB, h *schedtest.Harness, p *preempt.Plugin, pod *corev1.Pod,
+) (node string, victims []string) {
 	tb.Helper()
 	a := h.Try(pod)
 	node, why := p.PostFilter(tb.Context(), a)
@@ -199,8 +267,8 @@ func preemptFor(tb testing.TB, h *schedtest.Harness, p *preempt.Plugin, pod *cor
 	return node, victims
 }
 
-// TestCachedVictims: pods of one kind that come one after the other preempt those that a plugin without a cache finds, while nodes fill, empty and
-// change.
+// TestCachedVictims: pods of one kind that come one after the other preempt those that a plugin without a cache finds,
+// while nodes fill, empty and change.
 func TestCachedVictims(t *testing.T) {
 	h, p := newFullCluster(t, 40)
 	for i := range 40 {
@@ -215,7 +283,8 @@ func TestCachedVictims(t *testing.T) {
 		if c == nil {
 			t.Fatalf("attempt %d: %s", i, why)
 		}
-		known, _ := p.PostFilter(t.Context(), h.Try(schedtest.Pod(fmt.Sprint("again-", i), schedtest.Priority(10), schedtest.Requests("3", "500Mi"))))
+		known, _ := p.PostFilter(t.Context(),
+			h.Try(schedtest.Pod(fmt.Sprint("again-", i), schedtest.Priority(10), schedtest.Requests("3", "500Mi"))))
 		// With fewer nodes than are tried at least, both choose among all: any of the equal ones.
 		if x, y := cachedVictims(t, h, known), cachedVictims(t, h, c.Node); x != y {
 			t.Errorf("attempt %d: with a memory %s (%s), without %s (%s)", i, known, x, c.Node, y)
@@ -229,20 +298,25 @@ func TestCachedVictims(t *testing.T) {
 	}
 }
 
-// TestCachedBudgets: what is cached of a node holds while budgets change that cover none of its pods, and not when one covers them or
-// allows another number.
+// TestCachedBudgets: what is cached of a node holds while budgets change that cover none of its pods, and not when one
+// covers them or allows another number.
 func TestCachedBudgets(t *testing.T) {
 	h := schedtest.New(1, 1)
-	h.Add(schedtest.Node("n1"), low("a", "n1", 0, "4", schedtest.Labelled("app", "x")), schedtest.Node("n2"), low("b", "n2", 5, "4", schedtest.Labelled("app", "y")))
+	h.Add(schedtest.Node("n1"), low("a", "n1", 0, "4", schedtest.Labelled("app", "x")), schedtest.Node("n2"),
+		low("b", "n2", 5, "4", schedtest.Labelled("app", "y")))
 	var budgets []*policyv1.PodDisruptionBudget
 	p := preempt.New(preempt.Config{
-		Client: clienttest.New(), MinCandidateNodesPercentage: 10, MinCandidateNodesAbsolute: 100, Log: slog.New(slog.DiscardHandler),
-		Budgets: func() []*policyv1.PodDisruptionBudget { return budgets },
-		Later:   func(context.Context, func(context.Context)) {},
+		Client:                      clienttest.New(),
+		MinCandidateNodesPercentage: 10,
+		MinCandidateNodesAbsolute:   100,
+		Log:                         slog.New(slog.DiscardHandler),
+		Budgets:                     func() []*policyv1.PodDisruptionBudget { return budgets },
+		Later:                       func(context.Context, func(context.Context)) {},
 	})
 	of := func(app string, generation int64, allowed int32) *policyv1.PodDisruptionBudget {
 		b := budget(map[string]string{"app": app}, allowed)
-		b.Name, b.Generation = app, generation
+		b.Name = app
+		b.Generation = generation
 		return b
 	}
 	elsewhere := of("x", 1, 0)
@@ -277,7 +351,9 @@ func TestEvictions(t *testing.T) {
 	ended := 0
 	e := preempt.NewEvictions()
 	p := preempt.New(preempt.Config{
-		Client: cs, Log: slog.New(slog.DiscardHandler), Evictions: e,
+		Client:          cs,
+		Log:             slog.New(slog.DiscardHandler),
+		Evictions:       e,
 		Later:           func(_ context.Context, job func(context.Context)) { jobs = append(jobs, job) },
 		RecordPreempted: func(*corev1.Pod, *corev1.Pod, string) {},
 		EvictionsDone:   func(*corev1.Pod, error) { ended++ },
@@ -311,7 +387,8 @@ func BenchmarkNominated(b *testing.B) {
 	for i := range 5000 {
 		name := fmt.Sprint("n", i)
 		h.Add(schedtest.Node(name))
-		h.Cache.Nominate(state.NewPodInfo(schedtest.Pod(fmt.Sprint("kept-", i), schedtest.Priority(10), schedtest.Requests("3", ""))), name)
+		h.Cache.Nominate(state.NewPodInfo(schedtest.Pod(fmt.Sprint("kept-", i), schedtest.Priority(10),
+			schedtest.Requests("3", ""))), name)
 	}
 	for i := 0; b.Loop(); i++ {
 		pod := schedtest.Pod(fmt.Sprint("high-", i), schedtest.Priority(10), schedtest.Requests("3", ""))
@@ -321,12 +398,14 @@ func BenchmarkNominated(b *testing.B) {
 	}
 }
 
-// cachedVictims returns what decides between candidates: how many pods of a node have to go, and since when the first of them has run.
+// cachedVictims returns what decides between candidates: how many pods of a node have to go, and since when the first
+// of them has run.
 func cachedVictims(t *testing.T, h *schedtest.Harness, node string) string {
 	t.Helper()
-	a := h.Try(schedtest.Pod("probe", schedtest.Priority(10), schedtest.Requests("3", "500Mi"), schedtest.With(func(s *corev1.PodSpec) {
-		s.NodeSelector = map[string]string{corev1.LabelHostname: node}
-	})))
+	a := h.Try(schedtest.Pod("probe", schedtest.Priority(10), schedtest.Requests("3", "500Mi"),
+		schedtest.With(func(s *corev1.PodSpec) {
+			s.NodeSelector = map[string]string{corev1.LabelHostname: node}
+		})))
 	c, why := preempt.Choose(a, nil)
 	if c == nil {
 		t.Fatalf("%s: %s", node, why)
@@ -338,8 +417,8 @@ func cachedVictims(t *testing.T, h *schedtest.Harness, node string) string {
 	return fmt.Sprintf("%d victims since %d", len(c.Victims), first)
 }
 
-// BenchmarkPreempt reports preemptors per second on 5,000 full nodes of four pods, of which three have to go: the attempt that makes room, and the one
-// that takes it.
+// BenchmarkPreempt reports preemptors per second on 5,000 full nodes of four pods, of which three have to go: the
+// attempt that makes room, and the one that takes it.
 func BenchmarkPreempt(b *testing.B) {
 	const pods = 1000
 	for b.Loop() {
@@ -347,7 +426,8 @@ func BenchmarkPreempt(b *testing.B) {
 		h, p := newFullCluster(b, 5000)
 		b.StartTimer()
 		for i := range pods {
-			preemptFor(b, h, p, schedtest.Pod(fmt.Sprint("high-", i), schedtest.Priority(10), schedtest.Requests("3", "500Mi")))
+			preemptFor(b, h, p, schedtest.Pod(fmt.Sprint("high-", i), schedtest.Priority(10),
+				schedtest.Requests("3", "500Mi")))
 		}
 	}
 	b.ReportMetric(float64(pods*b.N)/b.Elapsed().Seconds(), "pods/s")

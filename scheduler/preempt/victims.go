@@ -24,13 +24,20 @@ func lowerPriorityPods(a *framework.Attempt, n *state.NodeInfo) []*state.PodInfo
 	return pods
 }
 
-// selectVictims returns the fewest and least important of the potential victims on n whose eviction lets the attempt's pod fit, or why that
-// does not help.
-func selectVictims(a *framework.Attempt, n *state.NodeInfo, potential []*state.PodInfo, budgets *pdbs) (*framework.Preemption, *framework.Status) {
+// selectVictims returns the fewest and least important of the potential victims on n whose eviction lets the attempt's
+// pod fit, or why that does not help.
+func selectVictims(
+	a *framework.Attempt, n *state.NodeInfo, potential []*state.PodInfo, budgets *pdbs,
+) (*framework.Preemption, *framework.Status) {
 	if len(potential) == 0 {
 		return nil, noVictims
 	}
-	t := dryRun{a: a, n: n, removed: potential, nominated: a.RelevantNominatedPods(a.Snapshot.NominatedTo(n.Name))}
+	t := dryRun{
+		a:         a,
+		n:         n,
+		removed:   potential,
+		nominated: a.RelevantNominatedPods(a.Snapshot.NominatedTo(n.Name)),
+	}
 	if st := t.fits(); st != nil {
 		return nil, st
 	}
@@ -48,7 +55,8 @@ func selectVictims(a *framework.Attempt, n *state.NodeInfo, potential []*state.P
 	if len(t.removed) == 0 {
 		return nil, noVictims // plugins did not refuse this node, or do so no more
 	}
-	c.Victims, c.Reprieved = t.removed, len(potential)-len(t.removed)
+	c.Victims = t.removed
+	c.Reprieved = len(potential) - len(t.removed)
 	slices.SortFunc(c.Victims, compareImportance)
 	return c, nil
 }
@@ -62,7 +70,8 @@ type dryRun struct {
 
 func (t *dryRun) fits() *framework.Status {
 	if len(t.nominated) > 0 {
-		if st := framework.Check(framework.AdjustedFilters(t.a.Filters, t.n, t.nominated, t.removed), t.n.With(t.nominated, t.removed)); st != nil {
+		if st := framework.Check(framework.AdjustedFilters(t.a.Filters, t.n, t.nominated, t.removed),
+			t.n.With(t.nominated, t.removed)); st != nil {
 			return st
 		}
 	}
@@ -101,16 +110,21 @@ func startTime(p *state.PodInfo) time.Time {
 
 var farFuture = time.Unix(1<<40, 0)
 
-// criteria decide which of two candidates costs less: the first in which they differ decides; the smaller number is better.
+// criteria decide which of two candidates costs less: the first in which they differ decides; the smaller number is
+// better.
 var criteria = [...]struct {
 	why string
 	of  func(c *framework.Preemption) int64
 }{
 	{"it violates fewer disruption budgets", func(c *framework.Preemption) int64 { return int64(c.PDBViolations) }},
-	{"its most important victim has a lower priority", func(c *framework.Preemption) int64 { return int64(c.Victims[0].Priority) }},
+	{"its most important victim has a lower priority", func(c *framework.Preemption) int64 {
+		return int64(c.Victims[0].Priority)
+	}},
 	{"its victims' priorities sum up to less", func(c *framework.Preemption) int64 { return sum(c.Victims) }},
 	{"it has fewer victims", func(c *framework.Preemption) int64 { return int64(len(c.Victims)) }},
-	{"its most important victim has run for a shorter time", func(c *framework.Preemption) int64 { return -earliest(c.Victims).Unix() }},
+	{"its most important victim has run for a shorter time", func(c *framework.Preemption) int64 {
+		return -earliest(c.Victims).Unix()
+	}},
 }
 
 // cost is the cost of a candidate by criterion.
@@ -133,9 +147,9 @@ func (h *cost) compare(o *cost) (int, string) {
 	return 0, ""
 }
 
-// Best returns the candidate that costs least, with the second best and the criterion that decided between the two: fewest violated budgets, then the lowest
-// priority among the most important victims, the lowest sum of priorities, the fewest victims, and the most important victim that has run for
-// the shortest time.
+// Best returns the candidate that costs least, with the second best and the criterion that decided between the two:
+// fewest violated budgets, then the lowest priority among the most important victims, the lowest sum of priorities, the
+// fewest victims, and the most important victim that has run for the shortest time.
 func Best(cs []*framework.Preemption) *framework.Preemption {
 	costs := make([]cost, len(cs))
 	for i, c := range cs {
@@ -146,7 +160,8 @@ func Best(cs []*framework.Preemption) *framework.Preemption {
 
 // best is Best with the costs of cs.
 func best(cs []*framework.Preemption, costs []cost) *framework.Preemption {
-	best, second := 0, -1
+	best := 0
+	second := -1
 	for i := 1; i < len(cs); i++ {
 		if less, _ := costs[i].compare(&costs[best]); less < 0 {
 			best, second = i, best
@@ -157,7 +172,8 @@ func best(cs []*framework.Preemption, costs []cost) *framework.Preemption {
 		}
 	}
 	c := *cs[best]
-	c.Candidates, c.Why = len(cs), "there was no other node"
+	c.Candidates = len(cs)
+	c.Why = "there was no other node"
 	if second >= 0 {
 		c.RunnerUp = cs[second].Node
 		_, why := costs[best].compare(&costs[second])

@@ -14,14 +14,24 @@ const (
 )
 
 // places maps the heaps to the places that metrics report.
-var places = map[where]Place{inActive: Active, inBackoff: Backoff, inErrors: Backoff, inUnschedulable: Unschedulable}
+var places = map[where]Place{
+	inActive:        Active,
+	inBackoff:       Backoff,
+	inErrors:        Backoff,
+	inUnschedulable: Unschedulable,
+}
 
-// Counts returns the number of waiting pods by place, and the number of pods that a plugin has refused or gated, by plugin name and
-// scheduler name.
+// Counts returns the number of waiting pods by place, and the number of pods that a plugin has refused or gated, by
+// plugin name and scheduler name.
 func (q *Queue) Counts() (waiting map[Place]int, refusedBy map[[2]string]int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	waiting = map[Place]int{Active: q.countLocked(&q.active), Backoff: q.countLocked(&q.backoff) + q.countLocked(&q.errorBackoff), Unschedulable: q.countLocked(&q.unschedulable), Gated: 0}
+	waiting = map[Place]int{
+		Active:        q.countLocked(&q.active),
+		Backoff:       q.countLocked(&q.backoff) + q.countLocked(&q.errorBackoff),
+		Unschedulable: q.countLocked(&q.unschedulable),
+		Gated:         0,
+	}
 	refusedBy = map[[2]string]int{}
 	count := func(it *Item, by []string) {
 		for _, name := range by {

@@ -14,8 +14,9 @@ import (
 	"keelson/scheduler/state"
 )
 
-// The pods of a pod group wait together. A member that is not gated has the state inGroup and is in no heap. One item without a pod of its
-// own, the group's head, represents all members in the heaps. Pop returns it with its members, and FinishGroup returns it to the queue:
+// The pods of a pod group wait together. A member that is not gated has the state inGroup and is in no heap. One item
+// without a pod of its own, the group's head, represents all members in the heaps. Pop returns it with its members, and
+// FinishGroup returns it to the queue:
 //
 //	gated --gate opened--> inGroup --Pop of the head--> in flight --Assumed--> in binding
 //	                          ^                              |                      |
@@ -53,7 +54,13 @@ func (q *Queue) groupLocked(pod *corev1.Pod) *podGroup {
 	m, ok := q.groups[key]
 	if !ok {
 		m = &podGroup{pods: map[types.UID]*Item{}}
-		m.head = &Item{QueuedPod: framework.QueuedPod{First: time.Now()}, queue: q, rules: q.rulesOf(pod), headOf: m, key: key}
+		m.head = &Item{
+			QueuedPod: framework.QueuedPod{First: time.Now()},
+			queue:     q,
+			rules:     q.rulesOf(pod),
+			headOf:    m,
+			key:       key,
+		}
 		q.groups[key] = m
 	}
 	return m
@@ -61,7 +68,8 @@ func (q *Queue) groupLocked(pod *corev1.Pod) *podGroup {
 
 // addMemberLocked adds a new pod to its group.
 func (q *Queue) addMemberLocked(m *podGroup, it *Item) {
-	it.group, m.pods[it.Pod.Pod.UID] = m, it
+	it.group = m
+	m.pods[it.Pod.Pod.UID] = it
 	if q.gatedLocked(it) {
 		q.unreported = append(q.unreported, entered{it.Pod, "PodAdd", Gated, it.First})
 		return
@@ -76,7 +84,8 @@ func (q *Queue) addMemberLocked(m *podGroup, it *Item) {
 
 // memberReadyLocked marks a pod that is not gated as ready to be popped with its group.
 func (q *Queue) memberReadyLocked(it *Item) {
-	it.where, it.Since = inGroup, time.Now()
+	it.where = inGroup
+	it.Since = time.Now()
 	if it.group.ready++; it.group.ready == 1 || it.group.head.Pod == nil {
 		it.group.head.Pod = it.Pod
 	}
@@ -104,14 +113,16 @@ func (q *Queue) requeueGroupLocked(m *podGroup, why string) {
 	}
 }
 
-// updateMemberLocked stores a new version of a pod that waits with its group, and moves the group if the change may help it.
+// updateMemberLocked stores a new version of a pod that waits with its group, and moves the group if the change may
+// help it.
 func (q *Queue) updateMemberLocked(it *Item, old, pod *corev1.Pod, info *state.PodInfo) {
 	it.Pod = info
 	head := it.group.head
 	if head.where != inUnschedulable || !podUpdated(old, pod) {
 		return
 	}
-	if e := (framework.Event{Kinds: framework.UnscheduledPodUpdate, OldPod: old, NewPod: pod}); q.helpsLocked(head, &e) {
+	if e := (framework.Event{Kinds: framework.UnscheduledPodUpdate, OldPod: old, NewPod: pod}); q.helpsLocked(head,
+		&e) {
 		q.leaveLocked(head)
 		q.requeueLocked(head, e.Label())
 	}
@@ -146,10 +157,13 @@ func (q *Queue) dropIfEmptyLocked(m *podGroup) {
 // popMembersLocked moves the ready members to inFlight, together with the head.
 func (q *Queue) popMembersLocked(head *Item) {
 	m := head.headOf
-	m.again, head.popped = false, head.popped[:0]
+	m.again = false
+	head.popped = head.popped[:0]
 	for _, it := range m.pods {
 		if it.where == inGroup {
-			it.where, it.deleted, it.firstEvent = inFlight, false, head.firstEvent
+			it.where = inFlight
+			it.deleted = false
+			it.firstEvent = head.firstEvent
 			it.Attempts++
 			head.popped = append(head.popped, it)
 		}
@@ -167,9 +181,9 @@ func (q *Queue) popMembersLocked(head *Item) {
 	})
 }
 
-// FinishGroup returns a popped group, and its members without a node (back), to the queue. The caller has called Assumed or Done for the
-// other members. failed: the attempt ended in an error, so the group is tried again after its backoff. Otherwise it is tried again after an
-// event that the plugins in refusedBy wait for.
+// FinishGroup returns a popped group, and its members without a node (back), to the queue. The caller has called
+// Assumed or Done for the other members. failed: the attempt ended in an error, so the group is tried again after its
+// backoff. Otherwise it is tried again after an event that the plugins in refusedBy wait for.
 func (q *Queue) FinishGroup(head *Item, back []*Item, refusedBy []string, failed bool) {
 	q.mu.Lock()
 	defer q.unlock()
@@ -187,7 +201,8 @@ func (q *Queue) FinishGroup(head *Item, back []*Item, refusedBy []string, failed
 		}
 	}
 	missed := q.endFlightLocked(head)
-	head.refusedBy, head.interests = refusedBy, head.rules.interests(refusedBy)
+	head.refusedBy = refusedBy
+	head.interests = head.rules.interests(refusedBy)
 	head.due = time.Now().Add(q.backoffOf(head))
 	switch {
 	case m.ready == 0:
@@ -205,12 +220,12 @@ func (q *Queue) FinishGroup(head *Item, back []*Item, refusedBy []string, failed
 	}
 }
 
-// maxMissedChecks is the maximum number of checks of a missed event for a member. FinishGroup does them under the lock. A check by a
-// QueueingHint takes up to a microsecond.
+// maxMissedChecks is the maximum number of checks of a missed event for a member. FinishGroup does them under the lock.
+// A check by a QueueingHint takes up to a microsecond.
 const maxMissedChecks = 50_000
 
-// missedMayHelpLocked reports whether an event during the attempt may help the group. If there are too many checks to do, it may: another
-// attempt costs less than to block all other users of the queue.
+// missedMayHelpLocked reports whether an event during the attempt may help the group. If there are too many checks to
+// do, it may: another attempt costs less than to block all other users of the queue.
 func (q *Queue) missedMayHelpLocked(head *Item, missed []framework.Event) bool {
 	checks := 0
 	for i := range missed {
@@ -223,7 +238,8 @@ func (q *Queue) missedMayHelpLocked(head *Item, missed []framework.Event) bool {
 	return false
 }
 
-// requeueMemberLocked returns a member whose binding cycle failed to its group. The group is tried again after the backoff.
+// requeueMemberLocked returns a member whose binding cycle failed to its group. The group is tried again after the
+// backoff.
 func (q *Queue) requeueMemberLocked(it *Item) {
 	m := it.group
 	if q.gatedLocked(it) {

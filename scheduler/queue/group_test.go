@@ -21,8 +21,9 @@ import (
 func groupInFlight(tb testing.TB, n int, hint framework.ClusterEventWithHint) (*queue.Queue, *queue.Item) {
 	tb.Helper()
 	q := queue.New(queue.Config{
-		Less: plugins.PrioritySort{}.Less, Groups: true,
-		Rules: queue.Rules{Hints: map[string][]framework.ClusterEventWithHint{"Fit": {hint}}},
+		Less:   plugins.PrioritySort{}.Less,
+		Groups: true,
+		Rules:  queue.Rules{Hints: map[string][]framework.ClusterEventWithHint{"Fit": {hint}}},
 	})
 	group := "g"
 	for i := range n {
@@ -37,8 +38,8 @@ func groupInFlight(tb testing.TB, n int, hint framework.ClusterEventWithHint) (*
 	return q, head
 }
 
-// TestFinishGroupIsBounded: FinishGroup checks a limited number of missed events, and makes the queue try a group again that missed more. Events
-// of kinds for which no plugin has a hint do not count.
+// TestFinishGroupIsBounded: FinishGroup checks a limited number of missed events, and makes the queue try a group again
+// that missed more. Events of kinds for which no plugin has a hint do not count.
 func TestFinishGroupIsBounded(t *testing.T) {
 	for _, tt := range []struct {
 		name            string
@@ -55,7 +56,11 @@ func TestFinishGroupIsBounded(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				calls := 0
 				q, head := groupInFlight(t, tt.members, framework.ClusterEventWithHint{
-					Kinds: framework.AssignedPodDelete, QueueingHintFn: func(*state.PodInfo, *framework.Event) bool { calls++; return false },
+					Kinds: framework.AssignedPodDelete,
+					QueueingHintFn: func(*state.PodInfo, *framework.Event) bool {
+						calls++
+						return false
+					},
 				})
 				defer q.Close()
 				for range tt.events {
@@ -74,8 +79,8 @@ func TestFinishGroupIsBounded(t *testing.T) {
 	}
 }
 
-// BenchmarkFinishGroup is the time for which FinishGroup holds the lock, after an attempt with so many events that the hint of NodeResourcesFit
-// checks for nothing.
+// BenchmarkFinishGroup is the time for which FinishGroup holds the lock, after an attempt with so many events that the
+// hint of NodeResourcesFit checks for nothing.
 func BenchmarkFinishGroup(b *testing.B) {
 	node := state.NewNodeInfo(schedtest.Node("n", schedtest.Allocatable(corev1.ResourceCPU, "1")))
 	gone := schedtest.Pod("gone", schedtest.On("n"), schedtest.Priority(10))
@@ -91,7 +96,11 @@ func BenchmarkFinishGroup(b *testing.B) {
 				b.StopTimer()
 				q, head := groupInFlight(b, tt.members, hint)
 				for range tt.events {
-					q.OnEvent(framework.Event{Kinds: framework.AssignedPodDelete, OldPod: gone, NodeView: &state.NodeView{Node: node}})
+					q.OnEvent(framework.Event{
+						Kinds:    framework.AssignedPodDelete,
+						OldPod:   gone,
+						NodeView: &state.NodeView{Node: node},
+					})
 				}
 				b.StartTimer()
 				q.FinishGroup(head, head.Members(), []string{"Fit"}, false)

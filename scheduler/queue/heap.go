@@ -14,7 +14,8 @@ func (h *heap) Len() int           { return len(h.items) }
 func (h *heap) Less(i, j int) bool { return h.less(h.items[i], h.items[j]) }
 func (h *heap) Swap(i, j int) {
 	h.items[i], h.items[j] = h.items[j], h.items[i]
-	h.items[i].pos, h.items[j].pos = i, j
+	h.items[i].pos = i
+	h.items[j].pos = j
 }
 
 // Push implements heap.Interface of container/heap: it appends the item.

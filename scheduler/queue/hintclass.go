@@ -11,9 +11,9 @@ import (
 	"keelson/scheduler/framework"
 )
 
-// hintClass holds unschedulable pods for which every QueueingHint returns the same result: the same plugins refused them, and they have the
-// same class (PodInfo.AppendClass), priority and preemption policy. The hints are called for one of them, so the cost of an event depends
-// on the number of classes, not on the number of pods.
+// hintClass holds unschedulable pods for which every QueueingHint returns the same result: the same plugins refused
+// them, and they have the same class (PodInfo.AppendClass), priority and preemption policy. The hints are called for
+// one of them, so the cost of an event depends on the number of classes, not on the number of pods.
 type hintClass struct {
 	key    string
 	items  []*Item
@@ -46,7 +46,8 @@ func (q *Queue) joinClassLocked(it *Item) {
 		a = &hintClass{key: string(b), single: single}
 		q.hintClasses[a.key] = a
 	}
-	it.hintClass, it.classPos = a, len(a.items)
+	it.hintClass = a
+	it.classPos = len(a.items)
 	a.items = append(a.items, it)
 }
 
@@ -86,7 +87,8 @@ func (q *Queue) helpedByLocked(e *framework.Event) []*Item {
 	var helped, nominated []*Item
 	if e.NodeView != nil { // a pod that is nominated to the node has more room there than the others of its class
 		for _, p := range e.NodeView.Nominated {
-			if it := q.items[p.Pod.UID]; it != nil && it.hintClass != nil && !it.hintClass.single && !slices.Contains(nominated, it) {
+			if it := q.items[p.Pod.UID]; it != nil && it.hintClass != nil && !it.hintClass.single &&
+				!slices.Contains(nominated, it) {
 				nominated = append(nominated, it)
 			}
 		}
@@ -100,7 +102,9 @@ func (q *Queue) helpedByLocked(e *framework.Event) []*Item {
 		if a.items[0].interests&e.Kinds == 0 {
 			continue
 		}
-		i := slices.IndexFunc(a.items, func(it *Item) bool { return !q.ownDeletionLocked(it, e) && !slices.Contains(nominated, it) })
+		i := slices.IndexFunc(a.items, func(it *Item) bool {
+			return !q.ownDeletionLocked(it, e) && !slices.Contains(nominated, it)
+		})
 		if i < 0 || !q.helpsLocked(a.items[i], e) {
 			continue
 		}
@@ -114,15 +118,18 @@ func (q *Queue) helpedByLocked(e *framework.Event) []*Item {
 	return helped
 }
 
-// ownDeletionLocked reports whether an event is the deletion of the item's own pod. The resources that this frees do not help the pod.
+// ownDeletionLocked reports whether an event is the deletion of the item's own pod. The resources that this frees do
+// not help the pod.
 func (q *Queue) ownDeletionLocked(it *Item, e *framework.Event) bool {
-	return e.Kinds == framework.AssignedPodDelete && e.OldPod != nil && it.headOf == nil && e.OldPod.UID == it.Pod.Pod.UID
+	return e.Kinds == framework.AssignedPodDelete && e.OldPod != nil && it.headOf == nil &&
+		e.OldPod.UID == it.Pod.Pod.UID
 }
 
 // forceActivate is the event label of pods that Activate moves.
 const forceActivate = "ForceActivate"
 
-// Activate makes the queue try a pod again if it is unschedulable or in flight. It is for changes that no event reports.
+// Activate makes the queue try a pod again if it is unschedulable or in flight. It is for changes that no event
+// reports.
 func (q *Queue) Activate(uid types.UID) {
 	q.mu.Lock()
 	defer q.unlock()

@@ -18,8 +18,8 @@ import (
 	"keelson/scheduler/state"
 )
 
-// TestHintsAreCalledOncePerClass: a hint with ByClass is called once for all pods of a class, and separately for pods that are nominated to
-// the event's node.
+// TestHintsAreCalledOncePerClass: a hint with ByClass is called once for all pods of a class, and separately for pods
+// that are nominated to the event's node.
 func TestHintsAreCalledOncePerClass(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var asked []string
@@ -30,7 +30,11 @@ func TestHintsAreCalledOncePerClass(t *testing.T) {
 		q := queue.New(queue.Config{
 			Less: plugins.PrioritySort{}.Less,
 			Rules: queue.Rules{Hints: map[string][]framework.ClusterEventWithHint{
-				"Fit": {{Kinds: framework.AssignedPodDelete, ByClass: true, QueueingHintFn: worth}, {Kinds: framework.UnscheduledPodUpdate}}, "Own": {{Kinds: framework.AssignedPodDelete, QueueingHintFn: worth}},
+				"Fit": {
+					{Kinds: framework.AssignedPodDelete, ByClass: true, QueueingHintFn: worth},
+					{Kinds: framework.UnscheduledPodUpdate},
+				},
+				"Own": {{Kinds: framework.AssignedPodDelete, QueueingHintFn: worth}},
 			}},
 		})
 		defer q.Close()
@@ -41,11 +45,17 @@ func TestHintsAreCalledOncePerClass(t *testing.T) {
 			}
 		}
 		kept := schedtest.Pod("n1")
-		wait("Fit", schedtest.Pod("a1"), schedtest.Pod("a2"), kept, schedtest.Pod("a3"), schedtest.Pod("b1", schedtest.Priority(1)),
+		wait("Fit", schedtest.Pod("a1"), schedtest.Pod("a2"), kept, schedtest.Pod("a3"),
+			schedtest.Pod("b1", schedtest.Priority(1)),
 			schedtest.Pod("b2", schedtest.Priority(1)), schedtest.Pod("c1", schedtest.Requests("1", "")))
 		wait("Own", schedtest.Pod("o1"), schedtest.Pod("o2"))
 		time.Sleep(time.Minute) // the backoff is over
-		room := &state.NodeView{Node: state.NewNodeInfo(schedtest.Node("x")), Nominated: []*state.PodInfo{state.NewPodInfo(kept)}}
+		room := &state.NodeView{
+			Node: state.NewNodeInfo(schedtest.Node("x")),
+			Nominated: []*state.PodInfo{
+				state.NewPodInfo(kept),
+			},
+		}
 		q.OnEvent(framework.Event{Kinds: framework.AssignedPodDelete, OldPod: schedtest.Pod("a"), NodeView: room})
 		slices.Sort(asked)
 		if got := strings.Join(asked, " "); got != "a b c n o o" {
@@ -62,7 +72,9 @@ func TestHintsAreCalledOncePerClass(t *testing.T) {
 		}
 		// A pod whose requirements change moves to another class.
 		time.Sleep(time.Minute)
-		changed := schedtest.Pod("b1", schedtest.Priority(1), schedtest.With(func(s *corev1.PodSpec) { s.NodeSelector = map[string]string{"a": "b"} }))
+		changed := schedtest.Pod("b1", schedtest.Priority(1), schedtest.With(func(s *corev1.PodSpec) {
+			s.NodeSelector = map[string]string{"a": "b"}
+		}))
 		q.Set(changed)
 		if it := pop(t, q); name(it) != "b1" {
 			t.Fatalf("popped %q, want b1, which changed", name(it))

@@ -15,10 +15,11 @@ import (
 	"keelson/scheduler/framework"
 )
 
-// podUpdated reports whether an update of a waiting pod may make it schedulable. Of metadata only labels and generation count, of the
-// status only resourceClaimStatuses.
+// podUpdated reports whether an update of a waiting pod may make it schedulable. Of metadata only labels and generation
+// count, of the status only resourceClaimStatuses.
 func podUpdated(old, pod *corev1.Pod) bool {
-	return old.Generation != pod.Generation || !maps.Equal(old.Labels, pod.Labels) || !reflect.DeepEqual(&old.Spec, &pod.Spec) ||
+	return old.Generation != pod.Generation || !maps.Equal(old.Labels, pod.Labels) ||
+		!reflect.DeepEqual(&old.Spec, &pod.Spec) ||
 		!resourceclaim.PodStatusEqual(old.Status.ResourceClaimStatuses, pod.Status.ResourceClaimStatuses)
 }
 
@@ -32,7 +33,8 @@ func (q *Queue) unlock() {
 	}
 }
 
-// gatedLocked runs PreEnqueue and reports whether a plugin gates the pod. It adds the pod to q.gated if that plugin registered events.
+// gatedLocked runs PreEnqueue and reports whether a plugin gates the pod. It adds the pod to q.gated if that plugin
+// registered events.
 func (q *Queue) gatedLocked(it *Item) bool {
 	it.gatedBy = ""
 	delete(q.gated, it)
@@ -49,8 +51,8 @@ func (q *Queue) gatedLocked(it *Item) bool {
 	return false
 }
 
-// recheckGatesLocked runs PreEnqueue again for the gated pods that the event may help. Only events of the kind Objects can do so: Set
-// handles updates of the pod itself.
+// recheckGatesLocked runs PreEnqueue again for the gated pods that the event may help. Only events of the kind Objects
+// can do so: Set handles updates of the pod itself.
 func (q *Queue) recheckGatesLocked(e *framework.Event) {
 	if e.Kinds&framework.Objects == 0 {
 		return
@@ -77,7 +79,8 @@ func (q *Queue) activateLocked(it *Item, why string) {
 	q.signalLocked()
 }
 
-// requeueLocked moves an unschedulable item to active, or to backoff while its backoff lasts. PreEnqueue may gate it instead.
+// requeueLocked moves an unschedulable item to active, or to backoff while its backoff lasts. PreEnqueue may gate it
+// instead.
 func (q *Queue) requeueLocked(it *Item, why string) {
 	if it.headOf != nil && !q.gateMembersLocked(it.headOf) || it.headOf == nil && q.gatedLocked(it) {
 		it.where = nowhere
@@ -156,7 +159,8 @@ func (q *Queue) signalLocked() {
 	q.wake = make(chan struct{})
 }
 
-// flushLocked moves the items whose backoff is over to active, and requeues those that have been unschedulable for Config.Flush.
+// flushLocked moves the items whose backoff is over to active, and requeues those that have been unschedulable for
+// Config.Flush.
 func (q *Queue) flushLocked() {
 	now := time.Now()
 	for _, h := range []*heap{&q.backoff, &q.errorBackoff} {
@@ -172,7 +176,8 @@ func (q *Queue) flushLocked() {
 	}
 }
 
-// setTimerLocked sets the timer to the next time at which flushLocked has an item to move. It sets none if there is no such time.
+// setTimerLocked sets the timer to the next time at which flushLocked has an item to move. It sets none if there is no
+// such time.
 func (q *Queue) setTimerLocked() {
 	var next time.Time
 	sooner := func(t time.Time) {
@@ -226,7 +231,8 @@ func (q *Queue) Len() (active, backoff, unschedulable, gated int) {
 			gated++
 		}
 	}
-	return q.countLocked(&q.active), q.countLocked(&q.backoff) + q.countLocked(&q.errorBackoff), q.countLocked(&q.unschedulable), gated
+	return q.countLocked(&q.active), q.countLocked(&q.backoff) + q.countLocked(&q.errorBackoff),
+		q.countLocked(&q.unschedulable), gated
 }
 
 // Has reports whether the queue holds a pod, in flight included.

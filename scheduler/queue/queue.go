@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package queue is the scheduling queue: it holds the pods that wait for a node. The scheduler's loop pops the pod that Less orders first,
-// and returns it with the result of the attempt. The scheduler's event handlers add pods and report cluster events. An event makes an
-// unschedulable pod ready again only if a QueueingHint of a plugin that refused the pod reports that the event may help.
+// Package queue is the scheduling queue: it holds the pods that wait for a node. The scheduler's loop pops the pod that
+// Less orders first, and returns it with the result of the attempt. The scheduler's event handlers add pods and report
+// cluster events. An event makes an unschedulable pod ready again only if a QueueingHint of a plugin that refused the
+// pod reports that the event may help.
 //
 // The names in kube-scheduler: active is activeQ, backoff is backoffQ, unschedulable and
 // gated are unschedulablePods.
@@ -16,11 +17,12 @@
 //	                  |          | event     v
 //	                  +----------+---- unschedulable (5 minutes at most)
 //
-// A pod in flight is in its scheduling cycle. Events during this cycle are kept, because one of them may make the pod schedulable. Between
-// Assumed and Done the pod is in its binding cycle. The pods of a pod group wait together and are popped together (group.go). The scheduler
-// has a second Queue for pods that HTTP extenders are interested in.
+// A pod in flight is in its scheduling cycle. Events during this cycle are kept, because one of them may make the pod
+// schedulable. Between Assumed and Done the pod is in its binding cycle. The pods of a pod group wait together and are
+// popped together (group.go). The scheduler has a second Queue for pods that HTTP extenders are interested in.
 //
-// The queue never reads nodes and never calls the API server. It sets a timer only while a pod waits for a point in time.
+// The queue never reads nodes and never calls the API server. It sets a timer only while a pod waits for a point in
+// time.
 package queue
 
 import (
@@ -45,8 +47,8 @@ type Config struct {
 	// Profiles are the rules by spec.schedulerName. Rules apply to pods with any other scheduler name.
 	Rules    Rules
 	Profiles map[string]Rules
-	// Entered is called when a pod enters one of the queue's places, with the reason ("PodAdd", an event's label, ...). May be nil.
-	// The lock is not held during the call. It must be quick.
+	// Entered is called when a pod enters one of the queue's places, with the reason ("PodAdd", an event's label, ...).
+	// May be nil. The lock is not held during the call. It must be quick.
 	Entered func(pod *state.PodInfo, why string, to Place, at time.Time)
 	// Groups: the pods of a pod group wait together and are popped together.
 	Groups bool
@@ -54,13 +56,14 @@ type Config struct {
 
 // Rules are the parts of a profile that the queue uses.
 type Rules struct {
-	// Gates are the PreEnqueue plugins. Hints are the registered events with their QueueingHints, by plugin: they may make a pod
-	// schedulable that the plugin refused. For a plugin that is not in Hints every event may.
+	// Gates are the PreEnqueue plugins. Hints are the registered events with their QueueingHints, by plugin: they may
+	// make a pod schedulable that the plugin refused. For a plugin that is not in Hints every event may.
 	Gates []framework.PreEnqueuer
 	Hints map[string][]framework.ClusterEventWithHint
 }
 
-// Item is a pod in the queue. The scheduling loop that popped it may read it until it calls Done, Unschedulable or Retry.
+// Item is a pod in the queue. The scheduling loop that popped it may read it until it calls Done, Unschedulable or
+// Retry.
 type Item struct {
 	framework.QueuedPod
 
@@ -74,14 +77,15 @@ type Item struct {
 	classPos  int        // in hintClass.items
 	due       time.Time
 	gatedBy   string
-	// While the pod is in flight: the number of the first event since Pop, the pod's newest version, and whether it was deleted.
+	// While the pod is in flight: the number of the first event since Pop, the pod's newest version, and whether it was
+	// deleted.
 	firstEvent int64
 	update     *state.PodInfo
 	deleted    bool
 	forced     bool  // Activate was called while the pod was in flight, or it missed events: try it again in any case
 	assumedSeq int64 // Queue.seq at the call of Assumed
-	// Pod groups: group is the group of a member. The group's head (see group.go) has headOf and key instead. While the head is in flight,
-	// popped holds the members that were popped with it.
+	// Pod groups: group is the group of a member. The group's head (see group.go) has headOf and key instead. While the
+	// head is in flight, popped holds the members that were popped with it.
 	group, headOf *podGroup
 	key           state.GroupKey
 	popped        []*Item
@@ -114,11 +118,11 @@ type Queue struct {
 	backoff       heap // ordered by the end of the backoff
 	errorBackoff  heap // as backoff, for pods whose attempt ended in an error
 	unschedulable heap // the pods that wait for an event; the longest waiting first
-	// waitedKinds includes the interests of all items in unschedulable, and perhaps of items that were there before. So an event of another
-	// kind helps none of them.
+	// waitedKinds includes the interests of all items in unschedulable, and perhaps of items that were there before. So
+	// an event of another kind helps none of them.
 	waitedKinds framework.EventKinds
-	// hintClasses partition the items in unschedulable: the same events help the items of one class. key is a buffer for the key of a
-	// class.
+	// hintClasses partition the items in unschedulable: the same events help the items of one class. key is a buffer
+	// for the key of a class.
 	hintClasses map[string]*hintClass
 	key         []byte
 	inFlight    int
@@ -160,8 +164,16 @@ func New(cfg Config) *Queue {
 		cfg.Entered = func(*state.PodInfo, string, Place, time.Time) {}
 	}
 	return &Queue{
-		cfg: cfg, items: map[types.UID]*Item{}, gated: map[*Item]struct{}{}, hintClasses: map[string]*hintClass{}, groups: map[state.GroupKey]*podGroup{}, wake: make(chan struct{}), active: heap{less: func(a, b *Item) bool { return cfg.Less(&a.QueuedPod, &b.QueuedPod) }},
-		backoff: heap{less: dueFirst}, errorBackoff: heap{less: dueFirst}, unschedulable: heap{less: waitsLonger},
+		cfg:           cfg,
+		items:         map[types.UID]*Item{},
+		gated:         map[*Item]struct{}{},
+		hintClasses:   map[string]*hintClass{},
+		groups:        map[state.GroupKey]*podGroup{},
+		wake:          make(chan struct{}),
+		active:        heap{less: func(a, b *Item) bool { return cfg.Less(&a.QueuedPod, &b.QueuedPod) }},
+		backoff:       heap{less: dueFirst},
+		errorBackoff:  heap{less: dueFirst},
+		unschedulable: heap{less: waitsLonger},
 	}
 }
 
@@ -211,7 +223,8 @@ func (q *Queue) Set(pod *corev1.Pod) {
 		if !podUpdated(old, pod) {
 			return
 		}
-		if e := (framework.Event{Kinds: framework.UnscheduledPodUpdate, OldPod: old, NewPod: pod}); q.helpsLocked(it, &e) {
+		if e := (framework.Event{Kinds: framework.UnscheduledPodUpdate, OldPod: old, NewPod: pod}); q.helpsLocked(it,
+			&e) {
 			q.leaveLocked(it)
 			q.requeueLocked(it, e.Label())
 			return
@@ -244,9 +257,9 @@ func (q *Queue) Delete(uid types.UID) {
 	q.leaveLocked(it)
 }
 
-// Pop waits for a pod and returns the first in Less order. The caller must end its attempt with Done, Unschedulable or Retry, or for the
-// head of a group with FinishGroup. If active is empty, Pop takes a pod from backoff before its backoff is over, but not a pod whose
-// attempt ended in an error. It returns nil when ctx is done.
+// Pop waits for a pod and returns the first in Less order. The caller must end its attempt with Done, Unschedulable or
+// Retry, or for the head of a group with FinishGroup. If active is empty, Pop takes a pod from backoff before its
+// backoff is over, but not a pod whose attempt ended in an error. It returns nil when ctx is done.
 func (q *Queue) Pop(ctx context.Context) *Item {
 	for {
 		q.mu.Lock()
@@ -255,7 +268,9 @@ func (q *Queue) Pop(ctx context.Context) *Item {
 			it = q.popBackoffLocked()
 		}
 		if it != nil {
-			it.where, it.deleted, it.forced = inFlight, false, false
+			it.where = inFlight
+			it.deleted = false
+			it.forced = false
 			it.Attempts++
 			it.firstEvent = q.base + int64(len(q.events))
 			q.inFlight++
@@ -290,13 +305,14 @@ func (q *Queue) popBackoffLocked() *Item {
 	return it
 }
 
-// Assumed ends the scheduling cycle of a pod that got a node. The binding cycle follows: Done ends it if it succeeded, Retry or
-// Unschedulable if it failed.
+// Assumed ends the scheduling cycle of a pod that got a node. The binding cycle follows: Done ends it if it succeeded,
+// Retry or Unschedulable if it failed.
 func (q *Queue) Assumed(it *Item) {
 	q.mu.Lock()
 	defer q.unlock()
 	q.endFlightLocked(it)
-	it.where, it.assumedSeq = inBinding, q.seq
+	it.where = inBinding
+	it.assumedSeq = q.seq
 }
 
 // Done removes a popped pod that is bound or was deleted.
@@ -312,12 +328,13 @@ func (q *Queue) Done(it *Item) {
 	}
 }
 
-// Unschedulable returns a popped pod to the queue; refusedBy are the plugins that refused it. The pod goes to backoff if an event during
-// the attempt may help it, else to unschedulable.
+// Unschedulable returns a popped pod to the queue; refusedBy are the plugins that refused it. The pod goes to backoff
+// if an event during the attempt may help it, else to unschedulable.
 func (q *Queue) Unschedulable(it *Item, refusedBy []string) {
 	q.mu.Lock()
 	defer q.unlock()
-	was, had := it.where, it.Pod.Pod
+	was := it.where
+	had := it.Pod.Pod
 	missed := q.endFlightLocked(it)
 	if it.deleted {
 		return
@@ -326,10 +343,12 @@ func (q *Queue) Unschedulable(it *Item, refusedBy []string) {
 		q.requeueMemberLocked(it)
 		return
 	}
-	it.refusedBy, it.interests = refusedBy, it.rules.interests(refusedBy)
+	it.refusedBy = refusedBy
+	it.interests = it.rules.interests(refusedBy)
 	it.due = time.Now().Add(q.backoffOf(it))
 	if was == inBinding {
-		// Events are not kept during the binding cycle, which may take minutes. So only their kinds are compared, without the hints.
+		// Events are not kept during the binding cycle, which may take minutes. So only their kinds are compared,
+		// without the hints.
 		if k := q.kindsSinceLocked(it.assumedSeq) & it.interests; k != 0 || podUpdated(had, it.Pod.Pod) {
 			q.requeueLocked(it, attemptFailed)
 			return
@@ -367,18 +386,21 @@ func (q *Queue) Retry(it *Item) {
 	q.setTimerLocked()
 }
 
-// endFlightLocked takes an item out of flight and returns the events since it was popped, which are valid as long as the lock is held.
+// endFlightLocked takes an item out of flight and returns the events since it was popped, which are valid as long as
+// the lock is held.
 func (q *Queue) endFlightLocked(it *Item) []framework.Event {
 	flew := it.where == inFlight
 	it.where = nowhere
 	if it.update != nil {
-		it.Pod, it.update = it.update, nil
+		it.Pod = it.update
+		it.update = nil
 	}
 	if !flew {
 		return nil
 	}
 	if it.firstEvent < q.base {
-		it.firstEvent, it.forced = q.base, true
+		it.firstEvent = q.base
+		it.forced = true
 	}
 	missed := q.events[it.firstEvent-q.base:]
 	if q.inFlight--; q.inFlight == 0 && len(q.events) > 0 {
@@ -409,8 +431,8 @@ func (q *Queue) OnEvent(e framework.Event) {
 	q.recheckGatesLocked(&e)
 }
 
-// maxEvents is the maximum number of events that are kept for pods in flight: with extenders an attempt may take long. A pod that has
-// missed more events than that is tried again.
+// maxEvents is the maximum number of events that are kept for pods in flight: with extenders an attempt may take long.
+// A pod that has missed more events than that is tried again.
 const maxEvents = 50_000
 
 func (q *Queue) recordEventLocked(e framework.Event) {
@@ -425,7 +447,8 @@ func (q *Queue) recordEventLocked(e framework.Event) {
 	q.events = append(q.events, e)
 }
 
-// helpsLocked reports whether the event may make an item schedulable, according to the QueueingHints of the plugins that refused it.
+// helpsLocked reports whether the event may make an item schedulable, according to the QueueingHints of the plugins
+// that refused it.
 func (q *Queue) helpsLocked(it *Item, e *framework.Event) bool {
 	if it.headOf != nil {
 		return q.helpsGroupLocked(it, e)
@@ -433,7 +456,8 @@ func (q *Queue) helpsLocked(it *Item, e *framework.Event) bool {
 	return q.helpsPodLocked(it, it, e)
 }
 
-// helpsPodLocked is helpsLocked for one pod. It uses the refusing plugins of by, which is the pod itself or the head of its group.
+// helpsPodLocked is helpsLocked for one pod. It uses the refusing plugins of by, which is the pod itself or the head of
+// its group.
 func (q *Queue) helpsPodLocked(it, by *Item, e *framework.Event) bool {
 	if e.Kinds&framework.UnscheduledPodUpdate != 0 && (e.NewPod == nil || e.NewPod.UID != it.Pod.Pod.UID) {
 		return false

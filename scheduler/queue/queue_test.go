@@ -26,8 +26,13 @@ type enteredLog []string
 
 func newQueue(log *enteredLog) *queue.Queue {
 	hints := map[string][]framework.ClusterEventWithHint{
-		"Fit":   {{Kinds: framework.NodeAdd | framework.AssignedPodDelete | framework.UnscheduledPodUpdate}},
-		"Ports": {{Kinds: framework.AssignedPodDelete, QueueingHintFn: func(*state.PodInfo, *framework.Event) bool { return false }}},
+		"Fit": {{Kinds: framework.NodeAdd | framework.AssignedPodDelete | framework.UnscheduledPodUpdate}},
+		"Ports": {{
+			Kinds: framework.AssignedPodDelete,
+			QueueingHintFn: func(*state.PodInfo, *framework.Event) bool {
+				return false
+			},
+		}},
 	}
 	return queue.New(queue.Config{
 		Less:  plugins.PrioritySort{}.Less,
@@ -170,7 +175,9 @@ func TestGates(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue(nil)
 		defer q.Close()
-		gated := schedtest.Pod("a", schedtest.With(func(s *corev1.PodSpec) { s.SchedulingGates = []corev1.PodSchedulingGate{{Name: "later"}} }))
+		gated := schedtest.Pod("a", schedtest.With(func(s *corev1.PodSpec) {
+			s.SchedulingGates = []corev1.PodSchedulingGate{{Name: "later"}}
+		}))
 		q.Set(gated)
 		if it := pop(t, q); it != nil {
 			t.Fatal("a gated pod was handed out")
@@ -227,8 +234,8 @@ func TestDeletedWhileInFlight(t *testing.T) {
 	})
 }
 
-// TestNothingIsLost: after any sequence of calls, a pod stays in the queue until Done or Delete, and Pop returns it to one caller at a
-// time.
+// TestNothingIsLost: after any sequence of calls, a pod stays in the queue until Done or Delete, and Pop returns it to
+// one caller at a time.
 func TestNothingIsLost(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		ops := rapid.SliceOfN(rapid.IntRange(0, 7), 1, 60).Draw(rt, "ops")
@@ -236,7 +243,9 @@ func TestNothingIsLost(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			q := newQueue(nil)
 			defer q.Close()
-			in, flying, stale := map[string]bool{}, map[string]*queue.Item{}, map[*queue.Item]bool{}
+			in := map[string]bool{}
+			flying := map[string]*queue.Item{}
+			stale := map[*queue.Item]bool{}
 			for i, op := range ops {
 				pod := schedtest.Pod(fmt.Sprint(pick[i]))
 				switch it := flying[pod.Name]; {
@@ -292,8 +301,8 @@ func TestNothingIsLost(t *testing.T) {
 	})
 }
 
-// TestWaitsForKinds: an event of a kind that no pod waits for moves no pod. Pods that begin to wait for other kinds later are moved by
-// those.
+// TestWaitsForKinds: an event of a kind that no pod waits for moves no pod. Pods that begin to wait for other kinds
+// later are moved by those.
 func TestWaitsForKinds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue(nil)
@@ -340,7 +349,8 @@ func BenchmarkHappened(b *testing.B) {
 	}
 }
 
-// TestTooManyEventsInFlight: the number of events that are kept for pods in flight is limited. A pod that has missed more is tried again.
+// TestTooManyEventsInFlight: the number of events that are kept for pods in flight is limited. A pod that has missed
+// more is tried again.
 func TestTooManyEventsInFlight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for events, want := range map[int]string{10: "", 100_000: "p"} {

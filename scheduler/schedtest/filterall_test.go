@@ -21,8 +21,11 @@ import (
 // addPreferences adds fields to a pod that only scores use.
 func addPreferences(t *rapid.T, p *corev1.Pod) {
 	term := corev1.PodAffinityTerm{
-		TopologyKey:   rapid.SampledFrom([]string{corev1.LabelHostname, corev1.LabelTopologyZone}).Draw(t, "preferred key"),
-		LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": rapid.SampledFrom([]string{"x", "y"}).Draw(t, "preferred target")}},
+		TopologyKey: rapid.SampledFrom([]string{corev1.LabelHostname, corev1.LabelTopologyZone}).Draw(t,
+			"preferred key"),
+		LabelSelector: &metav1.LabelSelector{
+			MatchLabels: map[string]string{"app": rapid.SampledFrom([]string{"x", "y"}).Draw(t, "preferred target")},
+		},
 	}
 	if p.Spec.Affinity == nil {
 		p.Spec.Affinity = &corev1.Affinity{}
@@ -32,25 +35,38 @@ func addPreferences(t *rapid.T, p *corev1.Pod) {
 	case 0:
 		p.Spec.Affinity.PodAffinity = &corev1.PodAffinity{PreferredDuringSchedulingIgnoredDuringExecution: weighted}
 	case 1:
-		p.Spec.Affinity.PodAntiAffinity = &corev1.PodAntiAffinity{PreferredDuringSchedulingIgnoredDuringExecution: weighted}
+		p.Spec.Affinity.PodAntiAffinity = &corev1.PodAntiAffinity{
+			PreferredDuringSchedulingIgnoredDuringExecution: weighted,
+		}
 	case 2:
 		p.Spec.TopologySpreadConstraints = append(p.Spec.TopologySpreadConstraints, corev1.TopologySpreadConstraint{
-			MaxSkew: 2, TopologyKey: term.TopologyKey, LabelSelector: term.LabelSelector, WhenUnsatisfiable: corev1.ScheduleAnyway,
-			NodeTaintsPolicy: rapid.SampledFrom([]*corev1.NodeInclusionPolicy{nil, new(corev1.NodeInclusionPolicyHonor)}).Draw(t, "taints count"),
+			MaxSkew:           2,
+			TopologyKey:       term.TopologyKey,
+			LabelSelector:     term.LabelSelector,
+			WhenUnsatisfiable: corev1.ScheduleAnyway,
+			NodeTaintsPolicy: rapid.SampledFrom([]*corev1.NodeInclusionPolicy{
+				nil, new(corev1.NodeInclusionPolicyHonor),
+			}).Draw(t, "taints count"),
 		})
 	case 3:
-		p.Spec.Affinity.NodeAffinity = &corev1.NodeAffinity{PreferredDuringSchedulingIgnoredDuringExecution: []corev1.PreferredSchedulingTerm{{
-			Weight: 5, Preference: corev1.NodeSelectorTerm{MatchExpressions: []corev1.NodeSelectorRequirement{{
-				Key: corev1.LabelTopologyZone, Operator: corev1.NodeSelectorOpIn, Values: []string{"a"},
-			}}},
-		}}}
+		p.Spec.Affinity.NodeAffinity = &corev1.NodeAffinity{
+			PreferredDuringSchedulingIgnoredDuringExecution: []corev1.PreferredSchedulingTerm{{
+				Weight: 5,
+				Preference: corev1.NodeSelectorTerm{MatchExpressions: []corev1.NodeSelectorRequirement{{
+					Key:      corev1.LabelTopologyZone,
+					Operator: corev1.NodeSelectorOpIn,
+					Values:   []string{"a"},
+				}}},
+			}},
+		}
 	case 4:
 		p.Spec.Tolerations = []corev1.Toleration{{Key: "soft", Operator: corev1.TolerationOpExists}}
 	}
 }
 
-// TestFilterAllEqualsFilter: filterAll and scoreAll, with results cached for previous pods of the class, give the same statuses and scores as
-// filtering and scoring the nodes one by one, while pods and nodes are added, deleted and updated.
+// TestFilterAllEqualsFilter: filterAll and scoreAll, with results cached for previous pods of the class, give the same
+// statuses and scores as filtering and scoring the nodes one by one, while pods and nodes are added, deleted and
+// updated.
 func TestFilterAllEqualsFilter(t *testing.T) {
 	engine := func(percent int32) *framework.Engine {
 		p := plugins.Default("default-scheduler", plugins.Options{})
@@ -61,26 +77,33 @@ func TestFilterAllEqualsFilter(t *testing.T) {
 		nodes, namespaces, pods := world(t)
 		for i, n := range nodes {
 			if i%3 == 0 {
-				n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: "soft", Effect: corev1.TaintEffectPreferNoSchedule})
+				n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{
+					Key:    "soft",
+					Effect: corev1.TaintEffectPreferNoSchedule,
+				})
 			}
 		}
 		for _, p := range pods {
 			addPreferences(t, p)
 		}
 		h := newWorld(nodes, namespaces)
-		there, alive := map[string]*corev1.Pod{}, map[string]*corev1.Node{}
+		there := map[string]*corev1.Pod{}
+		alive := map[string]*corev1.Node{}
 		for _, n := range nodes {
 			alive[n.Name] = n
 		}
-		filterAll, each := engine(0), engine(50)
+		filterAll := engine(0)
+		each := engine(50)
 		if rapid.Bool().Draw(t, "nominated") {
-			coming := state.NewPodInfo(schedtest.Pod("coming", schedtest.Requests("1", "1Gi"), schedtest.Priority(5), schedtest.Labelled("app", "x")))
+			coming := state.NewPodInfo(schedtest.Pod("coming", schedtest.Requests("1", "1Gi"), schedtest.Priority(5),
+				schedtest.Labelled("app", "x")))
 			h.Cache.Nominate(coming, nodes[0].Name)
 		}
 		for range rapid.IntRange(1, 20).Draw(t, "steps") {
 			churn(t, h, nodes, pods, there, alive)
 			p := state.NewPodInfo(rapid.SampledFrom(pods).Draw(t, "tried"))
-			a, b := filterAll.Decide(p, h.Cache.Refresh(), nil), each.Decide(p, h.Cache.Refresh(), nil)
+			a := filterAll.Decide(p, h.Cache.Refresh(), nil)
+			b := each.Decide(p, h.Cache.Refresh(), nil)
 			if diff := cmp.Diff(verdict(b), verdict(a)); diff != "" {
 				t.Fatalf("%s: verdicts (-one by one +all at once):\n%s", p.Key, diff)
 			}
@@ -103,13 +126,15 @@ func largest(totals []int64) (at []int32) {
 	return at
 }
 
-// TestBestFollowsChanges: where all nodes fit and nothing but what is on them tells them apart, the engine looks only at nodes that have changed
-// since the last pod that was alike. It decides as one does that looks at all.
+// TestBestFollowsChanges: where all nodes fit and nothing but what is on them tells them apart, the engine looks only
+// at nodes that have changed since the last pod that was alike. It decides as one does that looks at all.
 func TestBestFollowsChanges(t *testing.T) {
 	engine := func() *framework.Engine {
 		return framework.NewEngine(plugins.Default("default-scheduler", plugins.Options{}), 1, 1)
 	}
-	shapes := []schedtest.PodOption{schedtest.Requests("100m", "500Mi"), schedtest.Requests("10m", "10Mi"), schedtest.Requests("", "")}
+	shapes := []schedtest.PodOption{
+		schedtest.Requests("100m", "500Mi"), schedtest.Requests("10m", "10Mi"), schedtest.Requests("", ""),
+	}
 	rapid.Check(t, func(t *rapid.T) {
 		h := schedtest.New(1, 1)
 		for i := range rapid.IntRange(1, 20).Draw(t, "nodes") {
@@ -134,7 +159,8 @@ func TestBestFollowsChanges(t *testing.T) {
 			}
 			p := schedtest.Pod(fmt.Sprintf("p-%d", step), rapid.SampledFrom(shapes).Draw(t, "shape"))
 			info := state.NewPodInfo(p)
-			a, b := kept.Decide(info, h.Cache.Refresh(), nil), engine().Decide(info, h.Cache.Refresh(), nil)
+			a := kept.Decide(info, h.Cache.Refresh(), nil)
+			b := engine().Decide(info, h.Cache.Refresh(), nil)
 			if diff := cmp.Diff(verdict(b), verdict(a)); diff != "" {
 				t.Fatalf("step %d: verdicts (-of all +of those that changed):\n%s", step, diff)
 			}

@@ -13,7 +13,8 @@ import (
 	"keelson/scheduler/state"
 )
 
-// TestNominatedNodeFirst: a pod goes to its nominated node if it fits there, whatever the scores of others; else to the best of all.
+// TestNominatedNodeFirst: a pod goes to its nominated node if it fits there, whatever the scores of others; else to the
+// best of all.
 func TestNominatedNodeFirst(t *testing.T) {
 	pod := schedtest.Pod("p", schedtest.Requests("2", ""), schedtest.Priority(5))
 	for _, tt := range []struct {
@@ -25,16 +26,28 @@ func TestNominatedNodeFirst(t *testing.T) {
 	}{
 		{"nobody nominated it", "", nil, nil, "free"},
 		{"it fits, and scores less", "busy", nil, nil, "busy"},
-		{"the node is full", "busy", []any{schedtest.Pod("q", schedtest.On("busy"), schedtest.Requests("2", ""))}, nil, "free"},
+		{
+			"the node is full", "busy",
+			[]any{schedtest.Pod("q", schedtest.On("busy"), schedtest.Requests("2", ""))},
+			nil, "free",
+		},
 		{"the node is cordoned", "busy", []any{schedtest.Node("busy", schedtest.Cordoned())}, nil, "free"},
 		{"there is no such node", "gone", nil, nil, "free"},
-		{"another one of no less priority makes room there", "busy", nil, schedtest.Pod("o", schedtest.Requests("2", ""), schedtest.Priority(5)), "free"},
-		{"another one of less priority makes room there", "busy", nil, schedtest.Pod("o", schedtest.Requests("2", ""), schedtest.Priority(4)), "busy"},
+		{
+			"another one of no less priority makes room there", "busy", nil,
+			schedtest.Pod("o", schedtest.Requests("2", ""), schedtest.Priority(5)), "free",
+		},
+		{
+			"another one of less priority makes room there", "busy", nil,
+			schedtest.Pod("o", schedtest.Requests("2", ""), schedtest.Priority(4)), "busy",
+		},
 	} {
-		for _, more := range []int{0, 30} { // nodes that are too small: with more than a few a single node is not scored
+		// nodes that are too small: with more than a few a single node is not scored
+		for _, more := range []int{0, 30} {
 			t.Run(fmt.Sprint(tt.what, more), func(t *testing.T) {
 				h := schedtest.New(1, 1)
-				h.Add(schedtest.Node("busy"), schedtest.Node("free"), schedtest.Pod("x", schedtest.On("busy"), schedtest.Requests("1", "")))
+				h.Add(schedtest.Node("busy"), schedtest.Node("free"),
+					schedtest.Pod("x", schedtest.On("busy"), schedtest.Requests("1", "")))
 				for i := range more {
 					h.Add(schedtest.Node(fmt.Sprint("small-", i), schedtest.Allocatable(corev1.ResourceCPU, "1")))
 				}
@@ -60,9 +73,12 @@ func TestNominatedNodeFirst(t *testing.T) {
 // TestNominatedNodeIsFilteredByAll: filters that depend on other nodes count too.
 func TestNominatedNodeIsFilteredByAll(t *testing.T) {
 	h := schedtest.New(1, 1)
-	h.Add(schedtest.Node("a", schedtest.Zone("z1")), schedtest.Node("b", schedtest.Zone("z1")), schedtest.Node("c", schedtest.Zone("z2")),
+	h.Add(schedtest.Node("a", schedtest.Zone("z1")), schedtest.Node("b", schedtest.Zone("z1")),
+		schedtest.Node("c", schedtest.Zone("z2")),
 		schedtest.Pod("x", schedtest.On("b"), schedtest.Labelled("app", "x")))
-	pod := schedtest.Pod("p", schedtest.Labelled("app", "x"), schedtest.With(func(s *corev1.PodSpec) { s.TopologySpreadConstraints = spreadByZone() }))
+	pod := schedtest.Pod("p", schedtest.Labelled("app", "x"), schedtest.With(func(s *corev1.PodSpec) {
+		s.TopologySpreadConstraints = spreadByZone()
+	}))
 	h.Cache.Nominate(state.NewPodInfo(pod), "a")
 	if a := h.Try(pod); a.Chosen == nil || a.Chosen.Name != "c" {
 		t.Errorf("got %v, want c: a's zone has one already", a.Chosen)
@@ -71,6 +87,9 @@ func TestNominatedNodeIsFilteredByAll(t *testing.T) {
 
 func spreadByZone() []corev1.TopologySpreadConstraint {
 	return []corev1.TopologySpreadConstraint{{
-		MaxSkew: 1, TopologyKey: corev1.LabelTopologyZone, WhenUnsatisfiable: corev1.DoNotSchedule, LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "x"}},
+		MaxSkew:           1,
+		TopologyKey:       corev1.LabelTopologyZone,
+		WhenUnsatisfiable: corev1.DoNotSchedule,
+		LabelSelector:     &metav1.LabelSelector{MatchLabels: map[string]string{"app": "x"}},
 	}}
 }

@@ -24,7 +24,14 @@ func BenchmarkPolicies(b *testing.B) {
 		spec policy.Spec
 	}{
 		{"none", policy.Spec{}},
-		{"of-others", policy.Spec{PodSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "none"}}, Filters: filter("false").Filters}},
+		{
+			"of-others", policy.Spec{
+				PodSelector: &metav1.LabelSelector{
+					MatchLabels: map[string]string{"app": "none"},
+				},
+				Filters: filter("false").Filters,
+			},
+		},
 		{"labels", filter("node.labels['pool'] == 'p' || pod.priority > 1000")},
 		{"labels-unremembered", filter("node.labels['pool'] == 'p' || pod.name == 'x'")},
 		{"free", filter("node.free['memory'].isGreaterThan(quantity('1Gi'))")},
@@ -40,11 +47,15 @@ func BenchmarkPolicies(b *testing.B) {
 					if len(errs) > 0 {
 						b.Fatal(errs.ToAggregate())
 					}
-					more = append(more, framework.Weighted{Plugin: &plugins.CELPolicy{Own: []*policy.Policy{p}}, Weight: 1})
+					more = append(more, framework.Weighted{
+						Plugin: &plugins.CELPolicy{Own: []*policy.Policy{p}},
+						Weight: 1,
+					})
 				}
 				h := schedtest.New(1, 1, more...)
 				for i := range 5000 {
-					h.Add(schedtest.Node(fmt.Sprintf("node-%05d", i), schedtest.Zone(fmt.Sprintf("zone-%d", i%3)), schedtest.Labels("pool", "p")))
+					h.Add(schedtest.Node(fmt.Sprintf("node-%05d", i), schedtest.Zone(fmt.Sprintf("zone-%d", i%3)),
+						schedtest.Labels("pool", "p")))
 				}
 				all := make([]*corev1.Pod, pods)
 				for i := range all {

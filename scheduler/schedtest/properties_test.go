@@ -21,18 +21,23 @@ import (
 // world draws nodes, namespaces and the pods that come.
 func world(t *rapid.T) (nodes []*corev1.Node, namespaces []*corev1.Namespace, pods []*corev1.Pod) {
 	for i := range rapid.IntRange(1, 12).Draw(t, "nodes") {
-		opts := []schedtest.NodeOption{schedtest.Allocatable(corev1.ResourceCPU, rapid.SampledFrom([]string{"1", "2", "4"}).Draw(t, "cpu"))}
+		opts := []schedtest.NodeOption{
+			schedtest.Allocatable(corev1.ResourceCPU, rapid.SampledFrom([]string{"1", "2", "4"}).Draw(t, "cpu")),
+		}
 		if z := rapid.SampledFrom([]string{"", "a", "b"}).Draw(t, "zone"); z != "" {
 			opts = append(opts, schedtest.Zone(z))
 		}
 		if rapid.IntRange(0, 5).Draw(t, "taint") == 0 {
 			opts = append(opts, schedtest.Taint("k", "v", corev1.TaintEffectNoSchedule))
 		}
-		opts = append(opts, schedtest.Allocatable(corev1.ResourcePods, rapid.SampledFrom([]string{"2", "5", "110"}).Draw(t, "pods")))
+		opts = append(opts,
+			schedtest.Allocatable(corev1.ResourcePods, rapid.SampledFrom([]string{"2", "5", "110"}).Draw(t, "pods")))
 		nodes = append(nodes, schedtest.Node(fmt.Sprint("n", i), opts...))
 	}
 	for _, n := range []string{"default", "red", "blue"} {
-		namespaces = append(namespaces, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: n, Labels: map[string]string{"team": n}}})
+		namespaces = append(namespaces, &corev1.Namespace{
+			ObjectMeta: metav1.ObjectMeta{Name: n, Labels: map[string]string{"team": n}},
+		})
 	}
 	for i := range rapid.IntRange(1, 30).Draw(t, "incoming") {
 		pods = append(pods, drawPod(t, fmt.Sprint("p", i)))
@@ -43,14 +48,17 @@ func world(t *rapid.T) (nodes []*corev1.Node, namespaces []*corev1.Namespace, po
 func drawPod(t *rapid.T, name string) *corev1.Pod {
 	apps := []string{"x", "y"}
 	opts := []schedtest.PodOption{
-		schedtest.Requests(rapid.SampledFrom([]string{"", "300m", "1"}).Draw(t, "cpu"), rapid.SampledFrom([]string{"", "1Gi", "10Gi"}).Draw(t, "memory")),
+		schedtest.Requests(rapid.SampledFrom([]string{"", "300m", "1"}).Draw(t, "cpu"),
+			rapid.SampledFrom([]string{"", "1Gi", "10Gi"}).Draw(t, "memory")),
 		schedtest.In(rapid.SampledFrom([]string{"default", "red", "blue"}).Draw(t, "namespace")),
 		schedtest.Labelled("app", rapid.SampledFrom(apps).Draw(t, "app")),
 		schedtest.Priority(rapid.SampledFrom([]int32{0, 10}).Draw(t, "priority")),
 	}
 	term := corev1.PodAffinityTerm{
-		TopologyKey:   rapid.SampledFrom([]string{corev1.LabelHostname, corev1.LabelTopologyZone}).Draw(t, "key"),
-		LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": rapid.SampledFrom(apps).Draw(t, "target")}},
+		TopologyKey: rapid.SampledFrom([]string{corev1.LabelHostname, corev1.LabelTopologyZone}).Draw(t, "key"),
+		LabelSelector: &metav1.LabelSelector{
+			MatchLabels: map[string]string{"app": rapid.SampledFrom(apps).Draw(t, "target")},
+		},
 	}
 	if rapid.Bool().Draw(t, "across") {
 		term.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"team": "red"}}
@@ -63,13 +71,18 @@ func drawPod(t *rapid.T, name string) *corev1.Pod {
 	case 2:
 		opts = append(opts, schedtest.With(func(s *corev1.PodSpec) {
 			s.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{
-				MaxSkew: 1, TopologyKey: term.TopologyKey, LabelSelector: term.LabelSelector, WhenUnsatisfiable: corev1.DoNotSchedule,
+				MaxSkew:           1,
+				TopologyKey:       term.TopologyKey,
+				LabelSelector:     term.LabelSelector,
+				WhenUnsatisfiable: corev1.DoNotSchedule,
 			}}
 		}))
 	case 3:
 		opts = append(opts, schedtest.HostPort("", corev1.ProtocolTCP, 80))
 	case 4:
-		opts = append(opts, schedtest.With(func(s *corev1.PodSpec) { s.NodeSelector = map[string]string{corev1.LabelTopologyZone: "a"} }))
+		opts = append(opts, schedtest.With(func(s *corev1.PodSpec) {
+			s.NodeSelector = map[string]string{corev1.LabelTopologyZone: "a"}
+		}))
 	}
 	return schedtest.Pod(name, opts...)
 }
@@ -85,7 +98,8 @@ func newWorld(nodes []*corev1.Node, namespaces []*corev1.Namespace) *schedtest.H
 	return h
 }
 
-// TestNeverOverCommits: whatever comes, no node holds more than it offers, no port twice, and no two pods that exclude each other.
+// TestNeverOverCommits: whatever comes, no node holds more than it offers, no port twice, and no two pods that exclude
+// each other.
 func TestNeverOverCommits(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		nodes, namespaces, pods := world(t)
@@ -95,7 +109,8 @@ func TestNeverOverCommits(t *testing.T) {
 		}
 		s := h.Cache.Refresh()
 		for _, n := range s.Nodes {
-			if int64(len(n.Pods)) > n.Allocatable.Pods || n.Requested.MilliCPU > n.Allocatable.MilliCPU || n.Requested.Memory > n.Allocatable.Memory {
+			if int64(len(n.Pods)) > n.Allocatable.Pods || n.Requested.MilliCPU > n.Allocatable.MilliCPU ||
+				n.Requested.Memory > n.Allocatable.Memory {
 				t.Fatalf("node %s: %d pods ask for %+v of %+v", n.Name, len(n.Pods), n.Requested, n.Allocatable)
 			}
 			for i, p := range n.Ports {
@@ -153,7 +168,8 @@ func TestBoundPodFits(t *testing.T) {
 	})
 }
 
-// TestTryingChangesNothing: the same attempt twice gives the same answer, and parallel looking gives the same as one by one.
+// TestTryingChangesNothing: the same attempt twice gives the same answer, and parallel looking gives the same as one by
+// one.
 func TestTryingChangesNothing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		nodes, namespaces, pods := world(t)
@@ -240,7 +256,8 @@ func TestIncrementalIsFromScratch(t *testing.T) {
 			}
 			for _, n := range want.Nodes {
 				got := s.Node(n.Name)
-				if got == nil || len(got.Pods) != len(n.Pods) || got.Requested.MilliCPU != n.Requested.MilliCPU || got.ScoreMemory != n.ScoreMemory {
+				if got == nil || len(got.Pods) != len(n.Pods) || got.Requested.MilliCPU != n.Requested.MilliCPU ||
+					got.ScoreMemory != n.ScoreMemory {
 					t.Fatalf("node %s: got %+v, want %+v", n.Name, got, n)
 				}
 			}
@@ -251,7 +268,10 @@ func TestIncrementalIsFromScratch(t *testing.T) {
 	})
 }
 
-func churn(t *rapid.T, h *schedtest.Harness, nodes []*corev1.Node, pods []*corev1.Pod, there map[string]*corev1.Pod, alive map[string]*corev1.Node) {
+func churn(
+	t *rapid.T, h *schedtest.Harness, nodes []*corev1.Node, pods []*corev1.Pod, there map[string]*corev1.Pod,
+	alive map[string]*corev1.Node,
+) {
 	n := rapid.SampledFrom(nodes).Draw(t, "node")
 	p := rapid.SampledFrom(pods).Draw(t, "pod").DeepCopy()
 	switch rapid.IntRange(0, 5).Draw(t, "op") {
@@ -291,7 +311,16 @@ func held(s *state.Snapshot, p *corev1.Pod) map[string]map[string]int64 {
 }
 
 func TestEnough(t *testing.T) {
-	for n, want := range map[int]int{1: 1, 99: 99, 100: 100, 250: 120, 1000: 420, 5000: 500, 6000: 300, 100000: 5000} {
+	for n, want := range map[int]int{
+		1:      1,
+		99:     99,
+		100:    100,
+		250:    120,
+		1000:   420,
+		5000:   500,
+		6000:   300,
+		100000: 5000,
+	} {
 		if got := framework.FeasibleNodesToFind(n, 0); got != want {
 			t.Errorf("Enough(%d) = %d, want %d", n, got, want)
 		}

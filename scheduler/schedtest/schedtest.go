@@ -30,8 +30,9 @@ type Harness struct {
 // New returns a harness with the default profile. The same seed gives the same placements.
 func New(parallelism int, seed uint64, more ...framework.Weighted) *Harness {
 	return &Harness{
-		Cache:  state.NewCache(),
-		Engine: framework.NewEngine(plugins.Default("default-scheduler", plugins.Options{}, more...), parallelism, seed),
+		Cache: state.NewCache(),
+		Engine: framework.NewEngine(plugins.Default("default-scheduler", plugins.Options{}, more...), parallelism,
+			seed),
 	}
 }
 
@@ -77,11 +78,19 @@ type NodeOption func(*corev1.Node)
 // Node returns a node with 4 CPUs, 32Gi and 110 pods, as in upstream's benchmarks.
 func Node(name string, opts ...NodeOption) *corev1.Node {
 	list := corev1.ResourceList{
-		corev1.ResourceCPU: resource.MustParse("4"), corev1.ResourceMemory: resource.MustParse("32Gi"), corev1.ResourcePods: resource.MustParse("110"),
+		corev1.ResourceCPU:    resource.MustParse("4"),
+		corev1.ResourceMemory: resource.MustParse("32Gi"),
+		corev1.ResourcePods:   resource.MustParse("110"),
 	}
 	n := &corev1.Node{
-		ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("node-" + name), Labels: map[string]string{corev1.LabelHostname: name}},
-		Status:     corev1.NodeStatus{Allocatable: list, Capacity: list},
+		ObjectMeta: metav1.ObjectMeta{
+			Name: name,
+			UID:  types.UID("node-" + name),
+			Labels: map[string]string{
+				corev1.LabelHostname: name,
+			},
+		},
+		Status: corev1.NodeStatus{Allocatable: list, Capacity: list},
 	}
 	for _, o := range opts {
 		o(n)
@@ -122,13 +131,20 @@ func Cordoned() NodeOption { return func(n *corev1.Node) { n.Spec.Unschedulable 
 // PodOption changes a pod in Pod.
 type PodOption func(*corev1.Pod)
 
-// Pod returns a pod in the namespace default with one container that requests 100m and 500Mi, as in upstream's benchmarks.
+// Pod returns a pod in the namespace default with one container that requests 100m and 500Mi, as in upstream's
+// benchmarks.
 func Pod(name string, opts ...PodOption) *corev1.Pod {
 	p := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
-			Name: name, Namespace: "default", Labels: map[string]string{}, CreationTimestamp: metav1.NewTime(time.Unix(1_800_000_000, 0)),
+			Name:              name,
+			Namespace:         "default",
+			Labels:            map[string]string{},
+			CreationTimestamp: metav1.NewTime(time.Unix(1_800_000_000, 0)),
 		},
-		Spec: corev1.PodSpec{SchedulerName: "default-scheduler", Containers: []corev1.Container{{Name: "c", Image: "pause"}}},
+		Spec: corev1.PodSpec{
+			SchedulerName: "default-scheduler",
+			Containers:    []corev1.Container{{Name: "c", Image: "pause"}},
+		},
 	}
 	Requests("100m", "500Mi")(p)
 	for _, o := range opts {
@@ -181,7 +197,12 @@ func Tolerates(t corev1.Toleration) PodOption {
 func HostPort(ip string, proto corev1.Protocol, port int32) PodOption {
 	return func(p *corev1.Pod) {
 		c := &p.Spec.Containers[0]
-		c.Ports = append(c.Ports, corev1.ContainerPort{HostIP: ip, Protocol: proto, HostPort: port, ContainerPort: port})
+		c.Ports = append(c.Ports, corev1.ContainerPort{
+			HostIP:        ip,
+			Protocol:      proto,
+			HostPort:      port,
+			ContainerPort: port,
+		})
 	}
 }
 

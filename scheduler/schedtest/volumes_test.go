@@ -36,9 +36,12 @@ func newStorageObjects() *storageObjects {
 		panic(err)
 	}
 	for kind, inf := range map[string]cache.SharedIndexInformer{
-		"claim": f.Core().V1().PersistentVolumeClaims().Informer(), "volume": f.Core().V1().PersistentVolumes().Informer(),
-		"class": f.Storage().V1().StorageClasses().Informer(), "driver": f.Storage().V1().CSIDrivers().Informer(),
-		"node": f.Storage().V1().CSINodes().Informer(), "capacity": f.Storage().V1().CSIStorageCapacities().Informer(),
+		"claim":      f.Core().V1().PersistentVolumeClaims().Informer(),
+		"volume":     f.Core().V1().PersistentVolumes().Informer(),
+		"class":      f.Storage().V1().StorageClasses().Informer(),
+		"driver":     f.Storage().V1().CSIDrivers().Informer(),
+		"node":       f.Storage().V1().CSINodes().Informer(),
+		"capacity":   f.Storage().V1().CSIStorageCapacities().Informer(),
 		"attachment": f.Storage().V1().VolumeAttachments().Informer(),
 	} {
 		s.of[kind] = inf.GetIndexer()
@@ -65,38 +68,66 @@ func (s *storageObjects) remove(t *rapid.T, kind, key string) {
 const storageNamespace = "default"
 
 func drawIn(t *rapid.T, key string, values ...string) corev1.NodeSelectorRequirement {
-	op := rapid.SampledFrom([]corev1.NodeSelectorOperator{corev1.NodeSelectorOpIn, corev1.NodeSelectorOpIn, corev1.NodeSelectorOpIn, corev1.NodeSelectorOpNotIn}).Draw(t, "operator")
+	op := rapid.SampledFrom([]corev1.NodeSelectorOperator{
+		corev1.NodeSelectorOpIn, corev1.NodeSelectorOpIn, corev1.NodeSelectorOpIn, corev1.NodeSelectorOpNotIn,
+	}).Draw(t, "operator")
 	return corev1.NodeSelectorRequirement{Key: key, Operator: op, Values: values}
 }
 
 func drawVolume(t *rapid.T, i int) *corev1.PersistentVolume {
-	v := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("v", i), UID: types.UID(fmt.Sprint("v", i)), Labels: map[string]string{}}}
-	v.Spec.Capacity = corev1.ResourceList{corev1.ResourceStorage: schedtest.Quantity(rapid.SampledFrom([]string{"1Gi", "2Gi", "3Gi"}).Draw(t, "capacity"))}
+	v := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{
+		Name:   fmt.Sprint("v", i),
+		UID:    types.UID(fmt.Sprint("v", i)),
+		Labels: map[string]string{},
+	}}
+	v.Spec.Capacity = corev1.ResourceList{
+		corev1.ResourceStorage: schedtest.Quantity(rapid.SampledFrom([]string{"1Gi", "2Gi", "3Gi"}).Draw(t,
+			"capacity")),
+	}
 	v.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}
 	v.Spec.StorageClassName = rapid.SampledFrom([]string{"static", "static", "made"}).Draw(t, "class")
-	v.Status.Phase = rapid.SampledFrom([]corev1.PersistentVolumePhase{corev1.VolumeAvailable, corev1.VolumeAvailable, corev1.VolumeAvailable, corev1.VolumePending}).Draw(t, "phase")
+	v.Status.Phase = rapid.SampledFrom([]corev1.PersistentVolumePhase{
+		corev1.VolumeAvailable, corev1.VolumeAvailable, corev1.VolumeAvailable, corev1.VolumePending,
+	}).Draw(t, "phase")
 	host := rapid.SampledFrom([]string{"n0", "n1", "n2", "n3"}).Draw(t, "host")
 	var terms []corev1.NodeSelectorTerm
 	switch rapid.IntRange(0, 6).Draw(t, "affinity") {
 	case 0, 1, 2:
-		terms = []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{drawIn(t, corev1.LabelHostname, host)}}}
+		terms = []corev1.NodeSelectorTerm{
+			{MatchExpressions: []corev1.NodeSelectorRequirement{drawIn(t, corev1.LabelHostname, host)}},
+		}
 	case 3:
-		terms = []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{drawIn(t, corev1.LabelTopologyZone, "a", "b"), drawIn(t, corev1.LabelHostname, host, "n5")}}, {}}
+		terms = []corev1.NodeSelectorTerm{
+			{
+				MatchExpressions: []corev1.NodeSelectorRequirement{
+					drawIn(t, corev1.LabelTopologyZone, "a", "b"), drawIn(t, corev1.LabelHostname, host, "n5"),
+				},
+			},
+			{},
+		}
 	case 4:
 		terms = []corev1.NodeSelectorTerm{
-			{MatchExpressions: []corev1.NodeSelectorRequirement{drawIn(t, corev1.LabelTopologyZone, "a")}}, {MatchExpressions: []corev1.NodeSelectorRequirement{drawIn(t, corev1.LabelHostname, host)}},
+			{MatchExpressions: []corev1.NodeSelectorRequirement{drawIn(t, corev1.LabelTopologyZone, "a")}},
+			{MatchExpressions: []corev1.NodeSelectorRequirement{drawIn(t, corev1.LabelHostname, host)}},
 		}
 	case 5:
-		terms = []corev1.NodeSelectorTerm{{MatchFields: []corev1.NodeSelectorRequirement{drawIn(t, "metadata.name", host)}}}
+		terms = []corev1.NodeSelectorTerm{
+			{MatchFields: []corev1.NodeSelectorRequirement{drawIn(t, "metadata.name", host)}},
+		}
 	}
 	if terms != nil {
 		v.Spec.NodeAffinity = &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: terms}}
 	}
-	if label := rapid.SampledFrom([]string{"", "", corev1.LabelTopologyZone, corev1.LabelFailureDomainBetaZone, corev1.LabelTopologyRegion}).Draw(t, "zone label"); label != "" {
+	if label := rapid.SampledFrom(
+		[]string{"", "", corev1.LabelTopologyZone, corev1.LabelFailureDomainBetaZone, corev1.LabelTopologyRegion}).Draw(
+		t, "zone label"); label != "" {
 		v.Labels[label] = rapid.SampledFrom([]string{"a", "b", "a__b"}).Draw(t, "zones")
 	}
 	if rapid.Bool().Draw(t, "csi") {
-		v.Spec.CSI = &corev1.CSIPersistentVolumeSource{Driver: "x.io", VolumeHandle: rapid.SampledFrom([]string{v.Name, v.Name, "same"}).Draw(t, "handle")}
+		v.Spec.CSI = &corev1.CSIPersistentVolumeSource{
+			Driver:       "x.io",
+			VolumeHandle: rapid.SampledFrom([]string{v.Name, v.Name, "same"}).Draw(t, "handle"),
+		}
 	}
 	if i < 6 && rapid.IntRange(0, 3).Draw(t, "for a claim") == 0 { // of two for one claim, chance would decide
 		v.Spec.ClaimRef = &corev1.ObjectReference{Namespace: storageNamespace, Name: fmt.Sprint("c", i)}
@@ -106,15 +137,23 @@ func drawVolume(t *rapid.T, i int) *corev1.PersistentVolume {
 
 func drawClaim(t *rapid.T, i int) *corev1.PersistentVolumeClaim {
 	name := fmt.Sprint("c", i)
-	c := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: storageNamespace, Name: name, UID: types.UID(name), Annotations: map[string]string{}}}
+	c := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{
+		Namespace:   storageNamespace,
+		Name:        name,
+		UID:         types.UID(name),
+		Annotations: map[string]string{},
+	}}
 	c.Spec.StorageClassName = new(rapid.SampledFrom([]string{"static", "static", "made", "topology"}).Draw(t, "class"))
 	c.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{rapid.SampledFrom([]corev1.PersistentVolumeAccessMode{
 		corev1.ReadWriteOnce, corev1.ReadWriteOnce, corev1.ReadWriteOnce, corev1.ReadWriteOncePod, corev1.ReadWriteMany,
 	}).Draw(t, "mode")}
-	c.Spec.Resources.Requests = corev1.ResourceList{corev1.ResourceStorage: schedtest.Quantity(rapid.SampledFrom([]string{"1Gi", "2Gi"}).Draw(t, "size"))}
+	c.Spec.Resources.Requests = corev1.ResourceList{
+		corev1.ResourceStorage: schedtest.Quantity(rapid.SampledFrom([]string{"1Gi", "2Gi"}).Draw(t, "size")),
+	}
 	switch rapid.IntRange(0, 9).Draw(t, "state") {
 	case 0, 1, 2, 3:
-		c.Spec.VolumeName, c.Status.Phase = fmt.Sprint("v", i), corev1.ClaimBound
+		c.Spec.VolumeName = fmt.Sprint("v", i)
+		c.Status.Phase = corev1.ClaimBound
 		c.Annotations[volume.AnnBindCompleted] = "yes"
 	case 4:
 		c.Annotations[volume.AnnSelectedNode] = rapid.SampledFrom([]string{"n0", "n1"}).Draw(t, "selected")
@@ -127,9 +166,14 @@ func drawClaiming(t *rapid.T, i int) *corev1.Pod {
 	for range rapid.SampledFrom([]int{1, 1, 1, 2, 3}).Draw(t, "volumes") {
 		v := corev1.Volume{Name: fmt.Sprint("volume", len(p.Spec.Volumes))}
 		if rapid.IntRange(0, 5).Draw(t, "disk") == 0 {
-			v.GCEPersistentDisk = &corev1.GCEPersistentDiskVolumeSource{PDName: rapid.SampledFrom([]string{"d", "e"}).Draw(t, "pd"), ReadOnly: rapid.Bool().Draw(t, "read only")}
+			v.GCEPersistentDisk = &corev1.GCEPersistentDiskVolumeSource{
+				PDName:   rapid.SampledFrom([]string{"d", "e"}).Draw(t, "pd"),
+				ReadOnly: rapid.Bool().Draw(t, "read only"),
+			}
 		} else {
-			v.PersistentVolumeClaim = &corev1.PersistentVolumeClaimVolumeSource{ClaimName: fmt.Sprint("c", rapid.IntRange(0, 5).Draw(t, "claim"))}
+			v.PersistentVolumeClaim = &corev1.PersistentVolumeClaimVolumeSource{
+				ClaimName: fmt.Sprint("c", rapid.IntRange(0, 5).Draw(t, "claim")),
+			}
 		}
 		p.Spec.Volumes = append(p.Spec.Volumes, v)
 	}
@@ -148,22 +192,30 @@ func drawStorage(t *rapid.T, s *storageObjects) {
 	case 7:
 		s.remove(t, "claim", storageNamespace+"/"+fmt.Sprint("c", rapid.IntRange(0, 5).Draw(t, "claim")))
 	case 8:
-		n := &storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("n", rapid.IntRange(0, 3).Draw(t, "node"))}}
+		n := &storagev1.CSINode{
+			ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("n", rapid.IntRange(0, 3).Draw(t, "node"))},
+		}
 		if count := rapid.Int32Range(-1, 3).Draw(t, "limit"); count >= 0 {
-			n.Spec.Drivers = []storagev1.CSINodeDriver{{Name: "x.io", Allocatable: &storagev1.VolumeNodeResources{Count: &count}}}
+			n.Spec.Drivers = []storagev1.CSINodeDriver{
+				{Name: "x.io", Allocatable: &storagev1.VolumeNodeResources{Count: &count}},
+			}
 		}
 		s.set(t, "node", n)
 	case 9:
 		zone := rapid.SampledFrom([]string{"a", "b"}).Draw(t, "zone")
 		s.set(t, "capacity", &storagev1.CSIStorageCapacity{
-			ObjectMeta: metav1.ObjectMeta{Namespace: storageNamespace, Name: zone}, StorageClassName: "made",
-			NodeTopology: &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelTopologyZone: zone}},
-			Capacity:     new(schedtest.Quantity(rapid.SampledFrom([]string{"1Gi", "5Gi"}).Draw(t, "left"))),
+			ObjectMeta:       metav1.ObjectMeta{Namespace: storageNamespace, Name: zone},
+			StorageClassName: "made",
+			NodeTopology:     &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelTopologyZone: zone}},
+			Capacity:         new(schedtest.Quantity(rapid.SampledFrom([]string{"1Gi", "5Gi"}).Draw(t, "left"))),
 		})
 	case 10, 11:
-		node, v := fmt.Sprint("n", rapid.IntRange(0, 3).Draw(t, "node")), fmt.Sprint("v", rapid.IntRange(0, 9).Draw(t, "volume"))
+		node := fmt.Sprint("n", rapid.IntRange(0, 3).Draw(t, "node"))
+		v := fmt.Sprint("v", rapid.IntRange(0, 9).Draw(t, "volume"))
 		a := &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: node + v}}
-		a.Spec.Attacher, a.Spec.NodeName, a.Spec.Source.PersistentVolumeName = "x.io", node, &v
+		a.Spec.Attacher = "x.io"
+		a.Spec.NodeName = node
+		a.Spec.Source.PersistentVolumeName = &v
 		if _, there, _ := s.of["attachment"].GetByKey(a.Name); there {
 			s.remove(t, "attachment", a.Name)
 		} else {
@@ -176,24 +228,39 @@ func drawStorage(t *rapid.T, s *storageObjects) {
 
 func csiDriver(required bool) *storagev1.CSIDriver {
 	return &storagev1.CSIDriver{
-		ObjectMeta: metav1.ObjectMeta{Name: "x.io"}, Spec: storagev1.CSIDriverSpec{StorageCapacity: new(true), PreventPodSchedulingIfMissing: &required},
+		ObjectMeta: metav1.ObjectMeta{Name: "x.io"},
+		Spec:       storagev1.CSIDriverSpec{StorageCapacity: new(true), PreventPodSchedulingIfMissing: &required},
 	}
 }
 
 func storageClasses(t *rapid.T, s *storageObjects) {
 	late := storagev1.VolumeBindingWaitForFirstConsumer
-	for name, provisioner := range map[string]string{"static": volume.NotSupportedProvisioner, "made": "x.io", "topology": "y.io"} {
-		class := &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Provisioner: provisioner, VolumeBindingMode: &late}
+	for name, provisioner := range map[string]string{
+		"static":   volume.NotSupportedProvisioner,
+		"made":     "x.io",
+		"topology": "y.io",
+	} {
+		class := &storagev1.StorageClass{
+			ObjectMeta:        metav1.ObjectMeta{Name: name},
+			Provisioner:       provisioner,
+			VolumeBindingMode: &late,
+		}
 		if name == "topology" {
-			class.AllowedTopologies = []corev1.TopologySelectorTerm{{MatchLabelExpressions: []corev1.TopologySelectorLabelRequirement{{Key: corev1.LabelTopologyZone, Values: []string{"a"}}}}}
+			class.AllowedTopologies = []corev1.TopologySelectorTerm{
+				{
+					MatchLabelExpressions: []corev1.TopologySelectorLabelRequirement{
+						{Key: corev1.LabelTopologyZone, Values: []string{"a"}},
+					},
+				},
+			}
 		}
 		s.set(t, "class", class)
 	}
 	s.set(t, "driver", csiDriver(false))
 }
 
-// TestVolumesAllAtOnce: of pods with volumes all nodes are judged at once, from what is kept up to date, as they are one by one, from what
-// claims, volumes and pods there are.
+// TestVolumesAllAtOnce: of pods with volumes all nodes are judged at once, from what is kept up to date, as they are
+// one by one, from what claims, volumes and pods there are.
 func TestVolumesAllAtOnce(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := newStorageObjects()
@@ -207,7 +274,9 @@ func TestVolumesAllAtOnce(t *testing.T) {
 		var nodes []*corev1.Node
 		for i := range rapid.IntRange(1, 6).Draw(t, "nodes") {
 			opts := []schedtest.NodeOption{schedtest.Labels(corev1.LabelHostname, fmt.Sprint("n", i))}
-			if key := rapid.SampledFrom([]string{"", corev1.LabelTopologyZone, corev1.LabelTopologyZone, corev1.LabelFailureDomainBetaZone}).Draw(t, "zone label"); key != "" {
+			if key := rapid.SampledFrom(
+				[]string{"", corev1.LabelTopologyZone, corev1.LabelTopologyZone, corev1.LabelFailureDomainBetaZone}).
+				Draw(t, "zone label"); key != "" {
 				opts = append(opts, schedtest.Labels(key, rapid.SampledFrom([]string{"a", "b"}).Draw(t, "zone")))
 			}
 			nodes = append(nodes, schedtest.Node(fmt.Sprint("n", i), opts...))
@@ -221,8 +290,10 @@ func TestVolumesAllAtOnce(t *testing.T) {
 			pods = append(pods, drawClaiming(t, i))
 		}
 		h := newWorld(nodes, nil)
-		there, alive := map[string]*corev1.Pod{}, map[string]*corev1.Node{}
-		wholesale, each := engine(0), engine(50)
+		there := map[string]*corev1.Pod{}
+		alive := map[string]*corev1.Node{}
+		wholesale := engine(0)
+		each := engine(50)
 		for range rapid.IntRange(1, 25).Draw(t, "steps") {
 			if rapid.Bool().Draw(t, "of storage") {
 				drawStorage(t, s)
@@ -230,7 +301,8 @@ func TestVolumesAllAtOnce(t *testing.T) {
 				churn(t, h, nodes, pods, there, alive)
 			}
 			p := state.NewPodInfo(rapid.SampledFrom(pods).Draw(t, "tried"))
-			a, b := wholesale.Decide(p, h.Cache.Refresh(), nil), each.Decide(p, h.Cache.Refresh(), nil)
+			a := wholesale.Decide(p, h.Cache.Refresh(), nil)
+			b := each.Decide(p, h.Cache.Refresh(), nil)
 			if diff := cmp.Diff(verdict(b), verdict(a)); diff != "" {
 				t.Fatalf("%s: verdicts (-one by one +all at once):\n%s", p.Key, diff)
 			}
@@ -266,24 +338,41 @@ func TestLateClaimsSeeAllNodes(t *testing.T) {
 		v := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "v", UID: "v"}}
 		v.Spec.Capacity = corev1.ResourceList{corev1.ResourceStorage: schedtest.Quantity("1Gi")}
 		v.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}
-		v.Spec.StorageClassName, v.Status.Phase = "static", corev1.VolumeAvailable
-		v.Spec.NodeAffinity = &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
-			MatchExpressions: []corev1.NodeSelectorRequirement{{Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpIn, Values: []string{fmt.Sprint("n", free)}}},
-		}}}}
+		v.Spec.StorageClassName = "static"
+		v.Status.Phase = corev1.VolumeAvailable
+		v.Spec.NodeAffinity = &corev1.VolumeNodeAffinity{
+			Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
+				MatchExpressions: []corev1.NodeSelectorRequirement{{
+					Key:      corev1.LabelHostname,
+					Operator: corev1.NodeSelectorOpIn,
+					Values:   []string{fmt.Sprint("n", free)},
+				}},
+			}}},
+		}
 		s.set(t, "volume", v)
-		c := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: storageNamespace, Name: "c", UID: "c"}}
-		c.Spec.StorageClassName, c.Spec.AccessModes = new("static"), v.Spec.AccessModes
+		c := &corev1.PersistentVolumeClaim{
+			ObjectMeta: metav1.ObjectMeta{Namespace: storageNamespace, Name: "c", UID: "c"},
+		}
+		c.Spec.StorageClassName = new("static")
+		c.Spec.AccessModes = v.Spec.AccessModes
 		c.Spec.Resources.Requests = v.Spec.Capacity
 		s.set(t, "claim", c)
 		pod := schedtest.Pod("p")
-		pod.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{
-			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "c"},
-		}}}
-		p := plugins.Default("default-scheduler", plugins.Options{Storage: s.Storage, Volumes: &plugins.VolumeBinding{Storage: s.Storage}})
+		pod.Spec.Volumes = []corev1.Volume{{
+			Name: "v",
+			VolumeSource: corev1.VolumeSource{
+				PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "c"},
+			},
+		}}
+		p := plugins.Default("default-scheduler", plugins.Options{
+			Storage: s.Storage,
+			Volumes: &plugins.VolumeBinding{Storage: s.Storage},
+		})
 		h := newWorld(nodes, nil)
 		a := framework.NewEngine(p, 1, 1).Decide(state.NewPodInfo(pod), h.Cache.Refresh(), nil)
 		if a.EvaluatedNodes != count || a.Chosen == nil || a.Chosen.Name != fmt.Sprint("n", free) {
-			t.Fatalf("looked at %d of %d nodes, chose %v; the volume is on n%d", a.EvaluatedNodes, count, a.Chosen, free)
+			t.Fatalf("looked at %d of %d nodes, chose %v; the volume is on n%d", a.EvaluatedNodes, count, a.Chosen,
+				free)
 		}
 	})
 }

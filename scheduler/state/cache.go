@@ -16,8 +16,8 @@ import (
 	"k8s.io/component-helpers/resource"
 )
 
-// Cache holds nodes and the pods on them. Its methods may be called from any goroutine, except Refresh, which belongs to the
-// scheduling loop.
+// Cache holds nodes and the pods on them. Its methods may be called from any goroutine, except Refresh, which belongs
+// to the scheduling loop.
 type Cache struct {
 	mu         sync.Mutex
 	nodes      map[string]*nodeEntry
@@ -60,9 +60,11 @@ type change struct {
 // NewCache returns an empty cache.
 func NewCache() *Cache {
 	return &Cache{
-		nodes: map[string]*nodeEntry{}, pods: map[types.UID]*placedPod{}, namespaces: map[string]labels.Set{},
-		nominated: nominations{at: map[types.UID]string{}, on: map[string][]*PodInfo{}},
-		snap:      newSnapshot(),
+		nodes:      map[string]*nodeEntry{},
+		pods:       map[types.UID]*placedPod{},
+		namespaces: map[string]labels.Set{},
+		nominated:  nominations{at: map[types.UID]string{}, on: map[string][]*PodInfo{}},
+		snap:       newSnapshot(),
 	}
 }
 
@@ -76,8 +78,10 @@ func (c *Cache) SetNode(node *corev1.Node) {
 	e.info.setNode(node)
 	switch {
 	case old == nil || zone(old) != zone(node):
-		c.nodesChanged, c.labelsChanged = true, true
-	case !maps.Equal(old.Labels, node.Labels), !reflect.DeepEqual(old.Status.Images, node.Status.Images), !reflect.DeepEqual(old.Spec.Taints, node.Spec.Taints):
+		c.nodesChanged = true
+		c.labelsChanged = true
+	case !maps.Equal(old.Labels, node.Labels), !reflect.DeepEqual(old.Status.Images, node.Status.Images),
+		!reflect.DeepEqual(old.Spec.Taints, node.Spec.Taints):
 		c.labelsChanged = true
 	}
 }
@@ -90,14 +94,17 @@ func (c *Cache) RemoveNode(name string) {
 	if !ok || e.info.Node == nil {
 		return
 	}
-	c.nodesChanged, c.labelsChanged = true, true
+	c.nodesChanged = true
+	c.labelsChanged = true
 	if len(e.info.Pods) == 0 {
 		delete(c.nodes, name)
 		e.pos = -1 // it may still be in c.dirty, and after the next Refresh its place belongs to another node
 		return
 	}
 	e.info = e.writableLocked(c)
-	e.info.Node, e.info.Allocatable, e.info.Images = nil, Resource{}, nil
+	e.info.Node = nil
+	e.info.Allocatable = Resource{}
+	e.info.Images = nil
 }
 
 // HasNode reports whether there is a Node object of that name.
@@ -136,7 +143,8 @@ func (c *Cache) RemoveNamespace(name string) {
 	c.namespaces = next
 }
 
-// SetPod adds or replaces a pod that is bound to a node. It confirms an assumed pod, also when another scheduler bound it to another node.
+// SetPod adds or replaces a pod that is bound to a node. It confirms an assumed pod, also when another scheduler bound
+// it to another node.
 func (c *Cache) SetPod(pod *corev1.Pod) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -153,7 +161,8 @@ func (c *Cache) SetPod(pod *corev1.Pod) {
 		if i := slices.Index(e.info.Pods, old.info); i >= 0 {
 			e.info.Pods[i] = &info
 		}
-		old.info, old.assumed = &info, false
+		old.info = &info
+		old.assumed = false
 		c.recordLocked(change{&info, old.node, 0})
 		return
 	}
@@ -170,7 +179,8 @@ func samePodInfo(a, b *corev1.Pod) bool {
 // SameAllocation reports whether two versions of a pod agree in the status fields of in-place resizing.
 func SameAllocation(a, b *corev1.Pod) bool {
 	return resource.IsPodResizeInfeasible(a) == resource.IsPodResizeInfeasible(b) &&
-		reflect.DeepEqual(a.Status.AllocatedResources, b.Status.AllocatedResources) && reflect.DeepEqual(a.Status.Resources, b.Status.Resources) &&
+		reflect.DeepEqual(a.Status.AllocatedResources, b.Status.AllocatedResources) &&
+		reflect.DeepEqual(a.Status.Resources, b.Status.Resources) &&
 		sameStatuses(a.Status.ContainerStatuses, b.Status.ContainerStatuses, b.Spec.Containers) &&
 		sameStatuses(a.Status.InitContainerStatuses, b.Status.InitContainerStatuses, b.Spec.InitContainers)
 }
@@ -180,18 +190,22 @@ func sameStatuses(a, b []corev1.ContainerStatus, spec []corev1.Container) bool {
 		return !slices.ContainsFunc(b, func(st corev1.ContainerStatus) bool { return !repeatsSpec(&st, spec) })
 	}
 	return slices.EqualFunc(a, b, func(a, b corev1.ContainerStatus) bool {
-		return a.Name == b.Name && reflect.DeepEqual(a.AllocatedResources, b.AllocatedResources) && reflect.DeepEqual(a.Resources, b.Resources)
+		return a.Name == b.Name && reflect.DeepEqual(a.AllocatedResources, b.AllocatedResources) &&
+			reflect.DeepEqual(a.Resources, b.Resources)
 	})
 }
 
-// repeatsSpec reports whether a container status has the requests of the spec or none, as the first status of most containers.
+// repeatsSpec reports whether a container status has the requests of the spec or none, as the first status of most
+// containers.
 func repeatsSpec(st *corev1.ContainerStatus, spec []corev1.Container) bool {
 	i := slices.IndexFunc(spec, func(c corev1.Container) bool { return c.Name == st.Name })
 	if i < 0 {
 		return true // it counts for nothing
 	}
 	same := func(l corev1.ResourceList) bool {
-		return l == nil || maps.EqualFunc(l, spec[i].Resources.Requests, func(a, b quantity.Quantity) bool { return a.Cmp(b) == 0 })
+		return l == nil || maps.EqualFunc(l, spec[i].Resources.Requests, func(a, b quantity.Quantity) bool {
+			return a.Cmp(b) == 0
+		})
 	}
 	return same(st.AllocatedResources) && (st.Resources == nil || same(st.Resources.Requests))
 }
@@ -216,8 +230,9 @@ func (c *Cache) Assume(p *PodInfo, node string) error {
 	return nil
 }
 
-// AssumeTentatively announces that a pod will be assumed only to test whether its pod group can be placed, until EndTentative. NodeView
-// counts its resources as free: so if the group releases them, the pods that fit there have been moved by earlier events already.
+// AssumeTentatively announces that a pod will be assumed only to test whether its pod group can be placed, until
+// EndTentative. NodeView counts its resources as free: so if the group releases them, the pods that fit there have been
+// moved by earlier events already.
 func (c *Cache) AssumeTentatively(uid types.UID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -290,7 +305,8 @@ func (c *Cache) recordLocked(ch change) {
 		return
 	}
 	if len(c.changes) > 1024+len(c.pods) {
-		c.tooManyChanges, c.changes = true, nil
+		c.tooManyChanges = true
+		c.changes = nil
 		return
 	}
 	c.changes = append(c.changes, ch)

@@ -12,7 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// TestNodeChangesAndGoes: a node that has changed since the last refresh, and is gone before the next, takes no other node's place.
+// TestNodeChangesAndGoes: a node that has changed since the last refresh, and is gone before the next, takes no other
+// node's place.
 func TestNodeChangesAndGoes(t *testing.T) {
 	node := func(name, label string) *corev1.Node {
 		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"l": label}}}

@@ -10,8 +10,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// AppendClass appends to b the key of the pod's class: everything that the pod requires of a single node, without regard to other pods.
-// That is its node name, node selector, tolerations, node affinity, requests, host ports and images. Pods of one workload share a class.
+// AppendClass appends to b the key of the pod's class: everything that the pod requires of a single node, without
+// regard to other pods. That is its node name, node selector, tolerations, node affinity, requests, host ports and
+// images. Pods of one workload share a class.
 func (p *PodInfo) AppendClass(b []byte) []byte {
 	s := &p.Pod.Spec
 	add := func(parts ...string) {
@@ -19,7 +20,7 @@ func (p *PodInfo) AppendClass(b []byte) []byte {
 			b = append(binary.AppendUvarint(b, uint64(len(part))), part...)
 		}
 	}
-	count := func(n int) { b = binary.AppendUvarint(b, uint64(n)) } //nolint:gosec // a length
+	count := func(n int) { b = binary.AppendUvarint(b, uint64(n)) } // a length
 	amount := func(amounts ...int64) {
 		for _, n := range amounts {
 			b = binary.AppendVarint(b, n)

@@ -2,8 +2,8 @@
 
 package state
 
-// Clone returns an independent cache for a trial. It has the same nodes, namespaces and pods, except the pods that without selects, and no
-// nominations. Neither cache modifies what both share.
+// Clone returns an independent cache for a trial. It has the same nodes, namespaces and pods, except the pods that
+// without selects, and no nominations. Neither cache modifies what both share.
 func (c *Cache) Clone(without func(*PodInfo) bool) *Cache {
 	out := NewCache()
 	c.mu.Lock()
@@ -27,6 +27,8 @@ func (c *Cache) Clone(without func(*PodInfo) bool) *Cache {
 	for _, p := range gone {
 		out.removePodLocked(p)
 	}
-	out.nodesChanged, out.labelsChanged, out.tooManyChanges = true, true, true
+	out.nodesChanged = true
+	out.labelsChanged = true
+	out.tooManyChanges = true
 	return out
 }

@@ -2,8 +2,8 @@
 
 package state
 
-// LabelColumn has the values of one node label for all nodes of a snapshot. Each value has an ID from 0 up, so that counts per value are
-// slices and not maps. Immutable, except for the cache of Places.
+// LabelColumn has the values of one node label for all nodes of a snapshot. Each value has an ID from 0 up, so that
+// counts per value are slices and not maps. Immutable, except for the cache of Places.
 type LabelColumn struct {
 	// ValueIDs has the ID of the value by the node's place; -1: the node does not have the label.
 	ValueIDs []int32
@@ -38,9 +38,10 @@ func (s *Snapshot) Column(key string) *LabelColumn {
 		}
 		id, known := c.ids[value]
 		if !known {
-			id = int32(len(c.Values)) //nolint:gosec // there are fewer nodes
+			id = int32(len(c.Values)) // there are fewer nodes
 			c.ids[value] = id
-			c.Values, c.NodeCounts = append(c.Values, value), append(c.NodeCounts, 0)
+			c.Values = append(c.Values, value)
+			c.NodeCounts = append(c.NodeCounts, 0)
 		}
 		c.ValueIDs[i] = id
 		c.NodeCounts[id]++
@@ -78,7 +79,7 @@ func (c *LabelColumn) Places(value string) []int32 {
 		c.places = make([][]int32, len(c.Values))
 		for place, id := range c.ValueIDs {
 			if id >= 0 {
-				c.places[id] = append(c.places[id], int32(place)) //nolint:gosec // there are fewer nodes
+				c.places[id] = append(c.places[id], int32(place)) // there are fewer nodes
 			}
 		}
 	}
@@ -111,8 +112,8 @@ type Selection struct {
 // maxSelections bounds the number of cached selections. One more drops all.
 const maxSelections = 256
 
-// SelectNodes returns which nodes with the label key the function in includes. The result is cached under rule, for all pods. So in may
-// depend only on rule and on the node's labels, taints and name.
+// SelectNodes returns which nodes with the label key the function in includes. The result is cached under rule, for all
+// pods. So in may depend only on rule and on the node's labels, taints and name.
 func (s *Snapshot) SelectNodes(rule, key string, in func(*NodeInfo) bool) *Selection {
 	id := key + "|" + rule
 	if c, ok := s.selections[id]; ok {
@@ -129,7 +130,7 @@ func (s *Snapshot) SelectNodes(rule, key string, in func(*NodeInfo) bool) *Selec
 				c.IncludedValues++
 			}
 		default:
-			c.Excluded = append(c.Excluded, int32(i)) //nolint:gosec // there are fewer nodes
+			c.Excluded = append(c.Excluded, int32(i)) // there are fewer nodes
 		}
 	}
 	if s.selections == nil || len(s.selections) >= maxSelections {

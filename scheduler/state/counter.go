@@ -68,7 +68,8 @@ func (s *Sums) add(place int32, n int64) {
 
 // By returns the sums by the value of a node label; values with sum 0 are absent.
 func (c *Counter) By(key string) map[string]int64 {
-	s, m := c.Sums(key), map[string]int64{}
+	s := c.Sums(key)
+	m := map[string]int64{}
 	for id, n := range s.Counts {
 		if n != 0 {
 			m[s.Values[id]] = n

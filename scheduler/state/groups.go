@@ -78,8 +78,8 @@ func (g *Groups) Get(key GroupKey) PodGroup {
 	return PodGroup{Object: e.object, Pods: len(e.pods), Scheduled: e.scheduled}
 }
 
-// PodsDisruptedTogether are the pods with nodes of a group whose pods leave together or not at all (disruptionMode: all); false: the group says no such
-// thing.
+// PodsDisruptedTogether are the pods with nodes of a group whose pods leave together or not at all (disruptionMode:
+// all); false: the group says no such thing.
 func (g *Groups) PodsDisruptedTogether(key GroupKey) ([]types.UID, bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -104,8 +104,8 @@ func (g *Groups) SetObject(key GroupKey, o *schedulingv1beta1.PodGroup) {
 	g.dropIfEmptyLocked(key)
 }
 
-// AddPod adds a pod; it counts as scheduled if spec.nodeName is set. Like all methods with a pod it ignores pods without a group, and does
-// nothing when g is nil.
+// AddPod adds a pod; it counts as scheduled if spec.nodeName is set. Like all methods with a pod it ignores pods
+// without a group, and does nothing when g is nil.
 func (g *Groups) AddPod(pod *corev1.Pod) {
 	g.update(pod, func(e *groupEntry) {
 		if _, known := e.pods[pod.UID]; !known {

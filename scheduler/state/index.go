@@ -60,7 +60,8 @@ const (
 	termKinds
 )
 
-// TermGroup stands for all equal terms of one kind. Its counter has the number of pods with the term by node, or the sum of its weights.
+// TermGroup stands for all equal terms of one kind. Its counter has the number of pods with the term by node, or the
+// sum of its weights.
 type TermGroup struct {
 	*Counter
 	Term *Term
@@ -77,7 +78,8 @@ type placedOn struct {
 	node string
 }
 
-// index counts pods by query and by term, per node. It is updated with each change of a pod, so that a lookup does not visit all pods.
+// index counts pods by query and by term, per node. It is updated with each change of a pod, so that a lookup does not
+// visit all pods.
 type index struct {
 	snap       *Snapshot
 	keptSums   int                               // number of sums in all counters
@@ -89,7 +91,12 @@ type index struct {
 }
 
 func newIndex(s *Snapshot) *index {
-	x := &index{snap: s, pods: map[string]map[types.UID]placedOn{}, queries: map[string]*query{}, users: map[string][]placedOn{}}
+	x := &index{
+		snap:    s,
+		pods:    map[string]map[types.UID]placedOn{},
+		queries: map[string]*query{},
+		users:   map[string][]placedOn{},
+	}
 	for k := range x.termGroups {
 		x.termGroups[k] = map[string]*TermGroup{}
 	}

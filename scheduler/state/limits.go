@@ -9,8 +9,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// maxRules bounds the number of rules of a pod about nodes and other pods. Each rule is evaluated for every node or pod while other pods
-// wait; in a large cluster 10,000 rules would take seconds. kube-scheduler has no such bound. Real pods stay far below it.
+// maxRules bounds the number of rules of a pod about nodes and other pods. Each rule is evaluated for every node or pod
+// while other pods wait; in a large cluster 10,000 rules would take seconds. kube-scheduler has no such bound. Real
+// pods stay far below it.
 const maxRules = 500
 
 // valuesPerRule: so many values of an expression count as one more rule.
@@ -19,7 +20,8 @@ const valuesPerRule = 32
 // checkRuleCount returns an error for a pod with too many rules.
 func checkRuleCount(s *corev1.PodSpec) error {
 	if n := countRules(s); n > maxRules {
-		return fmt.Errorf("the pod has %d rules about nodes and other pods, the scheduler looks at no more than %d", n, maxRules)
+		return fmt.Errorf("the pod has %d rules about nodes and other pods, the scheduler looks at no more than %d", n,
+			maxRules)
 	}
 	return nil
 }
@@ -45,10 +47,12 @@ func countRules(s *corev1.PodSpec) int {
 		}
 	}
 	if a := s.Affinity.PodAffinity; a != nil {
-		n += countPodTerms(a.RequiredDuringSchedulingIgnoredDuringExecution, a.PreferredDuringSchedulingIgnoredDuringExecution)
+		n += countPodTerms(a.RequiredDuringSchedulingIgnoredDuringExecution,
+			a.PreferredDuringSchedulingIgnoredDuringExecution)
 	}
 	if a := s.Affinity.PodAntiAffinity; a != nil {
-		n += countPodTerms(a.RequiredDuringSchedulingIgnoredDuringExecution, a.PreferredDuringSchedulingIgnoredDuringExecution)
+		n += countPodTerms(a.RequiredDuringSchedulingIgnoredDuringExecution,
+			a.PreferredDuringSchedulingIgnoredDuringExecution)
 	}
 	return n
 }
@@ -67,7 +71,8 @@ func countNodeTerm(t *corev1.NodeSelectorTerm) int {
 func countPodTerms(required []corev1.PodAffinityTerm, preferred []corev1.WeightedPodAffinityTerm) int {
 	n := 0
 	add := func(t *corev1.PodAffinityTerm) {
-		n += 1 + countSelector(t.LabelSelector) + countSelector(t.NamespaceSelector) + len(t.Namespaces)/valuesPerRule + len(t.MatchLabelKeys) + len(t.MismatchLabelKeys)
+		n += 1 + countSelector(t.LabelSelector) + countSelector(t.NamespaceSelector) +
+			len(t.Namespaces)/valuesPerRule + len(t.MatchLabelKeys) + len(t.MismatchLabelKeys)
 	}
 	for i := range required {
 		add(&required[i])

@@ -36,10 +36,12 @@ type NodeInfo struct {
 	Ports       []podkind.HostPort
 	// Images maps the names of images on the node to their size in bytes.
 	Images map[string]int64
-	// Cordoned repeats spec.unschedulable. HardTaints: the node has a NoSchedule or NoExecute taint. SoftTaints: it has a PreferNoSchedule
-	// taint. They are copied because reading the Node object for every pod would miss the CPU's caches.
+	// Cordoned repeats spec.unschedulable. HardTaints: the node has a NoSchedule or NoExecute taint. SoftTaints: it has
+	// a PreferNoSchedule taint. They are copied because reading the Node object for every pod would miss the CPU's
+	// caches.
 	Cordoned, HardTaints, SoftTaints bool
-	// Stamp is replaced when the node's labels, taints or spec.unschedulable change. A result computed from them is valid for the same stamp.
+	// Stamp is replaced when the node's labels, taints or spec.unschedulable change. A result computed from them is
+	// valid for the same stamp.
 	Stamp *Stamp
 }
 
@@ -57,13 +59,17 @@ func NewNodeInfo(node *corev1.Node, pods ...*PodInfo) *NodeInfo {
 }
 
 func (n *NodeInfo) setNode(node *corev1.Node) {
-	if old := n.Node; old == nil || old.Spec.Unschedulable != node.Spec.Unschedulable || !maps.Equal(old.Labels, node.Labels) ||
+	if old := n.Node; old == nil || old.Spec.Unschedulable != node.Spec.Unschedulable ||
+		!maps.Equal(old.Labels, node.Labels) ||
 		!reflect.DeepEqual(old.Spec.Taints, node.Spec.Taints) {
 		n.Stamp = &Stamp{}
 	}
-	n.Node, n.Name = node, node.Name
+	n.Node = node
+	n.Name = node.Name
 	n.Allocatable = allocatable(node.Status.Allocatable)
-	n.Cordoned, n.HardTaints, n.SoftTaints = node.Spec.Unschedulable, false, false
+	n.Cordoned = node.Spec.Unschedulable
+	n.HardTaints = false
+	n.SoftTaints = false
 	for i := range node.Spec.Taints {
 		if node.Spec.Taints[i].Effect == corev1.TaintEffectPreferNoSchedule {
 			n.SoftTaints = true
@@ -132,7 +138,8 @@ func (n *NodeInfo) sum(p *PodInfo, sign int64) {
 
 // zone returns the region and zone of a node, for the order of Snapshot.Nodes; empty when it has neither label.
 func zone(node *corev1.Node) string {
-	region, z := node.Labels[corev1.LabelTopologyRegion], node.Labels[corev1.LabelTopologyZone]
+	region := node.Labels[corev1.LabelTopologyRegion]
+	z := node.Labels[corev1.LabelTopologyZone]
 	if region == "" && z == "" {
 		return ""
 	}

@@ -9,11 +9,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// nominations is the nominator: the pods for which preemption is making room, each with its node (status.nominatedNodeName).
+// nominations is the nominator: the pods for which preemption is making room, each with its node
+// (status.nominatedNodeName).
 type nominations struct {
 	at map[types.UID]string
 	on map[string][]*PodInfo // by node; a list is replaced, never modified
-	// changed are the pods whose nominations changed since the last Refresh. tooMany: the list was dropped, Refresh copies all.
+	// changed are the pods whose nominations changed since the last Refresh. tooMany: the list was dropped, Refresh
+	// copies all.
 	changed []types.UID
 	tooMany bool
 }
@@ -54,7 +56,8 @@ func (c *Cache) unnominateLocked(uid types.UID) string {
 func (c *Cache) nominationChangedLocked(uid types.UID, node string) {
 	// A standby scheduler never refreshes, so the log is bounded.
 	if n := &c.nominated; len(n.changed) > 1024+len(n.at) {
-		n.tooMany, n.changed = true, nil
+		n.tooMany = true
+		n.changed = nil
 	} else if !n.tooMany {
 		n.changed = append(n.changed, uid)
 	}
@@ -137,11 +140,13 @@ func (s *Snapshot) NominatedPlace(uid types.UID) int {
 	return -1
 }
 
-// refreshNominationsLocked updates Snapshot.nominatedNodes. Refresh updates nominatedAt, since Nominate marks the node as dirty.
+// refreshNominationsLocked updates Snapshot.nominatedNodes. Refresh updates nominatedAt, since Nominate marks the node
+// as dirty.
 func (c *Cache) refreshNominationsLocked(s *Snapshot) {
 	n := &c.nominated
 	if n.tooMany {
-		s.nominatedNodes, n.tooMany = maps.Clone(n.at), false
+		s.nominatedNodes = maps.Clone(n.at)
+		n.tooMany = false
 	}
 	for _, uid := range n.changed {
 		if node, ok := n.at[uid]; ok {

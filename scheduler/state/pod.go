@@ -21,8 +21,8 @@ var (
 type PodInfo struct {
 	Pod *corev1.Pod
 	Key string // namespace/name
-	// Request is the sum of the pod's requests. ScoreCPU and ScoreMemory include defaults for containers without a request
-	// (NonZeroRequested in kube-scheduler).
+	// Request is the sum of the pod's requests. ScoreCPU and ScoreMemory include defaults for containers without a
+	// request (NonZeroRequested in kube-scheduler).
 	Request     Resource
 	ScoreCPU    int64
 	ScoreMemory int64
@@ -42,7 +42,8 @@ func NewPodInfo(pod *corev1.Pod) *PodInfo {
 	p := &PodInfo{Pod: pod, Key: pod.Namespace + "/" + pod.Name}
 	p.Request, p.ScoreCPU, p.ScoreMemory = requests(pod)
 	p.Priority = Priority(pod)
-	p.Ports, p.Uses = podkind.HostPorts(pod), uses(pod)
+	p.Ports = podkind.HostPorts(pod)
+	p.Uses = uses(pod)
 	if p.Err = checkRuleCount(&pod.Spec); p.Err != nil {
 		return p
 	}
@@ -65,7 +66,8 @@ func (p *PodInfo) parseTerms(a *corev1.Affinity) (err error) {
 		if p.Affinity, err = newTerms(p.Pod, pa.RequiredDuringSchedulingIgnoredDuringExecution); err != nil {
 			return fmt.Errorf("pod affinity: %w", err)
 		}
-		if p.PreferredAffinity, err = newWeightedTerms(p.Pod, pa.PreferredDuringSchedulingIgnoredDuringExecution); err != nil {
+		if p.PreferredAffinity, err = newWeightedTerms(p.Pod,
+			pa.PreferredDuringSchedulingIgnoredDuringExecution); err != nil {
 			return fmt.Errorf("preferred pod affinity: %w", err)
 		}
 	}
@@ -73,7 +75,8 @@ func (p *PodInfo) parseTerms(a *corev1.Affinity) (err error) {
 		if p.AntiAffinity, err = newTerms(p.Pod, pa.RequiredDuringSchedulingIgnoredDuringExecution); err != nil {
 			return fmt.Errorf("pod anti-affinity: %w", err)
 		}
-		if p.PreferredAntiAffinity, err = newWeightedTerms(p.Pod, pa.PreferredDuringSchedulingIgnoredDuringExecution); err != nil {
+		if p.PreferredAntiAffinity, err = newWeightedTerms(p.Pod,
+			pa.PreferredDuringSchedulingIgnoredDuringExecution); err != nil {
 			return fmt.Errorf("preferred pod anti-affinity: %w", err)
 		}
 	}

@@ -17,8 +17,8 @@ const (
 	DefaultMemory   = 200 * 1024 * 1024
 )
 
-// maxAmount is the largest amount of any resource. A pod that requests it fits nowhere, because nodes are capped just below it. Sums of
-// 8,000 such pods do not overflow.
+// maxAmount is the largest amount of any resource. A pod that requests it fits nowhere, because nodes are capped just
+// below it. Sums of 8,000 such pods do not overflow.
 const maxAmount = 1 << 50
 
 // milli and units return q's amount, capped at maxAmount. A quantity may exceed an int64.
@@ -83,7 +83,8 @@ func allocatable(list corev1.ResourceList) Resource {
 	return r
 }
 
-// countable reports whether name is an extended resource, huge pages, an attachable volume count or a kubernetes.io resource.
+// countable reports whether name is an extended resource, huge pages, an attachable volume count or a kubernetes.io
+// resource.
 func countable(name corev1.ResourceName) bool {
 	return strings.Contains(string(name), "/") || strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix) ||
 		strings.HasPrefix(string(name), corev1.ResourceAttachableVolumesPrefix)
@@ -161,7 +162,8 @@ func plainRequests(pod *corev1.Pod) (r Resource, cpu, mem int64, ok bool) {
 		}
 		c, hasCPU := requests[corev1.ResourceCPU]
 		m, hasMem := requests[corev1.ResourceMemory]
-		ofCPU, ofMem := milli(&c), units(&m)
+		ofCPU := milli(&c)
+		ofMem := units(&m)
 		r.MilliCPU += ofCPU
 		r.Memory += ofMem
 		if !hasCPU {

@@ -12,11 +12,18 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// TestChoose: nodes are asked once until a label or a taint of one changes, and what is counted beside a choice follows the pods.
+// TestChoose: nodes are asked once until a label or a taint of one changes, and what is counted beside a choice follows
+// the pods.
 func TestChoose(t *testing.T) {
 	c := NewCache()
 	set := func(name, zone string, taints ...corev1.Taint) {
-		c.SetNode(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"zone": zone}}, Spec: corev1.NodeSpec{Taints: taints}})
+		c.SetNode(&corev1.Node{
+			ObjectMeta: metav1.ObjectMeta{
+				Name:   name,
+				Labels: map[string]string{"zone": zone},
+			},
+			Spec: corev1.NodeSpec{Taints: taints},
+		})
 	}
 	set("a", "1")
 	set("b", "1")
@@ -24,9 +31,13 @@ func TestChoose(t *testing.T) {
 	asked := 0
 	choose := func() string {
 		s := c.Refresh()
-		got := s.SelectNodes("untainted", "zone", func(n *NodeInfo) bool { asked++; return !n.HardTaints })
+		got := s.SelectNodes("untainted", "zone", func(n *NodeInfo) bool {
+			asked++
+			return !n.HardTaints
+		})
 		n := s.Count(Query{Terms: []*Term{NewTerm("zone", []string{"default"}, nil, labels.Everything())}})
-		in, out := map[string]int32{}, map[string]string{}
+		in := map[string]int32{}
+		out := map[string]string{}
 		for id, count := range got.Included {
 			if count > 0 {
 				in[got.Values[id]] = count
@@ -54,7 +65,10 @@ func TestChoose(t *testing.T) {
 	}
 	check("first", "map[1:2] map[c:2] map[] 3")
 	for i, node := range []string{"a", "c", "c"} {
-		c.SetPod(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprint(i), UID: types.UID(fmt.Sprint(i))}, Spec: corev1.PodSpec{NodeName: node}})
+		c.SetPod(&corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprint(i), UID: types.UID(fmt.Sprint(i))},
+			Spec:       corev1.PodSpec{NodeName: node},
+		})
 	}
 	check("pods came", "map[1:2] map[c:2] map[2:2] 3")
 	set("c", "2")

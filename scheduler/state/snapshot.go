@@ -10,7 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Snapshot is the cluster state for one scheduling attempt. It belongs to the scheduling loop and changes only in Cache.Refresh.
+// Snapshot is the cluster state for one scheduling attempt. It belongs to the scheduling loop and changes only in
+// Cache.Refresh.
 type Snapshot struct {
 	// Nodes in the order in which they are filtered: zones take turns.
 	Nodes []*NodeInfo
@@ -37,7 +38,11 @@ type Snapshot struct {
 }
 
 func newSnapshot() *Snapshot {
-	s := &Snapshot{places: map[string]int32{}, nominatedNodes: map[types.UID]string{}, Namespaces: map[string]labels.Set{}}
+	s := &Snapshot{
+		places:         map[string]int32{},
+		nominatedNodes: map[types.UID]string{},
+		Namespaces:     map[string]labels.Set{},
+	}
 	s.index = newIndex(s)
 	return s
 }
@@ -85,15 +90,20 @@ func (c *Cache) Refresh() *Snapshot {
 		c.rebuildNodesLocked(s)
 	}
 	for _, e := range c.dirty {
-		e.dirty, e.shared = false, true
+		e.dirty = false
+		e.shared = true
 		if e.pos >= 0 && e.info.Node != nil {
-			s.Nodes[e.pos], s.nominatedAt[e.pos] = e.info, c.nominated.on[e.info.Name]
+			s.Nodes[e.pos] = e.info
+			s.nominatedAt[e.pos] = c.nominated.on[e.info.Name]
 			s.changedAt(e.pos)
 		}
 	}
 	c.dirty = c.dirty[:0]
 	if c.labelsChanged {
-		s.images, s.columns, s.selections, s.softTainted = nil, nil, nil, 0
+		s.images = nil
+		s.columns = nil
+		s.selections = nil
+		s.softTainted = 0
 		s.Epoch++
 		for _, n := range s.Nodes {
 			if n.SoftTaints {
@@ -114,7 +124,9 @@ func (c *Cache) Refresh() *Snapshot {
 	}
 	clear(c.changes)
 	c.changes = c.changes[:0]
-	c.nodesChanged, c.labelsChanged, c.tooManyChanges = false, false, false
+	c.nodesChanged = false
+	c.labelsChanged = false
+	c.tooManyChanges = false
 	return s
 }
 
@@ -126,16 +138,17 @@ func (s *Snapshot) changedAt(place int) {
 	s.version++
 	s.Versions[place] = s.version
 	if len(s.changed) == maxLogged {
-		s.changed, s.logged = append(s.changed[:0], s.changed[maxLogged/2:]...), s.logged+maxLogged/2
+		s.changed = append(s.changed[:0], s.changed[maxLogged/2:]...)
+		s.logged = s.logged + maxLogged/2
 	}
-	s.changed = append(s.changed, int32(place)) //nolint:gosec // there are fewer nodes
+	s.changed = append(s.changed, int32(place)) // there are fewer nodes
 }
 
 // Version is the newest of Versions.
 func (s *Snapshot) Version() int64 { return s.version }
 
-// Changed returns the places whose versions are newer than since; a place may occur more than once. known is false when since is too old,
-// or nodes have changed places since then.
+// Changed returns the places whose versions are newer than since; a place may occur more than once. known is false when
+// since is too old, or nodes have changed places since then.
 func (s *Snapshot) Changed(since int64) (places []int32, known bool) {
 	if since < s.logged {
 		return nil, false
@@ -165,18 +178,22 @@ func (c *Cache) rebuildNodesLocked(s *Snapshot) {
 		longest = max(longest, len(es))
 	}
 	s.Nodes = make([]*NodeInfo, 0, len(c.nodes))
-	s.Versions, s.nominatedAt = s.Versions[:0], s.nominatedAt[:0]
+	s.Versions = s.Versions[:0]
+	s.nominatedAt = s.nominatedAt[:0]
 	s.version++
-	s.changed, s.logged = s.changed[:0], s.version
+	s.changed = s.changed[:0]
+	s.logged = s.version
 	s.places = make(map[string]int32, len(c.nodes))
 	for i := range longest {
 		for _, z := range names {
 			if es := zones[z]; i < len(es) {
 				e := es[i]
-				e.pos, e.shared = len(s.Nodes), true
-				s.Nodes, s.Versions = append(s.Nodes, e.info), append(s.Versions, s.version)
+				e.pos = len(s.Nodes)
+				e.shared = true
+				s.Nodes = append(s.Nodes, e.info)
+				s.Versions = append(s.Versions, s.version)
 				s.nominatedAt = append(s.nominatedAt, c.nominated.on[e.info.Name])
-				s.places[e.info.Name] = int32(e.pos) //nolint:gosec // there are fewer nodes
+				s.places[e.info.Name] = int32(e.pos) // there are fewer nodes
 			}
 		}
 	}

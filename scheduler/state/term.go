@@ -13,8 +13,9 @@ import (
 	"k8s.io/apimachinery/pkg/selection"
 )
 
-// Term is a parsed pod (anti-)affinity term or spread constraint. It matches pods whose labels match Selector, in one of Namespaces or in a
-// namespace whose labels match NamespaceSelector (nil: none). Terms with equal Sig match the same pods.
+// Term is a parsed pod (anti-)affinity term or spread constraint. It matches pods whose labels match Selector, in one
+// of Namespaces or in a namespace whose labels match NamespaceSelector (nil: none). Terms with equal Sig match the same
+// pods.
 type Term struct {
 	TopologyKey       string
 	Namespaces        []string // sorted
@@ -34,7 +35,12 @@ type WeightedTerm struct {
 
 // NewTerm builds a term. A nil selector matches nothing, an empty one everything.
 func NewTerm(topologyKey string, namespaces []string, nsSelector, selector labels.Selector) *Term {
-	t := &Term{TopologyKey: topologyKey, Namespaces: slices.Clone(namespaces), NamespaceSelector: nsSelector, Selector: selector}
+	t := &Term{
+		TopologyKey:       topologyKey,
+		Namespaces:        slices.Clone(namespaces),
+		NamespaceSelector: nsSelector,
+		Selector:          selector,
+	}
 	slices.Sort(t.Namespaces)
 	t.Namespaces = slices.Compact(t.Namespaces)
 	var b strings.Builder
@@ -53,8 +59,10 @@ func NewTerm(topologyKey string, namespaces []string, nsSelector, selector label
 	t.Sig = b.String()
 	if ok {
 		for _, r := range reqs {
-			if vals := r.ValuesUnsorted(); len(vals) == 1 && (r.Operator() == selection.In || r.Operator() == selection.Equals) {
-				t.pairKey, t.pairValue = r.Key(), vals[0]
+			if vals := r.ValuesUnsorted(); len(vals) == 1 &&
+				(r.Operator() == selection.In || r.Operator() == selection.Equals) {
+				t.pairKey = r.Key()
+				t.pairValue = vals[0]
 				break
 			}
 		}

@@ -10,12 +10,17 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// TestNobodyIsNotEverybody: a term without a label selector counts nobody, also where one whose selector is empty was counted before. Both
-// selectors are written as nothing.
+// TestNobodyIsNotEverybody: a term without a label selector counts nobody, also where one whose selector is empty was
+// counted before. Both selectors are written as nothing.
 func TestNobodyIsNotEverybody(t *testing.T) {
 	c := NewCache()
 	c.SetNode(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: map[string]string{"zone": "a"}}})
-	c.SetPod(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "p", UID: "p"}, Spec: corev1.PodSpec{NodeName: "n"}})
+	c.SetPod(&corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "p", UID: "p"},
+		Spec: corev1.PodSpec{
+			NodeName: "n",
+		},
+	})
 	s := c.Refresh()
 	for _, tc := range []struct {
 		of   labels.Selector

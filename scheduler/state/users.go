@@ -14,8 +14,8 @@ import (
 // ClaimUse is the key of a claim among PodInfo.Uses.
 func ClaimUse(namespace, name string) string { return namespace + "/" + name }
 
-// DiskUse is the key, among PodInfo.Uses, of a disk that VolumeRestrictions checks; "": v is no such disk. Conflicting volumes have the
-// same key.
+// DiskUse is the key, among PodInfo.Uses, of a disk that VolumeRestrictions checks; "": v is no such disk. Conflicting
+// volumes have the same key.
 func DiskUse(v *corev1.Volume) string {
 	switch {
 	case v.GCEPersistentDisk != nil:
@@ -66,7 +66,8 @@ func (x *index) updateUsers(ch change) {
 	}
 }
 
-// Users returns the pods on nodes that use a claim or a disk, by its key, with their nodes' names. Valid until the next Refresh.
+// Users returns the pods on nodes that use a claim or a disk, by its key, with their nodes' names. Valid until the next
+// Refresh.
 func (s *Snapshot) Users(key string) iter.Seq2[*PodInfo, string] {
 	return func(yield func(*PodInfo, string) bool) {
 		for _, l := range s.index.users[key] {

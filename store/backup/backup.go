@@ -13,7 +13,8 @@
 //	'K' key revision created version value    a key as it was at the backup's revision
 //	'E' revision count                        the end; the sum follows
 //
-// Format 1, which is still read, lacks created and version. Texts are preceded by their length; numbers and lengths are unsigned varints.
+// Format 1, which is still read, lacks created and version. Texts are preceded by their length; numbers and lengths are
+// unsigned varints.
 package backup
 
 import (

@@ -21,7 +21,13 @@ func example(t testing.TB) []byte {
 	t.Helper()
 	var b bytes.Buffer
 	w := NewWriter(&b)
-	err := errors.Join(w.File("pki/ca.key", []byte("secret")), w.KV(store.KV{Key: "/a", Value: []byte("1"), Revision: 7, Created: 5, Version: 2}),
+	err := errors.Join(w.File("pki/ca.key", []byte("secret")), w.KV(store.KV{
+		Key:      "/a",
+		Value:    []byte("1"),
+		Revision: 7,
+		Created:  5,
+		Version:  2,
+	}),
 		w.KV(store.KV{Key: "/b", Value: nil, Revision: 300}))
 	s, cerr := w.Close(301)
 	if err = errors.Join(err, cerr); err != nil || s != (Summary{301, 2}) {
@@ -33,7 +39,10 @@ func example(t testing.TB) []byte {
 func read(b []byte) (string, Summary, error) {
 	var got strings.Builder
 	s, err := Read(bytes.NewReader(b), Sink{
-		File: func(name string, content []byte) error { fmt.Fprintf(&got, "%s=%s ", name, content); return nil },
+		File: func(name string, content []byte) error {
+			fmt.Fprintf(&got, "%s=%s ", name, content)
+			return nil
+		},
 		KV: func(kv store.KV) error {
 			fmt.Fprintf(&got, "%s=%s@%d/%d/%d ", kv.Key, kv.Value, kv.Revision, kv.Created, kv.Version)
 			return nil
@@ -82,7 +91,8 @@ func TestDamage(t *testing.T) {
 	if _, _, err := read([]byte(magic + "3\n")); err == nil || !strings.Contains(err.Error(), "version") {
 		t.Errorf("a newer format: got %v", err)
 	}
-	if _, _, err := read([]byte("apiVersion: v1\nkind: Pod\n")); err == nil || !strings.Contains(err.Error(), "not a backup") {
+	if _, _, err := read([]byte("apiVersion: v1\nkind: Pod\n")); err == nil ||
+		!strings.Contains(err.Error(), "not a backup") {
 		t.Errorf("another file: got %v", err)
 	}
 }
@@ -108,7 +118,9 @@ func TestWalk(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		kv.Revision, kv.Created, kv.Version = w.Revision, w.Revision, 1
+		kv.Revision = w.Revision
+		kv.Created = w.Revision
+		kv.Version = 1
 		want = append(want, kv)
 	}
 	rev, err := Walk(t.Context(), s, "/k/", func(kv store.KV) error {

@@ -17,18 +17,23 @@ import (
 	"keelson/store"
 )
 
-// TestCompactionAgainAfterAnError: a compaction is confirmed when its mark is on disk, also when an earlier try was refused because
-// the disk was broken.
+// TestCompactionAgainAfterAnError: a compaction is confirmed when its mark is on disk, also when an earlier try was
+// refused because the disk was broken.
 func TestCompactionAgainAfterAnError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ctx, mem := t.Context(), vfs.NewCrashableMem()
+		ctx := t.Context()
+		mem := vfs.NewCrashableMem()
 		var broken atomic.Bool
-		s, err := Open(Options{Dir: "data", HistoryAge: time.Hour, FS: errorfs.Wrap(mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
-			if op.Kind == errorfs.OpFileWrite && broken.Load() {
-				return syscall.EIO
-			}
-			return nil
-		}))})
+		s, err := Open(Options{
+			Dir:        "data",
+			HistoryAge: time.Hour,
+			FS: errorfs.Wrap(mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
+				if op.Kind == errorfs.OpFileWrite && broken.Load() {
+					return syscall.EIO
+				}
+				return nil
+			})),
+		})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -16,9 +16,10 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// Close leaves the file clean-stop. It says the revision, and of every file of the engine the size; of logs and manifests a checksum too
-// (tables have their own). Nothing changes the engine's files until the next Open. Open compares them with clean-stop, and removes
-// clean-stop before the engine writes. So a store without it was not stopped cleanly, or was last used by a version that did not know it.
+// Close leaves the file clean-stop. It says the revision, and of every file of the engine the size; of logs and
+// manifests a checksum too (tables have their own). Nothing changes the engine's files until the next Open. Open
+// compares them with clean-stop, and removes clean-stop before the engine writes. So a store without it was not stopped
+// cleanly, or was last used by a version that did not know it.
 //
 //	keelson store stopped 1
 //	revision 2015
@@ -170,7 +171,8 @@ func stoppedAs(o Options, name string, sum bool) (f stoppedFile, dir bool, err e
 	return f, false, nil
 }
 
-// stale tells that the engine was opened since by a version that does not know clean-stop: there are files newer than all of c.
+// stale tells that the engine was opened since by a version that does not know clean-stop: there are files newer than
+// all of c.
 func (c *cleanStop) stale(names []string) bool {
 	newest := uint64(0)
 	for _, f := range c.files {
@@ -205,9 +207,11 @@ func (c *cleanStop) compare(o Options) ([]string, error) {
 		case err != nil:
 			return nil, err
 		case is.size != was.size:
-			out = append(out, fmt.Sprintf("file %s has %d bytes, %d when the store was stopped", was.name, is.size, was.size))
+			out = append(out, fmt.Sprintf("file %s has %d bytes, %d when the store was stopped", was.name, is.size,
+				was.size))
 		case is.crc != was.crc:
-			out = append(out, fmt.Sprintf("file %s is not what it was when the store was stopped: its checksum differs", was.name))
+			out = append(out,
+				fmt.Sprintf("file %s is not what it was when the store was stopped: its checksum differs", was.name))
 		}
 	}
 	return out, nil

@@ -64,8 +64,8 @@ func (q *queue) take(into []*request) []*request {
 	return out
 }
 
-// submit hands r to the committer and waits for its answer, for the end of ctx, or until the disk takes no writes. When the wait ends
-// without an answer: if the committer has not taken r it never will; if it has, the outcome is unknown.
+// submit hands r to the committer and waits for its answer, for the end of ctx, or until the disk takes no writes. When
+// the wait ends without an answer: if the committer has not taken r it never will; if it has, the outcome is unknown.
 func (s *Store) submit(ctx context.Context, r *request) error {
 	alarm := s.currentAlarm()
 	if err := alarm.get(); err != nil {
@@ -92,8 +92,8 @@ func (s *Store) submit(ctx context.Context, r *request) error {
 	}
 }
 
-// submitBatch has the committer apply b, which writes no revision, together with what else is waiting. b is the committer's
-// from then on.
+// submitBatch has the committer apply b, which writes no revision, together with what else is waiting. b is the
+// committer's from then on.
 func (s *Store) submitBatch(ctx context.Context, b *pebble.Batch) error {
 	return s.submit(ctx, &request{batch: b, done: make(chan struct{})})
 }
@@ -143,7 +143,10 @@ type group struct {
 // version is the newest version of key before the group, as Store.version has it.
 func (g *group) version(s *Store, key string) (store.KV, store.EventType, error) {
 	if g.before == nil {
-		it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: []byte{versionPrefix}, UpperBound: []byte{versionPrefix + 1}})
+		it, err := s.db.NewIter(&pebble.IterOptions{
+			LowerBound: []byte{versionPrefix},
+			UpperBound: []byte{versionPrefix + 1},
+		})
 		if err != nil {
 			return store.KV{}, 0, fmt.Errorf("read %s: %w", key, err)
 		}
@@ -168,7 +171,8 @@ func (g *group) doneReading() {
 
 // current is the version of key that the next write of the group meets.
 func (s *Store) current(g *group, key string) (kv store.KV, found bool, err error) {
-	i, written := 0, len(g.events) == 1 && g.events[0].KV.Key == key
+	i := 0
+	written := len(g.events) == 1 && g.events[0].KV.Key == key
 	if len(g.events) > 1 {
 		i, written = g.latest[key]
 	}
@@ -204,17 +208,28 @@ func (s *Store) place(g *group, r *request) {
 			close(r.done)
 			return
 		}
-		g.requests = append(g.requests, r) // the version that refuses it is not on disk yet (invariant 3): it is answered with g
+		// the version that refuses it is not on disk yet (invariant 3): it is answered with g
+		g.requests = append(g.requests, r)
 		return
 	}
 	r.rev = s.next
 	e := logEntry{typ: c.typ, key: r.key}
-	ev := store.Event{Type: c.typ, KV: store.KV{Key: r.key, Value: c.value, Revision: r.rev, Created: r.rev, Version: 1}}
+	ev := store.Event{
+		Type: c.typ,
+		KV: store.KV{
+			Key:      r.key,
+			Value:    c.value,
+			Revision: r.rev,
+			Created:  r.rev,
+			Version:  1,
+		},
+	}
 	if found {
 		r.old = cur
 		e.previous = cur.Revision
 		ev.Prev = cur.Value
-		ev.KV.Created, ev.KV.Version = cur.Created, cur.Version
+		ev.KV.Created = cur.Created
+		ev.KV.Version = cur.Version
 	}
 	switch {
 	case c.typ == store.Deleted:
@@ -296,8 +311,8 @@ func (s *Store) flush(g *group) {
 	}
 }
 
-// apply commits b and waits for the sync, whatever b holds: damage.go relies on that. It blocks while the disk takes no writes. An error
-// says that nothing may be confirmed any more.
+// apply commits b and waits for the sync, whatever b holds: damage.go relies on that. It blocks while the disk takes no
+// writes. An error says that nothing may be confirmed any more.
 func (s *Store) apply(b *pebble.Batch) error {
 	alarm := s.currentAlarm()
 	if lasting(alarm.get()) {

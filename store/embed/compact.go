@@ -112,8 +112,8 @@ func (s *Store) Compact(ctx context.Context, rev int64) error {
 	return nil
 }
 
-// markCompacted makes reads below rev fail before anything they would need is gone. It returns the revision compacted to
-// before, or 0 when that was not below rev.
+// markCompacted makes reads below rev fail before anything they would need is gone. It returns the revision compacted
+// to before, or 0 when that was not below rev.
 func (s *Store) markCompacted(ctx context.Context, rev int64) (int64, error) {
 	s.mu.Lock()
 	s.compacted.Store(max(s.compacted.Load(), rev))

@@ -8,8 +8,9 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 )
 
-// compactionScheduler lets Pebble run as many compactions of its files as Pebble's options allow. Pebble's own scheduler wakes up ten times
-// a second, which an idle store must not; this one wakes up only when a compaction ends or the allowance changes.
+// compactionScheduler lets Pebble run as many compactions of its files as Pebble's options allow. Pebble's own
+// scheduler wakes up ten times a second, which an idle store must not; this one wakes up only when a compaction ends or
+// the allowance changes.
 type compactionScheduler struct {
 	mu       sync.Mutex
 	db       pebble.DBForCompaction
@@ -45,7 +46,8 @@ func (s *compactionScheduler) TrySchedule() (bool, pebble.CompactionGrantHandle)
 	return true, s
 }
 
-// UpdateGetAllowedWithoutPermission is called with the engine's locks held, so the grant happens on a goroutine of its own.
+// UpdateGetAllowedWithoutPermission is called with the engine's locks held, so the grant happens on a goroutine of its
+// own.
 func (s *compactionScheduler) UpdateGetAllowedWithoutPermission() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -57,7 +57,8 @@ func verify(t *testing.T, what string, fs vfs.FS, writes []acked) {
 		}
 		kv, _, err := s.Get(ctx, w.key, w.rev)
 		if err != nil || string(kv.Value) != w.value || kv.Revision != w.rev {
-			t.Errorf("%s: Get(%s, %d): got %.20q@%d, %v; want %.20q", what, w.key, w.rev, kv.Value, kv.Revision, err, w.value)
+			t.Errorf("%s: Get(%s, %d): got %.20q@%d, %v; want %.20q", what, w.key, w.rev, kv.Value, kv.Revision, err,
+				w.value)
 			return
 		}
 	}
@@ -94,7 +95,8 @@ func (l *load) run(ctx context.Context, s *Store, n, size int) error {
 	errs := make([]error, 4)
 	for i := range errs {
 		wg.Go(func() {
-			key, rev := fmt.Sprintf("/w%d", i), int64(0)
+			key := fmt.Sprintf("/w%d", i)
+			rev := int64(0)
 			for j := range n {
 				value := fmt.Sprintf("%s#%d", key, j) + strings.Repeat("x", size)
 				var err error
@@ -192,7 +194,8 @@ func TestPowerLoss(t *testing.T) {
 	}
 }
 
-// TestKill9 kills a process that writes, again and again on the same directory, and checks that nothing it confirmed is lost.
+// TestKill9 kills a process that writes, again and again on the same directory, and checks that nothing it confirmed is
+// lost.
 func TestKill9(t *testing.T) {
 	if dir := os.Getenv("KEELSON_TEST_STORE"); dir != "" {
 		child(t, dir)
@@ -220,7 +223,8 @@ func TestKill9(t *testing.T) {
 		for key, rev := range last {
 			kv, latest, err := s.Get(t.Context(), key, 0)
 			if err != nil || kv.Revision < rev {
-				t.Errorf("round %d: %s was confirmed at %d, got %d (store at %d), %v", round, key, rev, kv.Revision, latest, err)
+				t.Errorf("round %d: %s was confirmed at %d, got %d (store at %d), %v", round, key, rev, kv.Revision,
+					latest, err)
 			}
 		}
 		if err := s.Close(); err != nil {

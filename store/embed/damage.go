@@ -18,8 +18,8 @@ import (
 )
 
 // The engine takes a chunk of its log or manifest that does not hold together for the end that a crash left, and drops
-// what follows. It may be damage. The committer, and the engine with its manifest, wait for each record's sync before they
-// write the next: so a record that begins after a broken chunk proves that the broken one was on disk once.
+// what follows. It may be damage. The committer, and the engine with its manifest, wait for each record's sync before
+// they write the next: so a record that begins after a broken chunk proves that the broken one was on disk once.
 //
 // The files consist of blocks of 32 KB, and a block of chunks that do not cross its end:
 //
@@ -40,7 +40,8 @@ func chunkAt(b []byte, at int, logNum uint32, isLog bool) (end int, begins, ok b
 	if len(block) < 7 || block[6] < 1 || block[6] > 12 {
 		return 0, false, false
 	}
-	format, position := (block[6]-1)/4, (block[6]-1)%4
+	format := (block[6] - 1) / 4
+	position := (block[6] - 1) % 4
 	header := []int{7, 11, 19}[format]
 	size := int(binary.LittleEndian.Uint16(block[4:]))
 	if isLog != (format > 0) || header+size > len(block) {
@@ -88,7 +89,8 @@ func brokenAt(b []byte, logNum uint32, isLog bool) int {
 	return -1
 }
 
-// isManifestMarker tells a file whose name, marker.manifest.000002.MANIFEST-000007, says which manifest counts: that of the highest.
+// isManifestMarker tells a file whose name, marker.manifest.000002.MANIFEST-000007, says which manifest counts: that of
+// the highest.
 func isManifestMarker(name string) bool {
 	return strings.HasPrefix(name, "marker.manifest.") && strings.Count(name, ".") >= 3
 }
@@ -99,7 +101,8 @@ func checkFiles(fs vfs.FS, dir string) error {
 	if err != nil {
 		return err
 	}
-	manifest, newest := "", -1
+	manifest := ""
+	newest := -1
 	for _, name := range names {
 		if num, ok := strings.CutSuffix(name, ".log"); ok {
 			if n, err := strconv.ParseUint(num, 10, 64); err == nil {
@@ -111,7 +114,8 @@ func checkFiles(fs vfs.FS, dir string) error {
 		if isManifestMarker(name) {
 			p := strings.SplitN(name, ".", 4)
 			if n, err := strconv.Atoi(p[2]); err == nil && n > newest {
-				newest, manifest = n, p[3]
+				newest = n
+				manifest = p[3]
 			}
 		}
 	}
@@ -140,8 +144,8 @@ func checkFile(fs vfs.FS, dir, name string, logNum uint32, isLog bool) (err erro
 	return nil
 }
 
-// checkLog makes sure that every revision since the last compaction has its log entry: a file that the engine forgot, its
-// manifest being damaged at the end, leaves a gap.
+// checkLog makes sure that every revision since the last compaction has its log entry: a file that the engine forgot,
+// its manifest being damaged at the end, leaves a gap.
 func checkLog(db *pebble.DB, compacted, last int64) error {
 	from := max(compacted, firstRevision)
 	it, err := db.NewIter(&pebble.IterOptions{LowerBound: putLogKey(nil, from+1), UpperBound: []byte{logPrefix + 1}})

@@ -58,8 +58,8 @@ func TestImport(t *testing.T) {
 	}
 }
 
-// TestDamagedFiles flips a byte in each file of a closed store: opening or reading everything must fail with an error that
-// names the file. What was confirmed may never be missing without an error.
+// TestDamagedFiles flips a byte in each file of a closed store: opening or reading everything must fail with an error
+// that names the file. What was confirmed may never be missing without an error.
 func TestDamagedFiles(t *testing.T) {
 	for _, pattern := range []string{"*.sst", "*.log", "MANIFEST-*"} {
 		for part := range 6 {
@@ -76,7 +76,8 @@ func damagedFile(t *testing.T, pattern string, part int) {
 	}
 	const n = 60
 	for i := range n {
-		if _, err := s.Create(t.Context(), fmt.Sprintf("/k%02d", i), []byte(strings.Repeat(fmt.Sprint(i), 2000))); err != nil {
+		if _, err := s.Create(t.Context(), fmt.Sprintf("/k%02d", i),
+			[]byte(strings.Repeat(fmt.Sprint(i), 2000))); err != nil {
 			t.Fatal(err)
 		}
 		if i == n/2 {

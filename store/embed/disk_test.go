@@ -106,11 +106,12 @@ func diskFails(t *testing.T, what string, n int64) {
 		t.Errorf("%s %d: Close: %v", what, n, err)
 	}
 	verify(t, fmt.Sprintf("%s %d: after power loss", what, n), clone, writes)
-	verify(t, fmt.Sprintf("%s %d: opened again", what, n), mem, writes) // while the old engine may still be winding down
+	// while the old engine may still be winding down
+	verify(t, fmt.Sprintf("%s %d: opened again", what, n), mem, writes)
 }
 
-// TestDiskRecovers fails some operations in a row, none of them a sync, and then lets them be: nothing may be lost, every
-// writer comes through by trying again, and a watch hears of everything once and in order.
+// TestDiskRecovers fails some operations in a row, none of them a sync, and then lets them be: nothing may be lost,
+// every writer comes through by trying again, and a watch hears of everything once and in order.
 func TestDiskRecovers(t *testing.T) {
 	for _, what := range files {
 		for n := int64(5); n < 400; n = n*5/3 + 1 {
@@ -126,15 +127,18 @@ func diskRecovers(t *testing.T, what string, n, failures int64) {
 	mem := vfs.NewCrashableMem()
 	var count atomic.Int64
 	var on atomic.Bool
-	s, err := Open(Options{Dir: "data", FS: onFiles(mem, what, func(op errorfs.Op) error {
-		if isSync(op.Kind) || op.Kind == errorfs.OpFilePreallocate || !on.Load() {
+	s, err := Open(Options{
+		Dir: "data",
+		FS: onFiles(mem, what, func(op errorfs.Op) error {
+			if isSync(op.Kind) || op.Kind == errorfs.OpFilePreallocate || !on.Load() {
+				return nil
+			}
+			if c := count.Add(1); c > n && c <= n+failures {
+				return syscall.ENOSPC
+			}
 			return nil
-		}
-		if c := count.Add(1); c > n && c <= n+failures {
-			return syscall.ENOSPC
-		}
-		return nil
-	})})
+		}),
+	})
 	if err != nil {
 		t.Fatalf("%s: Open: %v", name, err)
 	}
@@ -165,7 +169,8 @@ func diskRecovers(t *testing.T, what string, n, failures int64) {
 	if err := s.Health(ctx); err != nil {
 		t.Errorf("%s: Health at the end: %v", name, err)
 	}
-	latest, next := s.durable.Load(), start+1
+	latest := s.durable.Load()
+	next := start + 1
 	for next <= latest {
 		for _, e := range <-w.Events() {
 			if e.KV.Revision != next {
@@ -176,13 +181,15 @@ func diskRecovers(t *testing.T, what string, n, failures int64) {
 	}
 	w.Stop()
 	if got := len(l.confirmed()); got != 160 || latest != start+160 {
-		t.Errorf("%s: %d writes were confirmed and the store went from %d to %d, want 160 of each", name, got, start, latest)
+		t.Errorf("%s: %d writes were confirmed and the store went from %d to %d, want 160 of each", name, got, start,
+			latest)
 	}
 	if c := count.Load(); what == "wal" && c > n && refusals.Load() == 0 {
 		t.Errorf("%s: the disk failed, nobody was refused", name)
 	}
 	clone := mem.CrashClone(vfs.CrashCloneCfg{})
-	on.Store(false) // how many operations it takes to come here depends on the schedule; TestDiskFails is about failures in Close
+	// how many operations it takes to come here depends on the schedule; TestDiskFails is about failures in Close
+	on.Store(false)
 	if err := s.Close(); err != nil {
 		t.Errorf("%s: Close: %v", name, err)
 	}
@@ -193,12 +200,15 @@ func diskRecovers(t *testing.T, what string, n, failures int64) {
 func TestSyncFailsOnce(t *testing.T) {
 	mem := vfs.NewCrashableMem()
 	var once atomic.Bool
-	s, err := Open(Options{Dir: "data", FS: onFiles(mem, "wal", func(op errorfs.Op) error {
-		if isSync(op.Kind) && once.CompareAndSwap(true, false) {
-			return syscall.EIO
-		}
-		return nil
-	})})
+	s, err := Open(Options{
+		Dir: "data",
+		FS: onFiles(mem, "wal", func(op errorfs.Op) error {
+			if isSync(op.Kind) && once.CompareAndSwap(true, false) {
+				return syscall.EIO
+			}
+			return nil
+		}),
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -210,7 +220,8 @@ func TestSyncFailsOnce(t *testing.T) {
 	once.Store(true)
 	_, err = s.Update(ctx, "/a", []byte("2"), w.Revision)
 	var fault *store.UnavailableError
-	if !errors.As(err, &fault) || !fault.Lasting || !errors.Is(err, syscall.EIO) || !strings.Contains(err.Error(), ".log") {
+	if !errors.As(err, &fault) || !fault.Lasting || !errors.Is(err, syscall.EIO) ||
+		!strings.Contains(err.Error(), ".log") {
 		t.Errorf("Update whose sync fails: got %v, want a lasting UnavailableError that names the log", err)
 	}
 	if kv, _, err := s.Get(ctx, "/a", 0); err != nil || string(kv.Value) != "1" {
@@ -225,22 +236,27 @@ func TestSyncFailsOnce(t *testing.T) {
 	verify(t, "opened again", mem, []acked{{"/a", "1", w.Revision}})
 }
 
-// TestWriterIsNotHeldUp: the disk hangs without an error; a writer must come back when its context ends, and so must the
-// one that waits behind it, which then has not happened.
+// TestWriterIsNotHeldUp: the disk hangs without an error; a writer must come back when its context ends, and so must
+// the one that waits behind it, which then has not happened.
 func TestWriterIsNotHeldUp(t *testing.T) {
 	mem := vfs.NewCrashableMem()
 	var hang atomic.Bool
-	hangs, release := make(chan struct{}, 1), make(chan struct{})
-	s := open(t, Options{Dir: "data", FS: onFiles(mem, "wal", func(errorfs.Op) error {
-		if hang.Load() {
-			hangs <- struct{}{}
-			<-release
-		}
-		return nil
-	})})
+	hangs := make(chan struct{}, 1)
+	release := make(chan struct{})
+	s := open(t, Options{
+		Dir: "data",
+		FS: onFiles(mem, "wal", func(errorfs.Op) error {
+			if hang.Load() {
+				hangs <- struct{}{}
+				<-release
+			}
+			return nil
+		}),
+	})
 	hang.Store(true)
 	ctx, cancel := context.WithCancel(t.Context())
-	first, second := make(chan error, 1), make(chan error, 1)
+	first := make(chan error, 1)
+	second := make(chan error, 1)
 	go func() { // ends with ctx
 		_, err := s.Create(ctx, "/first", nil)
 		first <- err

@@ -25,17 +25,17 @@ type Options struct {
 	// FS is the file system; nil: the machine's own.
 	FS  vfs.FS
 	Log *slog.Logger
-	// HistoryAge is for how long old revisions stay readable (default 5 minutes) and HistoryBytes bounds how much superseded
-	// data that may be (default 128 MB). Both are looked at only when something is written.
+	// HistoryAge is for how long old revisions stay readable (default 5 minutes) and HistoryBytes bounds how much
+	// superseded data that may be (default 128 MB). Both are looked at only when something is written.
 	HistoryAge   time.Duration
 	HistoryBytes int64
-	// CacheBytes bounds the blocks kept in memory together with the memtables, which the engine takes off it (default 32 MB). What is
-	// not read takes nothing.
+	// CacheBytes bounds the blocks kept in memory together with the memtables, which the engine takes off it (default
+	// 32 MB). What is not read takes nothing.
 	CacheBytes int64
 	// MustExist refuses a directory that holds no store.
 	MustExist bool
-	// AcceptDataLoss opens a store that lacks acknowledged writes, where Open returns a *DataLossError otherwise. It goes on at a revision
-	// far above all before, so that whoever knows an older one has to list again.
+	// AcceptDataLoss opens a store that lacks acknowledged writes, where Open returns a *DataLossError otherwise. It
+	// goes on at a revision far above all before, so that whoever knows an older one has to list again.
 	AcceptDataLoss bool
 }
 
@@ -117,11 +117,17 @@ func Open(o Options) (*Store, error) {
 		o.CacheBytes = 32 << 20
 	}
 	s := &Store{
-		log: o.Log, now: time.Now, done: make(chan struct{}), compacting: make(chan struct{}, 1),
-		queue: queue{filled: make(chan struct{}, 1)}, stop: make(chan struct{}), committed: make(chan struct{}),
-		tick: make(chan struct{}), alarm: newAlarm(),
-		history: history{age: o.HistoryAge, bytes: o.HistoryBytes},
-		opts:    o,
+		log:        o.Log,
+		now:        time.Now,
+		done:       make(chan struct{}),
+		compacting: make(chan struct{}, 1),
+		queue:      queue{filled: make(chan struct{}, 1)},
+		stop:       make(chan struct{}),
+		committed:  make(chan struct{}),
+		tick:       make(chan struct{}),
+		alarm:      newAlarm(),
+		history:    history{age: o.HistoryAge, bytes: o.HistoryBytes},
+		opts:       o,
 	}
 	s.disk = newRetryFS(o.FS, s.changed)
 	var err error
@@ -147,7 +153,8 @@ func (s *Store) examineAndOpen() error {
 		if !s.opts.AcceptDataLoss {
 			return &e.DataLossError
 		}
-		s.log.Warn("store goes on without acknowledged writes, as it was told", "expected", e.Expected, "found", e.Found, "problems", e.Problems)
+		s.log.Warn("store goes on without acknowledged writes, as it was told", "expected", e.Expected, "found",
+			e.Found, "problems", e.Problems)
 	}
 	// From here on the files change: what the last stop said of them must not be believed any more, whatever happens.
 	err = s.opts.FS.Remove(s.opts.FS.PathJoin(s.opts.Dir, cleanStopFile))
@@ -256,7 +263,8 @@ func (s *Store) keepNote(anew bool) error {
 	return s.set(keyNoted, 1)
 }
 
-// note writes rev to last-revision before rev is acknowledged. If it fails a later loss might go unnoticed; nothing is lost by that.
+// note writes rev to last-revision before rev is acknowledged. If it fails a later loss might go unnoticed; nothing is
+// lost by that.
 func (s *Store) note(rev int64) {
 	_, err := s.disk.try(func() error { return s.noted.write(slot{rev, s.newestLog.Load()}) })
 	if err != nil && !s.unnoted {
@@ -274,7 +282,8 @@ func (s *Store) checkFormat() error {
 	switch {
 	case err != nil:
 		return err
-	case format == 0, format == 1: // what format 1 holds is good in format 2, but a program for format 1 must not open it any more
+	case format == 0, format == 1:
+		// what format 1 holds is good in format 2, but a program for format 1 must not open it any more
 		return s.set(keyFormat, formatVersion)
 	case format != formatVersion:
 		return fmt.Errorf("its format is version %d, this program knows version %d", format, formatVersion)

@@ -79,7 +79,8 @@ func TestSecondOpener(t *testing.T) {
 	dir := t.TempDir()
 	open(t, Options{Dir: dir})
 	_, err := Open(Options{Dir: dir})
-	if err == nil || !strings.Contains(err.Error(), "another process has it open") || !strings.Contains(err.Error(), dir) {
+	if err == nil || !strings.Contains(err.Error(), "another process has it open") ||
+		!strings.Contains(err.Error(), dir) {
 		t.Errorf("second Open: got %v, want a sentence that names the directory and its owner", err)
 	}
 }
@@ -99,14 +100,16 @@ func TestUnknownFormat(t *testing.T) {
 	}
 }
 
-// TestOlderFormat: what format 1 wrote is read, says nothing of how a key came to be where it does not know, and is format 2 from then on.
+// TestOlderFormat: what format 1 wrote is read, says nothing of how a key came to be where it does not know, and is
+// format 2 from then on.
 func TestOlderFormat(t *testing.T) {
 	fs := vfs.NewMem()
 	s := open(t, Options{Dir: "data", FS: fs})
 	a := must(t)(s.Create(t.Context(), "/a", []byte("1")))
 	b := must(t)(s.Create(t.Context(), "/b", []byte("1")))
 	must(t)(s.Update(t.Context(), "/b", []byte("2"), b))
-	err := errors.Join(s.db.Set(keyFormat, putNumber(1), pebble.Sync), s.db.Set(putVersionKey(nil, "/b", b+1), []byte("\x022"), pebble.Sync), s.Close())
+	err := errors.Join(s.db.Set(keyFormat, putNumber(1), pebble.Sync),
+		s.db.Set(putVersionKey(nil, "/b", b+1), []byte("\x022"), pebble.Sync), s.Close())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -115,7 +118,13 @@ func TestOlderFormat(t *testing.T) {
 	must(t)(s.Update(t.Context(), "/b", []byte("3"), b+1))
 	p, err := s.List(t.Context(), store.Range{})
 	want := []store.KV{
-		{Key: "/a", Value: []byte("2"), Revision: b + 2, Created: a, Version: 2}, {Key: "/b", Value: []byte("3"), Revision: b + 3},
+		{
+			Key:      "/a",
+			Value:    []byte("2"),
+			Revision: b + 2,
+			Created:  a,
+			Version:  2,
+		}, {Key: "/b", Value: []byte("3"), Revision: b + 3},
 	}
 	if diff := cmp.Diff(want, p.Items); err != nil || diff != "" {
 		t.Errorf("List: %v, %s", err, diff)
@@ -128,7 +137,20 @@ func TestOlderFormat(t *testing.T) {
 // TestImportKeepsFacts: an imported key is as old as it was.
 func TestImportKeepsFacts(t *testing.T) {
 	want := []store.KV{
-		{Key: "/new", Value: []byte("1"), Revision: 9, Created: 9, Version: 1}, {Key: "/old", Value: []byte("1"), Revision: 8, Created: 3, Version: 4},
+		{
+			Key:      "/new",
+			Value:    []byte("1"),
+			Revision: 9,
+			Created:  9,
+			Version:  1,
+		},
+		{
+			Key:      "/old",
+			Value:    []byte("1"),
+			Revision: 8,
+			Created:  3,
+			Version:  4,
+		},
 		{Key: "/unknown", Value: []byte("1"), Revision: 7},
 	}
 	o := Options{Dir: "data", FS: vfs.NewMem()}
@@ -164,10 +186,16 @@ func TestBadKeys(t *testing.T) {
 	}
 }
 
-// TestHistoryIsBounded drives the clock by hand: history goes when it is old or large, and only when something is written.
+// TestHistoryIsBounded drives the clock by hand: history goes when it is old or large, and only when something is
+// written.
 func TestHistoryIsBounded(t *testing.T) {
 	now := time.Unix(0, 0)
-	s := open(t, Options{Dir: "data", FS: vfs.NewMem(), HistoryAge: time.Minute, HistoryBytes: 64 << 10})
+	s := open(t, Options{
+		Dir:          "data",
+		FS:           vfs.NewMem(),
+		HistoryAge:   time.Minute,
+		HistoryBytes: 64 << 10,
+	})
 	s.now = func() time.Time { return now }
 	s.history.samples[0].at = now
 	ctx := t.Context()
@@ -265,10 +293,17 @@ func FuzzLayout(f *testing.F) {
 		if rev < 0 {
 			return // no store has such revisions
 		}
-		kv := store.KV{Key: key, Value: raw, Revision: rev, Created: rev / 2, Version: 1 + rev/3}
+		kv := store.KV{
+			Key:      key,
+			Value:    raw,
+			Revision: rev,
+			Created:  rev / 2,
+			Version:  1 + rev/3,
+		}
 		b := putVersion(nil, store.Updated, kv)
 		got, typ, err := splitVersion(b, key, rev)
-		if diff := cmp.Diff(kv, got, cmpopts.EquateEmpty()); err != nil || typ != store.Updated || diff != "" || len(b) != sizeOfVersion(typ, kv) {
+		if diff := cmp.Diff(kv, got, cmpopts.EquateEmpty()); err != nil || typ != store.Updated || diff != "" ||
+			len(b) != sizeOfVersion(typ, kv) {
 			t.Errorf("version of %q@%d: %d, %v, length %d: %s", key, rev, typ, err, len(b), diff)
 		}
 		if checkKey(key) != nil {
@@ -300,7 +335,8 @@ func BenchmarkCreate(b *testing.B) {
 			for range writers {
 				go func() { // ends when work is closed
 					for i := range work {
-						if _, err := s.Create(context.Background(), fmt.Sprintf("/registry/pods/default/pod-%d", i), value); err != nil {
+						if _, err := s.Create(context.Background(), fmt.Sprintf("/registry/pods/default/pod-%d", i),
+							value); err != nil {
 							done <- err
 							return
 						}
@@ -328,7 +364,8 @@ func BenchmarkList5000(b *testing.B) {
 	}
 	defer func() { _ = s.Close() }()
 	for i := range 5000 {
-		if _, err := s.Create(b.Context(), fmt.Sprintf("/registry/pods/default/pod-%d", i), make([]byte, 2048)); err != nil {
+		if _, err := s.Create(b.Context(), fmt.Sprintf("/registry/pods/default/pod-%d", i),
+			make([]byte, 2048)); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -20,8 +20,8 @@ import (
 	"keelson/store"
 )
 
-// TestFullDisk fills a real file system: the store must say so, go on reading, and take writes again by itself when there is
-// room; nothing confirmed is lost and a watch misses nothing.
+// TestFullDisk fills a real file system: the store must say so, go on reading, and take writes again by itself when
+// there is room; nothing confirmed is lost and a watch misses nothing.
 func TestFullDisk(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("SKIPPED: not root, cannot mount a small tmpfs")
@@ -97,8 +97,8 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
-// BenchmarkWriteDuringCompaction measures how long single writes take while 16 writers update and history is forgotten all the
-// time, in comparison with no compaction at all.
+// BenchmarkWriteDuringCompaction measures how long single writes take while 16 writers update and history is forgotten
+// all the time, in comparison with no compaction at all.
 func BenchmarkWriteDuringCompaction(b *testing.B) {
 	for _, c := range []struct {
 		name string
@@ -122,7 +122,8 @@ func BenchmarkWriteDuringCompaction(b *testing.B) {
 			b.ResetTimer()
 			for i := range writers {
 				wg.Go(func() {
-					key, rev := fmt.Sprintf("/w%d", i), int64(0)
+					key := fmt.Sprintf("/w%d", i)
+					rev := int64(0)
 					value := make([]byte, 2048)
 					for left.Add(-1) >= 0 {
 						begin := time.Now()

@@ -10,10 +10,13 @@ import (
 	"keelson/store"
 )
 
-// Import makes a store in o.Dir, which must not hold one, of the keys that fill puts, each at the revision that it had. The
-// store is at the revision that fill returns, with no history before. Who needs all or nothing imports into a directory that
-// is renamed afterwards.
-func Import(ctx context.Context, o Options, fill func(put func(store.KV) error) (revision int64, err error)) (err error) {
+// Import makes a store in o.Dir, which must not hold one, of the keys that fill puts, each at the revision that it had.
+// The store is at the revision that fill returns, with no history before. Who needs all or nothing imports into a
+// directory that is renamed afterwards.
+func Import(ctx context.Context, o Options, fill func(put func(
+	store.KV,
+) error) (revision int64, err error),
+) (err error) {
 	s, err := Open(o)
 	if err != nil {
 		return err

@@ -13,9 +13,9 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// The file last-revision says which revision was acknowledged last. It is written in place before each answer and not synced: the
-// page cache keeps it across kill -9, and after power loss it holds an earlier revision, never a later one. So a store that is found
-// below it has lost writes that were acknowledged (examine).
+// The file last-revision says which revision was acknowledged last. It is written in place before each answer and not
+// synced: the page cache keeps it across kill -9, and after power loss it holds an earlier revision, never a later one.
+// So a store that is found below it has lost writes that were acknowledged (examine).
 //
 // It has two slots, written in turn, each in a disk sector of its own, so that a torn write leaves the other:
 //
@@ -56,7 +56,8 @@ func decodeSlots(b []byte) (slot, error) {
 		if string(rec[:8]) != slotMagic || binary.BigEndian.Uint32(rec[24:]) != crc32.Checksum(rec[:24], castagnoli) {
 			continue
 		}
-		if s := (slot{int64(binary.BigEndian.Uint64(rec[8:])), binary.BigEndian.Uint64(rec[16:])}); s.revision > newest.revision {
+		if s := (slot{int64(binary.BigEndian.Uint64(rec[8:])), binary.BigEndian.Uint64(
+			rec[16:])}); s.revision > newest.revision {
 			newest = s
 		}
 	}

@@ -20,8 +20,9 @@ import (
 //	l <revision, 8 bytes>             type(1) previous(8) key the log, one entry per revision
 //	m <name>                          number(8)              format version, compacted revision, whether last-revision is kept
 //
-// The type of a version is its event's, but for updates with facts, which are the revision of the key's creation and its version, both
-// unsigned varints. Of a created key they follow from its revision; updates without them are those of format 1.
+// The type of a version is its event's, but for updates with facts, which are the revision of the key's creation and
+// its version, both unsigned varints. Of a created key they follow from its revision; updates without them are those of
+// format 1.
 //
 // Keys must not contain a zero byte, which keeps versions of different keys in key order.
 const (
@@ -106,7 +107,8 @@ func splitLogEntry(b []byte) (logEntry, error) {
 	if len(b) < 10 || b[0] < byte(store.Created) || b[0] > byte(store.Deleted) {
 		return logEntry{}, fmt.Errorf("store is damaged: log entry %q", b)
 	}
-	return logEntry{typ: store.EventType(b[0]), previous: int64(binary.BigEndian.Uint64(b[1:9])), key: string(b[9:])}, nil
+	return logEntry{typ: store.EventType(b[0]), previous: int64(binary.BigEndian.Uint64(b[1:9])), key: string(b[9:])},
+		nil
 }
 
 // putVersion is a version of a key as it is stored: all of kv but what is in the database key.
@@ -144,10 +146,12 @@ func splitVersion(b []byte, key string, rev int64) (kv store.KV, typ store.Event
 	if len(b) == 0 || b[0] < byte(store.Created) || b[0] > updatedWithFacts {
 		return kv, 0, fmt.Errorf("store is damaged: version %d of %q", rev, key)
 	}
-	typ, kv.Value = store.EventType(b[0]), b[1:]
+	typ = store.EventType(b[0])
+	kv.Value = b[1:]
 	switch {
 	case typ == store.Created:
-		kv.Created, kv.Version = rev, 1
+		kv.Created = rev
+		kv.Version = 1
 	case typ == store.Deleted:
 		kv.Value = nil
 	case b[0] == updatedWithFacts:
@@ -156,7 +160,10 @@ func splitVersion(b []byte, key string, rev int64) (kv store.KV, typ store.Event
 		if n <= 0 || m <= 0 {
 			return kv, 0, fmt.Errorf("store is damaged: version %d of %q", rev, key)
 		}
-		typ, kv.Value, kv.Created, kv.Version = store.Updated, kv.Value[n+m:], int64(created), int64(version)
+		typ = store.Updated
+		kv.Value = kv.Value[n+m:]
+		kv.Created = int64(created)
+		kv.Version = int64(version)
 	}
 	return kv, typ, nil
 }

@@ -34,8 +34,8 @@ func (e *DataLossError) Error() string {
 	return text
 }
 
-// lossGap is how far the revision of a store goes on above the one it was at, when it goes on without what was lost: no revision that
-// a client has seen may come again with another meaning.
+// lossGap is how far the revision of a store goes on above the one it was at, when it goes on without what was lost: no
+// revision that a client has seen may come again with another meaning.
 const lossGap = 1_000_000_000
 
 // evidence is what the files say before the engine opens them.
@@ -44,8 +44,8 @@ type evidence struct {
 	anew bool // last-revision is not there, or cannot be used
 }
 
-// examine looks for signs that acknowledged writes are missing. It changes nothing, and neither does it let the engine: a log that
-// somebody puts back must still count.
+// examine looks for signs that acknowledged writes are missing. It changes nothing, and neither does it let the engine:
+// a log that somebody puts back must still count.
 func examine(o Options) (*evidence, error) {
 	names, err := o.FS.List(o.Dir)
 	if err != nil {
@@ -69,7 +69,9 @@ func examine(o Options) (*evidence, error) {
 	e.anew = boundErr != nil
 	e.Expected = max(e.Expected, bound.revision)
 	if !slices.ContainsFunc(names, isManifestMarker) {
-		tables := slices.ContainsFunc(names, func(n string) bool { return strings.HasSuffix(n, ".sst") || strings.HasSuffix(n, ".log") })
+		tables := slices.ContainsFunc(names, func(n string) bool {
+			return strings.HasSuffix(n, ".sst") || strings.HasSuffix(n, ".log")
+		})
 		if o.MustExist || tables || e.Expected > firstRevision {
 			e.add("there is no file marker.manifest.* in %s, without which no other file counts", o.Dir)
 		}
@@ -94,7 +96,8 @@ func (e *evidence) add(format string, args ...any) {
 	e.Problems = append(e.Problems, fmt.Sprintf(format, args...))
 }
 
-// compareCleanStop compares the files with what the last stop has left; intact: it was a clean one, and they are the same.
+// compareCleanStop compares the files with what the last stop has left; intact: it was a clean one, and they are the
+// same.
 func (e *evidence) compareCleanStop(o Options, names []string) (intact bool, err error) {
 	mark, damage, err := readCleanStop(o)
 	switch {
@@ -119,7 +122,8 @@ func (e *evidence) compareCleanStop(o Options, names []string) (intact bool, err
 	return len(problems) == 0, nil
 }
 
-// peek has the engine read what there is, without writing. What it cannot read at all is an error, unless it is known why.
+// peek has the engine read what there is, without writing. What it cannot read at all is an error, unless it is known
+// why.
 func (e *evidence) peek(o Options, bound slot, noted bool) error {
 	var needsNote bool
 	err := readOnly(o, func(db *pebble.DB) (err error) {
@@ -135,7 +139,8 @@ func (e *evidence) peek(o Options, bound slot, noted bool) error {
 		if err != nil {
 			return err
 		}
-		e.Found, needsNote = max(last, compacted, firstRevision), note != 0
+		e.Found = max(last, compacted, firstRevision)
+		needsNote = note != 0
 		return checkLog(db, compacted, last)
 	})
 	switch {
@@ -178,7 +183,9 @@ func readOnly(o Options, f func(*pebble.DB) error) error {
 	})
 	done := make(chan error, 1)
 	go func() { // ends when the engine has closed, or has been cut off and wound down
-		db, err := openEngine(o, disk, &engineLog{log: o.Log, failed: tell}, func(p *pebble.Options) { p.ReadOnly = true })
+		db, err := openEngine(o, disk, &engineLog{log: o.Log, failed: tell}, func(p *pebble.Options) {
+			p.ReadOnly = true
+		})
 		if err != nil {
 			done <- err
 			return

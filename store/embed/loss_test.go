@@ -27,7 +27,8 @@ import (
 // lossKeys is how many objects the stores of these tests hold: some in tables, some in the log alone.
 const lossKeys = 300
 
-// filled makes a store of lossKeys objects; stop says whether it is stopped or killed. It returns its directory and its revision.
+// filled makes a store of lossKeys objects; stop says whether it is stopped or killed. It returns its directory and its
+// revision.
 func filled(t *testing.T, stop bool) (string, int64) {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "store")
@@ -99,11 +100,13 @@ func whole(t *testing.T, what string, s *Store, rev int64) {
 	t.Helper()
 	page, err := s.List(t.Context(), store.Range{Prefix: "/k"})
 	if err != nil || len(page.Items) != lossKeys || page.Revision < rev {
-		t.Errorf("%s: %d of %d objects at revision %d, %d was confirmed, and no word of it: %v", what, len(page.Items), lossKeys, page.Revision, rev, err)
+		t.Errorf("%s: %d of %d objects at revision %d, %d was confirmed, and no word of it: %v", what, len(page.Items),
+			lossKeys, page.Revision, rev, err)
 	}
 }
 
-// lossOr opens dir: everything must be there, or the answer be a *DataLossError that changes nothing. It returns the latter.
+// lossOr opens dir: everything must be there, or the answer be a *DataLossError that changes nothing. It returns the
+// latter.
 func lossOr(t *testing.T, what, dir string, rev int64) *DataLossError {
 	t.Helper()
 	before := dirFiles(t, dir)
@@ -124,7 +127,8 @@ func lossOr(t *testing.T, what, dir string, rev int64) *DataLossError {
 		t.Errorf("%s: expected %d, found %d; the store was at %d: %v", what, lost.Expected, lost.Found, rev, err)
 	}
 	if after := dirFiles(t, dir); !maps.Equal(before, after) {
-		t.Errorf("%s: the refused start changed files: %v, before %v", what, slices.Sorted(maps.Keys(after)), slices.Sorted(maps.Keys(before)))
+		t.Errorf("%s: the refused start changed files: %v, before %v", what, slices.Sorted(maps.Keys(after)),
+			slices.Sorted(maps.Keys(before)))
 	}
 	return lost
 }
@@ -138,7 +142,8 @@ func cuts(rng *rand.Rand, size, n int) []int {
 	return out
 }
 
-// TestLossAfterCleanStop removes, truncates and changes each file of a store that was stopped: the next start names the file.
+// TestLossAfterCleanStop removes, truncates and changes each file of a store that was stopped: the next start names the
+// file.
 func TestLossAfterCleanStop(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
@@ -172,7 +177,9 @@ func TestLossAfterCleanStop(t *testing.T) {
 			n = 60
 		}
 		for _, size := range cuts(rng, len(content), n) {
-			try(name, fmt.Sprintf("truncated to %d of %d", size, len(content)), func(path string) error { return os.Truncate(path, int64(size)) })
+			try(name, fmt.Sprintf("truncated to %d of %d", size, len(content)), func(path string) error {
+				return os.Truncate(path, int64(size))
+			})
 		}
 		if strings.HasSuffix(name, ".sst") || strings.HasPrefix(name, "OPTIONS") {
 			continue // a table has checksums of its own: TestDamagedFiles
@@ -186,7 +193,8 @@ func TestLossAfterCleanStop(t *testing.T) {
 	}
 }
 
-// TestLossAfterKill does it to a store that was killed: what was acknowledged is there, or the start says that it is not.
+// TestLossAfterKill does it to a store that was killed: what was acknowledged is there, or the start says that it is
+// not.
 func TestLossAfterKill(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
@@ -202,7 +210,9 @@ func TestLossAfterKill(t *testing.T) {
 		}
 		if len(content) > 0 {
 			for _, size := range cuts(rng, len(content), n) {
-				changes[fmt.Sprintf("truncated to %d of %d", size, len(content))] = func(path string) error { return os.Truncate(path, int64(size)) }
+				changes[fmt.Sprintf("truncated to %d of %d", size, len(content))] = func(path string) error {
+					return os.Truncate(path, int64(size))
+				}
 			}
 		}
 		for what, change := range changes {
@@ -212,7 +222,8 @@ func TestLossAfterKill(t *testing.T) {
 				t.Fatal(err)
 			}
 			if name != log && name != lastRevisionFile && !isManifestMarker(name) {
-				if s, err := Open(Options{Dir: dir}); err == nil { // the engine says it in its own words; all must be there otherwise
+				// the engine says it in its own words; all must be there otherwise
+				if s, err := Open(Options{Dir: dir}); err == nil {
 					whole(t, name+" "+what, s, rev)
 					_ = s.Close()
 				}
@@ -222,8 +233,10 @@ func TestLossAfterKill(t *testing.T) {
 			if lost != nil {
 				refused++
 			}
-			if name == log && what == "removed" && (lost == nil || !strings.Contains(lost.Error(), "file "+log) || lost.Expected != rev || lost.Found >= rev || lost.Found == 0) {
-				t.Errorf("%s %s: %v; want the file, revision %d expected and an earlier one found", name, what, lost, rev)
+			if name == log && what == "removed" && (lost == nil || !strings.Contains(lost.Error(), "file "+log) ||
+				lost.Expected != rev || lost.Found >= rev || lost.Found == 0) {
+				t.Errorf("%s %s: %v; want the file, revision %d expected and an earlier one found", name, what, lost,
+					rev)
 			}
 		}
 	}
@@ -232,8 +245,8 @@ func TestLossAfterKill(t *testing.T) {
 	}
 }
 
-// TestAcceptDataLoss: told so, the store goes on without what is lost, at revisions that nobody has seen, and the next start needs not
-// be told again.
+// TestAcceptDataLoss: told so, the store goes on without what is lost, at revisions that nobody has seen, and the next
+// start needs not be told again.
 func TestAcceptDataLoss(t *testing.T) {
 	for _, stop := range []bool{true, false} {
 		for _, what := range []string{"removed", "truncated", "no marker", cleanStopFile} {
@@ -301,7 +314,8 @@ func TestUnreadable(t *testing.T) {
 	if err := os.WriteFile(log, b, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if lost := lossOr(t, "broken amid", dir, rev); lost == nil || !lost.Unreadable || !strings.Contains(lost.Error(), "what is left cannot be read") {
+	if lost := lossOr(t, "broken amid", dir, rev); lost == nil || !lost.Unreadable ||
+		!strings.Contains(lost.Error(), "what is left cannot be read") {
 		t.Errorf("Open: %v, want that what is left cannot be read", lost)
 	}
 	if s, err := Open(Options{Dir: dir, AcceptDataLoss: true}); err == nil {
@@ -326,11 +340,13 @@ func TestNoLoss(t *testing.T) {
 		}
 	}
 	older := func(dir string) error { // as a version left it that knew neither file
-		db, err := openEngine(Options{Dir: dir, FS: vfs.Default, CacheBytes: 1 << 20}, newRetryFS(vfs.Default, func(*fault) {}), &engineLog{log: slog.New(slog.DiscardHandler)}, func(*pebble.Options) {})
+		db, err := openEngine(Options{Dir: dir, FS: vfs.Default, CacheBytes: 1 << 20}, newRetryFS(vfs.Default,
+			func(*fault) {}), &engineLog{log: slog.New(slog.DiscardHandler)}, func(*pebble.Options) {})
 		if err != nil {
 			return err
 		}
-		return errors.Join(db.Delete(keyNoted, pebble.Sync), db.Close(), os.RemoveAll(filepath.Join(dir, lastRevisionFile)), os.RemoveAll(filepath.Join(dir, cleanStopFile)))
+		return errors.Join(db.Delete(keyNoted, pebble.Sync), db.Close(),
+			os.RemoveAll(filepath.Join(dir, lastRevisionFile)), os.RemoveAll(filepath.Join(dir, cleanStopFile)))
 	}
 	for name, change := range map[string]func(dir string) error{
 		"nothing":             func(string) error { return nil },
@@ -338,7 +354,9 @@ func TestNoLoss(t *testing.T) {
 		"a torn second slot":  slots(func(b []byte) { clear(b[slotSize : slotSize+20]) }),
 		"an older version":    older,
 		"an older one, since": func(dir string) error { return runOlder(dir) },
-		"a strange file":      func(dir string) error { return os.WriteFile(filepath.Join(dir, "notes.txt"), nil, 0o600) },
+		"a strange file": func(dir string) error {
+			return os.WriteFile(filepath.Join(dir, "notes.txt"), nil, 0o600)
+		},
 		"an unfinished mark": func(dir string) error {
 			return os.WriteFile(filepath.Join(dir, cleanStopFile+".new"), []byte("keel"), 0o600)
 		},
@@ -362,7 +380,8 @@ func TestNoLoss(t *testing.T) {
 
 // runOlder runs a version on dir that knows no marks: the engine opens, writes a new log and closes.
 func runOlder(dir string) error {
-	db, err := openEngine(Options{Dir: dir, FS: vfs.Default, CacheBytes: 1 << 20}, newRetryFS(vfs.Default, func(*fault) {}), &engineLog{log: slog.New(slog.DiscardHandler)}, func(*pebble.Options) {})
+	db, err := openEngine(Options{Dir: dir, FS: vfs.Default, CacheBytes: 1 << 20}, newRetryFS(vfs.Default,
+		func(*fault) {}), &engineLog{log: slog.New(slog.DiscardHandler)}, func(*pebble.Options) {})
 	if err != nil {
 		return err
 	}
@@ -396,16 +415,20 @@ func TestMustExist(t *testing.T) {
 // TestOneSyncAWrite: what is written down beside the log costs a write no sync.
 func TestOneSyncAWrite(t *testing.T) {
 	var syncs, notes atomic.Int64
-	s := open(t, Options{Dir: "data", FS: errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
-		if isSync(op.Kind) {
-			syncs.Add(1)
-		}
-		if op.Kind == errorfs.OpFileWriteAt && strings.HasSuffix(op.Path, lastRevisionFile) {
-			notes.Add(1)
-		}
-		return nil
-	}))})
-	before, noted := syncs.Load(), notes.Load()
+	s := open(t, Options{
+		Dir: "data",
+		FS: errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
+			if isSync(op.Kind) {
+				syncs.Add(1)
+			}
+			if op.Kind == errorfs.OpFileWriteAt && strings.HasSuffix(op.Path, lastRevisionFile) {
+				notes.Add(1)
+			}
+			return nil
+		})),
+	})
+	before := syncs.Load()
+	noted := notes.Load()
 	const n = 100
 	for i := range n {
 		if _, err := s.Create(t.Context(), fmt.Sprintf("/%d", i), []byte("v")); err != nil {
@@ -422,7 +445,10 @@ func TestOneSyncAWrite(t *testing.T) {
 
 // FuzzCleanStop: only what is whole is read, and it is written again the same.
 func FuzzCleanStop(f *testing.F) {
-	c := cleanStop{revision: 2015, files: []stoppedFile{{"000004.log", 123456, "crc32c:0a1b2c3d"}, {"000005.sst", 7890, ""}}}
+	c := cleanStop{
+		revision: 2015,
+		files:    []stoppedFile{{"000004.log", 123456, "crc32c:0a1b2c3d"}, {"000005.sst", 7890, ""}},
+	}
 	f.Add(c.encode())
 	f.Add((&cleanStop{}).encode())
 	f.Add(c.encode()[:60])

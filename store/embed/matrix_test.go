@@ -70,8 +70,8 @@ func (fs *tearFS) ReuseForWrite(oldname, newname string, c vfs.DiskWriteCategory
 	return fs.file(newname, f, err)
 }
 
-// removeToo removes from clone what is no more in mem, as a disk may that brings removals to rest before anything else; false when
-// there is nothing to remove.
+// removeToo removes from clone what is no more in mem, as a disk may that brings removals to rest before anything else;
+// false when there is nothing to remove.
 func removeToo(t *testing.T, mem, clone *vfs.MemFS) (removed bool) {
 	now, err := mem.List("data")
 	if err != nil {
@@ -92,8 +92,8 @@ func removeToo(t *testing.T, mem, clone *vfs.MemFS) (removed bool) {
 	return removed
 }
 
-// TestCrashMatrix cuts the world off at every operation that changes files, and amid every write: in turn with nothing of what was not
-// synced, all of it, some of it, and nothing but removals.
+// TestCrashMatrix cuts the world off at every operation that changes files, and amid every write: in turn with nothing
+// of what was not synced, all of it, some of it, and nothing but removals.
 func TestCrashMatrix(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
@@ -122,13 +122,15 @@ func TestCrashMatrix(t *testing.T) {
 		defer fs.mu.Unlock()
 		n++
 		for _, rest := range []string{"none", "some", "all", "the removals"} {
-			w := world{acked: p.acked.Load(), forgotten: p.forgotten.Load()} // before the copy: what is confirmed later may be lost
+			// before the copy: what is confirmed later may be lost
+			w := world{acked: p.acked.Load(), forgotten: p.forgotten.Load()}
 			cfg := vfs.CrashCloneCfg{UnsyncedDataPercent: map[string]int{"some": 50, "all": 100}[rest], RNG: rng}
 			clone := mem.CrashClone(cfg)
 			if rest == "the removals" && !removeToo(t, mem, clone) {
 				continue
 			}
-			w.fs, w.forgetting = clone, p.forgetting.Load()
+			w.fs = clone
+			w.forgetting = p.forgetting.Load()
 			cuts <- cut{fmt.Sprintf("cut %d, %s, with %s of what was not synced", n, what, rest), w}
 		}
 	}
@@ -173,11 +175,13 @@ type trouble struct {
 	times int64 // how many operations in a row fail
 }
 
-// TestErrorMatrix fails every operation of a script in turn, those of opening too. The store refuses meanwhile and goes on by itself when
-// the error is gone; after a failed sync, it goes on when it is opened again. In no case is anything lost that it confirmed.
+// TestErrorMatrix fails every operation of a script in turn, those of opening too. The store refuses meanwhile and goes
+// on by itself when the error is gone; after a failed sync, it goes on when it is opened again. In no case is anything
+// lost that it confirmed.
 func TestErrorMatrix(t *testing.T) {
 	changes := func(op errorfs.Op) bool {
-		return op.Kind.ReadOrWrite() == errorfs.OpIsWrite && op.Kind != errorfs.OpFileClose && op.Kind != errorfs.OpLock &&
+		return op.Kind.ReadOrWrite() == errorfs.OpIsWrite && op.Kind != errorfs.OpFileClose &&
+			op.Kind != errorfs.OpLock &&
 			op.Kind != errorfs.OpFilePreallocate && !isSync(op.Kind)
 	}
 	steps := matrixSteps(t, 28)
@@ -211,13 +215,16 @@ func troubled(t *testing.T, sc *script, tr trouble, n int64) (more bool) {
 		c := count.Add(1)
 		return c >= n && c < n+tr.times
 	}
-	tear := &tearFS{FS: mem, tear: func(_ string, f vfs.File, b []byte) (int, error) {
-		if !tr.torn || !fails() {
-			return f.Write(b)
-		}
-		half, err := f.Write(b[:len(b)/2])
-		return half, errors.Join(err, tr.err)
-	}}
+	tear := &tearFS{
+		FS: mem,
+		tear: func(_ string, f vfs.File, b []byte) (int, error) {
+			if !tr.torn || !fails() {
+				return f.Write(b)
+			}
+			half, err := f.Write(b[:len(b)/2])
+			return half, errors.Join(err, tr.err)
+		},
+	}
 	p := &player{script: sc, o: Options{Dir: "data", HistoryAge: time.Hour}}
 	p.acked.Store(firstRevision)
 	p.o.FS = errorfs.Wrap(tear, errorfs.InjectorFunc(func(op errorfs.Op) error {
@@ -227,7 +234,8 @@ func troubled(t *testing.T, sc *script, tr trouble, n int64) (more bool) {
 		return nil
 	}))
 	p.endure(t, what, tr)
-	p.check(t, what+", after power loss", world{mem.CrashClone(vfs.CrashCloneCfg{}), p.acked.Load(), p.forgotten.Load(), p.forgetting.Load()})
+	p.check(t, what+", after power loss",
+		world{mem.CrashClone(vfs.CrashCloneCfg{}), p.acked.Load(), p.forgotten.Load(), p.forgetting.Load()})
 	return count.Load() >= n
 }
 

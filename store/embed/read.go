@@ -47,7 +47,8 @@ func (s *Store) Get(ctx context.Context, key string, rev int64) (store.KV, int64
 	}
 }
 
-// version is the newest version of key at or below rev; type 0 when there is none. A tombstone has type Deleted and no value.
+// version is the newest version of key at or below rev; type 0 when there is none. A tombstone has type Deleted and no
+// value.
 func (s *Store) version(key string, rev int64) (store.KV, store.EventType, error) {
 	lower := putVersionKey(make([]byte, 0, 2*len(key)+24), key, rev)
 	upper := putKeyEnd(lower[len(lower):], lower[1:1+len(key)])
@@ -150,7 +151,8 @@ func collect(ctx context.Context, it *pebble.Iterator, at int64, r store.Range, 
 			if r.NoCount && page.Remaining > 0 {
 				return nil
 			}
-			done, stepped = append(done[:0], key...), 0
+			done = append(done[:0], key...)
+			stepped = 0
 			ok = it.Next()
 		case stepped < seekAfter:
 			stepped++

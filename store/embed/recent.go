@@ -4,9 +4,9 @@ package embed
 
 import "keelson/store"
 
-// recent remembers the latest version of keys written a moment ago, so that the next write of the same key (a new pod is bound,
-// then runs) need not ask the engine. It belongs to the committer. Two generations bound it: when the young one is full it
-// becomes the old one, and the old one goes.
+// recent remembers the latest version of keys written a moment ago, so that the next write of the same key (a new pod
+// is bound, then runs) need not ask the engine. It belongs to the committer. Two generations bound it: when the young
+// one is full it becomes the old one, and the old one goes.
 type recent struct {
 	young, old map[string]store.Event
 	bytes      int // of young
@@ -16,7 +16,9 @@ const recentBytes = 2 << 20 // a generation
 
 func (r *recent) put(e store.Event) {
 	if r.bytes > recentBytes || r.young == nil {
-		r.old, r.young, r.bytes = r.young, map[string]store.Event{}, 0
+		r.old = r.young
+		r.young = map[string]store.Event{}
+		r.bytes = 0
 	}
 	e.Prev = nil
 	r.young[e.KV.Key] = e

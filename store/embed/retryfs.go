@@ -25,7 +25,8 @@ import (
 //	well or failing --sync fails--> failed: what a repeated fsync answers means nothing, so the operation waits for cut
 //	any --cut--> void: write-side operations do nothing and say that they did; nothing reaches the directory again
 //
-// After cut the engine can wind down, and its owner confirms nothing that it says (invariant 4). Reads answer their errors.
+// After cut the engine can wind down, and its owner confirms nothing that it says (invariant 4). Reads answer their
+// errors.
 type retryFS struct {
 	vfs.FS
 	// changed hears the state whenever it changes: nil is well. It is called with mu held and must not call back.
@@ -55,7 +56,8 @@ func newRetryFS(inner vfs.FS, changed func(*fault)) *retryFS {
 // Unwrap is part of vfs.FS.
 func (p *retryFS) Unwrap() vfs.FS { return p.FS }
 
-// cut ends every influence on the directory. Operations under way have ended when it returns. Cutting twice is harmless.
+// cut ends every influence on the directory. Operations under way have ended when it returns. Cutting twice is
+// harmless.
 func (p *retryFS) cut() {
 	p.gate.Lock()
 	defer p.gate.Unlock()
@@ -100,8 +102,9 @@ func (p *retryFS) do(what, name string, op func() error) (did bool) {
 	}
 }
 
-// List is part of vfs.FS. The engine lists its directory only while it opens, the second time beside goroutines of its own, which
-// bring down the process if it gives up then: so an error is treated as one of the write side, and in the void there is nothing.
+// List is part of vfs.FS. The engine lists its directory only while it opens, the second time beside goroutines of its
+// own, which bring down the process if it gives up then: so an error is treated as one of the write side, and in the
+// void there is nothing.
 func (p *retryFS) List(dir string) (names []string, err error) {
 	p.do("list", dir, func() (err error) {
 		names, err = p.FS.List(dir)
@@ -196,9 +199,9 @@ func (p *retryFS) openWith(what, name string, op func() (vfs.File, error)) (vfs.
 	return &retryFile{p: p, File: f, name: name}, nil
 }
 
-// marks tells a file whose name says which manifest counts. The engine makes one after the manifest that it names, removes the
-// one before, and syncs the directory then only: a disk that brings these three to rest in another order would lose the store.
-// So the directory is synced between them.
+// marks tells a file whose name says which manifest counts. The engine makes one after the manifest that it names,
+// removes the one before, and syncs the directory then only: a disk that brings these three to rest in another order
+// would lose the store. So the directory is synced between them.
 func marks(name string) bool { return strings.HasPrefix(filepath.Base(name), "marker.manifest.") }
 
 // settle brings the changes of the directory that holds name to disk.
@@ -306,7 +309,8 @@ func (p *retryFS) Open(name string, opts ...vfs.OpenOption) (f vfs.File, err err
 	case !did:
 		return nil, errCut
 	case errors.Is(err, fs.ErrNotExist) && p.running.Load():
-		return nil, fmt.Errorf("store is damaged: file %s is missing", name) // the engine would end the process over fs.ErrNotExist
+		// the engine would end the process over fs.ErrNotExist
+		return nil, fmt.Errorf("store is damaged: file %s is missing", name)
 	}
 	return f, err
 }
@@ -387,7 +391,8 @@ func (f *retryFile) Preallocate(offset, length int64) error {
 	return err
 }
 
-// Close is part of vfs.File. A descriptor is gone whatever close says: that is harmless unless written data was at stake.
+// Close is part of vfs.File. A descriptor is gone whatever close says: that is harmless unless written data was at
+// stake.
 func (f *retryFile) Close() error {
 	if f.File == nil {
 		return nil

@@ -20,8 +20,8 @@ import (
 	"keelson/store/backup"
 )
 
-// script is a life of a store in which every write's revision is known before it begins: what a store that was cut off at
-// any moment holds must be the state at some point of history.
+// script is a life of a store in which every write's revision is known before it begins: what a store that was cut off
+// at any moment holds must be the state at some point of history.
 type script struct {
 	steps   []step
 	history []store.Event // revision firstRevision+1 and on
@@ -35,8 +35,8 @@ type step struct {
 	to     int64 // of act "compact"
 }
 
-// newScript makes a script of n steps. Each kind of act comes once in a while: the engine's flush (a table, a new log), its
-// compaction, forgetting history, a backup, closing and opening again.
+// newScript makes a script of n steps. Each kind of act comes once in a while: the engine's flush (a table, a new log),
+// its compaction, forgetting history, a backup, closing and opening again.
 func newScript(seed uint64, n int) *script {
 	rng := rand.New(rand.NewPCG(seed, 1))
 	sc := &script{}
@@ -66,16 +66,30 @@ func (sc *script) write(st *step, rng *rand.Rand) {
 	cur, there := sc.at(sc.revision())[key]
 	rev := sc.revision() + 1
 	value := fmt.Sprintf("%d:", rev) + strings.Repeat(string(rune('a'+rev%26)), rng.IntN(1500))
-	e := store.Event{Type: store.Created, KV: store.KV{Key: key, Value: []byte(value), Revision: rev, Created: rev, Version: 1}}
+	e := store.Event{
+		Type: store.Created,
+		KV: store.KV{
+			Key:      key,
+			Value:    []byte(value),
+			Revision: rev,
+			Created:  rev,
+			Version:  1,
+		},
+	}
 	if there {
-		e.Type, e.Prev, e.KV.Created, e.KV.Version = store.Updated, cur.Value, cur.Created, cur.Version+1
+		e.Type = store.Updated
+		e.Prev = cur.Value
+		e.KV.Created = cur.Created
+		e.KV.Version = cur.Version + 1
 		if rng.IntN(4) == 0 {
-			e.Type, e.KV = store.Deleted, cur
+			e.Type = store.Deleted
+			e.KV = cur
 			e.KV.Revision = rev
 		}
 	}
 	sc.history = append(sc.history, e)
-	st.writes, st.expect = append(st.writes, e), append(st.expect, cur.Revision)
+	st.writes = append(st.writes, e)
+	st.expect = append(st.expect, cur.Revision)
 }
 
 // at is the state at revision rev.
@@ -106,8 +120,8 @@ type player struct {
 	*script
 	o Options
 	s *Store
-	// acked is the latest revision that was confirmed; forgotten and forgetting are up to where history was forgotten, confirmed
-	// and asked for.
+	// acked is the latest revision that was confirmed; forgotten and forgetting are up to where history was forgotten,
+	// confirmed and asked for.
 	acked, forgotten, forgetting atomic.Int64
 }
 
@@ -116,8 +130,8 @@ func (p *player) open() (err error) {
 	return err
 }
 
-// play plays what is left of the script and stops at the first error; again it goes on where it stopped, having looked what
-// became of the step that failed.
+// play plays what is left of the script and stops at the first error; again it goes on where it stopped, having looked
+// what became of the step that failed.
 func (p *player) play(ctx context.Context, from int) (next int, err error) {
 	for i := from; i < len(p.steps); i++ {
 		st := &p.steps[i]
@@ -141,7 +155,8 @@ func (p *player) write(st *step) error {
 	}
 	var asked []*request
 	for i, e := range st.writes {
-		if e.KV.Revision <= p.s.durable.Load() { // it happened when its outcome was unknown; it is visible, and so it stays
+		// it happened when its outcome was unknown; it is visible, and so it stays
+		if e.KV.Revision <= p.s.durable.Load() {
 			p.acked.Store(max(p.acked.Load(), e.KV.Revision))
 			continue
 		}
@@ -242,7 +257,10 @@ func (p *player) backup(ctx context.Context) error {
 		return err
 	}
 	var got []store.KV
-	if _, err := backup.Read(&file, backup.Sink{KV: func(kv store.KV) error { got = append(got, kv); return nil }}); err != nil {
+	if _, err := backup.Read(&file, backup.Sink{KV: func(kv store.KV) error {
+		got = append(got, kv)
+		return nil
+	}}); err != nil {
 		return err
 	}
 	if want := p.list(rev); !same(got, want) {
@@ -271,7 +289,8 @@ func (sc *script) check(t *testing.T, what string, w world) {
 }
 
 func (sc *script) compare(ctx context.Context, s *Store, w world) error {
-	latest, oldest := s.durable.Load(), s.compacted.Load()
+	latest := s.durable.Load()
+	oldest := s.compacted.Load()
 	if latest < w.acked || latest > sc.revision() {
 		return fmt.Errorf("it is at revision %d; %d was confirmed, %d is the last", latest, w.acked, sc.revision())
 	}

@@ -14,11 +14,12 @@ import (
 	"keelson/lib/waittest"
 )
 
-// TestCompactionDoesNotStallWriters lets syncs of the log through one by one: a write that comes amid a long compaction is on
-// disk after the sync under way and its own, not after the compaction.
+// TestCompactionDoesNotStallWriters lets syncs of the log through one by one: a write that comes amid a long compaction
+// is on disk after the sync under way and its own, not after the compaction.
 func TestCompactionDoesNotStallWriters(t *testing.T) {
 	var gated atomic.Bool
-	arrived, pass := make(chan struct{}, 1000), make(chan struct{})
+	arrived := make(chan struct{}, 1000)
+	pass := make(chan struct{})
 	fs := onFiles(vfs.NewCrashableMem(), "wal", func(op errorfs.Op) error {
 		if isSync(op.Kind) && gated.Load() {
 			arrived <- struct{}{}
@@ -38,7 +39,8 @@ func TestCompactionDoesNotStallWriters(t *testing.T) {
 		}
 	}
 	gated.Store(true)
-	compacted, written := make(chan error, 1), make(chan error, 1)
+	compacted := make(chan error, 1)
+	written := make(chan error, 1)
 	go func() { compacted <- s.Compact(t.Context(), w.Revision) }() // ends when the gate is open
 	await := func(what string, c <-chan struct{}) {
 		t.Helper()

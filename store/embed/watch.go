@@ -76,8 +76,8 @@ func (s *Store) Watch(ctx context.Context, prefix string, from int64) (store.Wat
 	}), nil
 }
 
-// feed delivers at its reader's pace until ctx ends, the store closes or history is gone: from the ring while the reader keeps up, from the
-// log on disk when it does not.
+// feed delivers at its reader's pace until ctx ends, the store closes or history is gone: from the ring while the
+// reader keeps up, from the log on disk when it does not.
 func (s *Store) feed(ctx context.Context, out chan<- []store.Event, prefix string, cursor int64) error {
 	for {
 		events, tick, err := s.eventsAfter(cursor)

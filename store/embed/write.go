@@ -52,8 +52,8 @@ func (s *Store) Delete(ctx context.Context, key string, expected int64) (store.K
 	})
 }
 
-// write has the committer decide on the latest version of key and waits until its word is on disk. It returns the version
-// before.
+// write has the committer decide on the latest version of key and waits until its word is on disk. It returns the
+// version before.
 func (s *Store) write(
 	ctx context.Context, key string, decide func(cur store.KV, found bool) (change, error),
 ) (store.KV, store.Written, error) {

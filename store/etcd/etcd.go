@@ -48,8 +48,8 @@ type Options struct {
 	Servers []string
 	TLS     *tls.Config // nil for http URLs
 	Log     *slog.Logger
-	// HistoryAge is for how long old revisions stay readable (default 5 minutes); below 0 history is left to somebody else.
-	// Nothing is compacted while nothing is written.
+	// HistoryAge is for how long old revisions stay readable (default 5 minutes); below 0 history is left to somebody
+	// else. Nothing is compacted while nothing is written.
 	HistoryAge time.Duration
 	// Patience bounds one call to etcd (default 10 s).
 	Patience time.Duration
@@ -74,7 +74,7 @@ type Store struct {
 // TLS reads the files of --etcd-cafile, --etcd-certfile and --etcd-keyfile; all empty: nil.
 func TLS(caFile, certFile, keyFile string) (*tls.Config, error) {
 	if caFile == "" && certFile == "" && keyFile == "" {
-		return nil, nil //nolint:nilnil // no TLS is an answer
+		return nil, nil // no TLS is an answer
 	}
 	c := &tls.Config{MinVersion: tls.VersionTLS12}
 	if caFile != "" {
@@ -108,11 +108,19 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	if o.Patience == 0 {
 		o.Patience = 10 * time.Second
 	}
-	s := &Store{servers: strings.Join(o.Servers, ","), log: o.Log, patience: o.Patience, done: make(chan struct{})}
+	s := &Store{
+		servers:  strings.Join(o.Servers, ","),
+		log:      o.Log,
+		patience: o.Patience,
+		done:     make(chan struct{}),
+	}
 	var err error
 	s.client, err = clientv3.New(clientv3.Config{
-		Endpoints: o.Servers, TLS: o.TLS, Logger: zap.NewNop(),
-		DialKeepAliveTime: 30 * time.Second, DialKeepAliveTimeout: 10 * time.Second,
+		Endpoints:            o.Servers,
+		TLS:                  o.TLS,
+		Logger:               zap.NewNop(),
+		DialKeepAliveTime:    30 * time.Second,
+		DialKeepAliveTimeout: 10 * time.Second,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("etcd at %s: %w", s.servers, err)
@@ -169,10 +177,12 @@ func (s *Store) meaning(ctx context.Context, err error) error {
 	return fmt.Errorf("etcd at %s: %w", s.servers, err)
 }
 
-// tooLarge tells that etcd, or the client before it, refused a request for its size. The client has no error of its own for that.
+// tooLarge tells that etcd, or the client before it, refused a request for its size. The client has no error of its own
+// for that.
 func tooLarge(err error) bool {
 	return errors.Is(err, rpctypes.ErrRequestTooLarge) ||
-		status.Code(err) == codes.ResourceExhausted && strings.Contains(err.Error(), "trying to send message larger than max")
+		status.Code(err) == codes.ResourceExhausted && strings.Contains(err.Error(),
+			"trying to send message larger than max")
 }
 
 // passing tells the errors that go away by themselves.
@@ -252,7 +262,8 @@ func (s *Store) Compact(ctx context.Context, rev int64) error {
 func (s *Store) compactEvery(age time.Duration) {
 	tick := time.NewTicker(age)
 	defer tick.Stop()
-	before, done := s.seen.Load(), int64(0)
+	before := s.seen.Load()
+	done := int64(0)
 	for {
 		select {
 		case <-tick.C:

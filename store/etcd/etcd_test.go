@@ -79,7 +79,8 @@ func (f *follow) reach(t *testing.T, rev int64) {
 	limit := time.After(time.Minute)
 	for {
 		f.mu.Lock()
-		next, err := f.next, f.err
+		next := f.next
+		err := f.err
 		f.mu.Unlock()
 		if err != nil {
 			t.Fatal(err)
@@ -135,8 +136,10 @@ func returns(t *testing.T, what string, ask func() error) {
 // reaches the revision that it reads.
 func TestTwoServers(t *testing.T) {
 	urls := etcdtest.URLs(etcdtest.Start(t, 1, nil))
-	a, b := open(t, Options{Servers: urls}), open(t, Options{Servers: urls})
-	fa, fb := newFollow(t, a), newFollow(t, b)
+	a := open(t, Options{Servers: urls})
+	b := open(t, Options{Servers: urls})
+	fa := newFollow(t, a)
+	fb := newFollow(t, b)
 	for i := range 50 {
 		key := fmt.Sprintf("/k%d", i)
 		w, err := a.Create(t.Context(), key, nil)
@@ -155,7 +158,8 @@ func TestTwoServers(t *testing.T) {
 	}
 }
 
-// TestRestart kills etcd and starts it again: writes answer UnavailableError meanwhile, the watch goes on without a gap.
+// TestRestart kills etcd and starts it again: writes answer UnavailableError meanwhile, the watch goes on without a
+// gap.
 func TestRestart(t *testing.T) {
 	m := etcdtest.Start(t, 1, nil)
 	s := open(t, Options{Servers: etcdtest.URLs(m), Patience: time.Second})
@@ -201,7 +205,8 @@ func TestHang(t *testing.T) {
 	createUntil(t, s, "/b")
 }
 
-// TestLeaderLoss kills the leader of three members while several writers write: nothing confirmed is lost, the watch has no gap.
+// TestLeaderLoss kills the leader of three members while several writers write: nothing confirmed is lost, the watch
+// has no gap.
 func TestLeaderLoss(t *testing.T) {
 	members := etcdtest.Start(t, 3, nil)
 	s := open(t, Options{Servers: etcdtest.URLs(members), Patience: 2 * time.Second})

@@ -7,8 +7,8 @@ import (
 	"sync"
 )
 
-// fresh answers "what is the revision now" for many callers with few questions: who comes while a question is under way,
-// which may have been answered before, shares the next one.
+// fresh answers "what is the revision now" for many callers with few questions: who comes while a question is under
+// way, which may have been answered before, shares the next one.
 type fresh struct {
 	ask func(context.Context) (int64, error)
 

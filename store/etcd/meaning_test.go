@@ -22,11 +22,13 @@ func TestTooLarge(t *testing.T) {
 		status.Error(codes.ResourceExhausted, "trying to send message larger than max (3000000 vs. 2097152)"),
 	} {
 		got := s.meaning(t.Context(), err)
-		if _, unavailable := errors.AsType[*store.UnavailableError](got); !errors.Is(got, store.ErrTooLarge) || unavailable {
+		if _, unavailable := errors.AsType[*store.UnavailableError](got); !errors.Is(got, store.ErrTooLarge) ||
+			unavailable {
 			t.Errorf("%v: %v, want it to be ErrTooLarge", err, got)
 		}
 	}
-	if got := s.meaning(t.Context(), status.Error(codes.ResourceExhausted, "too many requests")); errors.Is(got, store.ErrTooLarge) {
+	if got := s.meaning(t.Context(), status.Error(codes.ResourceExhausted, "too many requests")); errors.Is(got,
+		store.ErrTooLarge) {
 		t.Errorf("too many requests: %v", got)
 	}
 }

@@ -21,7 +21,13 @@ func checkKey(key string) error {
 }
 
 func fromEtcd(kv *mvccpb.KeyValue) store.KV {
-	return store.KV{Key: string(kv.Key), Value: kv.Value, Revision: kv.ModRevision, Created: kv.CreateRevision, Version: kv.Version}
+	return store.KV{
+		Key:      string(kv.Key),
+		Value:    kv.Value,
+		Revision: kv.ModRevision,
+		Created:  kv.CreateRevision,
+		Version:  kv.Version,
+	}
 }
 
 // Revision is the latest revision that any API server has been acknowledged.
@@ -74,7 +80,8 @@ func (s *Store) List(ctx context.Context, r store.Range) (store.Page, error) {
 		return store.Page{}, err
 	}
 	defer end()
-	from, to := max(r.From, r.Prefix), clientv3.GetPrefixRangeEnd(r.Prefix)
+	from := max(r.From, r.Prefix)
+	to := clientv3.GetPrefixRangeEnd(r.Prefix)
 	if from == "" {
 		from = "\x00" // before every key
 	}
@@ -82,7 +89,9 @@ func (s *Store) List(ctx context.Context, r store.Range) (store.Page, error) {
 	if beyond {
 		from = r.Prefix // etcd has no empty ranges; it may still say that the revision is gone
 	}
-	opts := []clientv3.OpOption{clientv3.WithRange(to), clientv3.WithRev(r.Revision), clientv3.WithLimit(int64(r.Limit))}
+	opts := []clientv3.OpOption{
+		clientv3.WithRange(to), clientv3.WithRev(r.Revision), clientv3.WithLimit(int64(r.Limit)),
+	}
 	if beyond {
 		opts = append(opts, clientv3.WithCountOnly())
 	}
@@ -101,6 +110,7 @@ func (s *Store) List(ctx context.Context, r store.Range) (store.Page, error) {
 	for i, kv := range got.Kvs {
 		page.Items[i] = fromEtcd(kv)
 	}
-	page.More, page.Remaining = got.More, got.Count-int64(len(got.Kvs))
+	page.More = got.More
+	page.Remaining = got.Count - int64(len(got.Kvs))
 	return page, nil
 }

@@ -33,8 +33,8 @@ func (s *Store) Watch(ctx context.Context, prefix string, from int64) (store.Wat
 	}), nil
 }
 
-// readable answers ErrCompacted when rev is: etcd itself would let a watch begin with the compacted revision's own write,
-// whose value before is gone.
+// readable answers ErrCompacted when rev is: etcd itself would let a watch begin with the compacted revision's own
+// write, whose value before is gone.
 func (s *Store) readable(ctx context.Context, rev int64) error {
 	bounded, end, err := s.begin(ctx)
 	if err != nil {
@@ -60,7 +60,8 @@ func (s *Store) feed(ctx context.Context, out chan<- []store.Event, prefix strin
 	for {
 		next, err := s.follow(ctx, out, prefix, cursor)
 		if next > cursor {
-			cursor, delay = next, firstDelay
+			cursor = next
+			delay = firstDelay
 		}
 		switch {
 		case ctx.Err() != nil:
@@ -130,13 +131,15 @@ func translate(in []*clientv3.Event) ([]store.Event, error) {
 			if e.PrevKv == nil { // compaction overtook the watch
 				return nil, store.ErrCompacted
 			}
-			ev.Type, ev.Prev = store.Updated, e.PrevKv.Value
+			ev.Type = store.Updated
+			ev.Prev = e.PrevKv.Value
 			if ev.Prev == nil {
 				ev.Prev = []byte{}
 			}
 		}
 		if e.Type == clientv3.EventTypeDelete {
-			ev.Type, ev.KV = store.Deleted, fromEtcd(e.PrevKv)
+			ev.Type = store.Deleted
+			ev.KV = fromEtcd(e.PrevKv)
 			ev.KV.Revision = e.Kv.ModRevision
 		}
 		out[i] = ev

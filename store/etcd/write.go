@@ -12,7 +12,9 @@ import (
 )
 
 // transact runs one operation under a condition. The answer's first response is the operation's, or what orElse says.
-func (s *Store) transact(ctx context.Context, key string, c clientv3.Cmp, then clientv3.Op) (*clientv3.TxnResponse, store.Written, error) {
+func (s *Store) transact(
+	ctx context.Context, key string, c clientv3.Cmp, then clientv3.Op,
+) (*clientv3.TxnResponse, store.Written, error) {
 	if err := checkKey(key); err != nil {
 		return nil, store.Written{}, err
 	}
@@ -40,7 +42,8 @@ func refusal(r *clientv3.TxnResponse, expected int64) error {
 
 // Create stores a new key.
 func (s *Store) Create(ctx context.Context, key string, value []byte) (store.Written, error) {
-	r, w, err := s.transact(ctx, key, clientv3.Compare(clientv3.ModRevision(key), "=", 0), clientv3.OpPut(key, string(value)))
+	r, w, err := s.transact(ctx, key, clientv3.Compare(clientv3.ModRevision(key), "=", 0),
+		clientv3.OpPut(key, string(value)))
 	if err != nil {
 		return store.Written{}, err
 	}
@@ -56,7 +59,8 @@ func (s *Store) Update(ctx context.Context, key string, value []byte, expected i
 	if at <= 0 {
 		at = -1 // 0 would mean absent to etcd; no key is at -1
 	}
-	r, w, err := s.transact(ctx, key, clientv3.Compare(clientv3.ModRevision(key), "=", at), clientv3.OpPut(key, string(value)))
+	r, w, err := s.transact(ctx, key, clientv3.Compare(clientv3.ModRevision(key), "=", at),
+		clientv3.OpPut(key, string(value)))
 	if err != nil {
 		return store.Written{}, err
 	}

@@ -44,14 +44,16 @@ const (
 // ServerOptions are how a gRPC server for this API takes connections, but for their credentials.
 func ServerOptions() []grpc.ServerOption {
 	return []grpc.ServerOption{
-		grpc.MaxRecvMsgSize(maxRequest), grpc.ConnectionTimeout(handshake), grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: calm}),
+		grpc.MaxRecvMsgSize(maxRequest), grpc.ConnectionTimeout(handshake),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: calm}),
 	}
 }
 
 // memberID is the one member's, and the cluster's, name.
 const memberID = 0x6b65656c736f6e // "keelson"
 
-// apiVersion is the version of etcd whose API this is. From 3.5.13 on API servers rely on the order of progress and events.
+// apiVersion is the version of etcd whose API this is. From 3.5.13 on API servers rely on the order of progress and
+// events.
 const apiVersion = "3.5.21"
 
 // Options say how the store is served. Only URL is required.
@@ -102,7 +104,12 @@ func (s *Server) Run(ctx context.Context) error {
 }
 
 func header(rev int64) *pb.ResponseHeader {
-	return &pb.ResponseHeader{ClusterId: memberID, MemberId: memberID, Revision: rev, RaftTerm: 1}
+	return &pb.ResponseHeader{
+		ClusterId: memberID,
+		MemberId:  memberID,
+		Revision:  rev,
+		RaftTerm:  1,
+	}
 }
 
 // answer gives an error of the store its meaning for a client of etcd.

@@ -53,7 +53,8 @@ func startServer(t testing.TB, fs vfs.FS, o Options) (url string, stop func()) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	s := grpc.NewServer(ServerOptions()...)
-	o.URL, o.Dir = "http://"+l.Addr().String(), t.TempDir()
+	o.URL = "http://" + l.Addr().String()
+	o.Dir = t.TempDir()
 	api := New(st, o)
 	api.Register(s)
 	ended := make(chan error, 2)
@@ -111,9 +112,17 @@ func TestRanges(t *testing.T) {
 		{"one", "/a/2", nil, "/a/2 1 false"},
 		{"none", "/x", nil, " 0 false"},
 		{"prefix", "/a/", []clientv3.OpOption{clientv3.WithPrefix()}, "/a/1 /a/2 /a/3 3 false"},
-		{"prefix, limited", "/a/", []clientv3.OpOption{clientv3.WithPrefix(), clientv3.WithLimit(2)}, "/a/1 /a/2 3 true"},
+		{
+			"prefix, limited", "/a/",
+			[]clientv3.OpOption{clientv3.WithPrefix(), clientv3.WithLimit(2)},
+			"/a/1 /a/2 3 true",
+		},
 		{"prefix, counted", "/a", []clientv3.OpOption{clientv3.WithPrefix(), clientv3.WithCountOnly()}, " 4 false"},
-		{"prefix, counted, limited", "/a", []clientv3.OpOption{clientv3.WithPrefix(), clientv3.WithCountOnly(), clientv3.WithLimit(1)}, " 4 false"},
+		{
+			"prefix, counted, limited", "/a", []clientv3.OpOption{
+				clientv3.WithPrefix(), clientv3.WithCountOnly(), clientv3.WithLimit(1),
+			}, " 4 false",
+		},
 		{"range", "/a/2", []clientv3.OpOption{clientv3.WithRange("/b")}, "/a/2 /a/3 2 false"},
 		{"range, limited", "/a/2", []clientv3.OpOption{clientv3.WithRange("/c"), clientv3.WithLimit(1)}, "/a/2 3 true"},
 		{"range within one key's children", "/a/2", []clientv3.OpOption{clientv3.WithRange("/a/3")}, "/a/2 1 false"},
@@ -140,7 +149,8 @@ func TestRanges(t *testing.T) {
 			t.Errorf("%s, streamed: %v", tc.name, err)
 			continue
 		}
-		if s, err := clientv3.GetStreamToGetResponse(stream); err != nil || !proto.Equal((*pb.RangeResponse)(s), (*pb.RangeResponse)(r)) {
+		if s, err := clientv3.GetStreamToGetResponse(stream); err != nil ||
+			!proto.Equal((*pb.RangeResponse)(s), (*pb.RangeResponse)(r)) {
 			t.Errorf("%s, streamed: got %v, %v; want %v", tc.name, s, err, r)
 		}
 	}
@@ -154,7 +164,9 @@ func TestTransactions(t *testing.T) {
 	c := client(t)
 	mod := func(op string, n int64) clientv3.Cmp { return clientv3.Compare(clientv3.ModRevision("/k"), op, n) }
 	created := func(op string, n int64) clientv3.Cmp { return clientv3.Compare(clientv3.CreateRevision("/k"), op, n) }
-	put, get, del := clientv3.OpPut("/k", "v"), clientv3.OpGet("/k"), clientv3.OpDelete("/k")
+	put := clientv3.OpPut("/k", "v")
+	get := clientv3.OpGet("/k")
+	del := clientv3.OpDelete("/k")
 	steps := []struct {
 		name string
 		cmp  []clientv3.Cmp
@@ -230,12 +242,14 @@ func TestWatch(t *testing.T) {
 				if e.PrevKv != nil {
 					prev = "<-" + string(e.PrevKv.Value)
 				}
-				got = append(got, fmt.Sprintf("%s %s=%s@%d%s %t", e.Type, e.Kv.Key, e.Kv.Value, e.Kv.ModRevision, prev, e.IsCreate()))
+				got = append(got, fmt.Sprintf("%s %s=%s@%d%s %t", e.Type, e.Kv.Key, e.Kv.Value, e.Kv.ModRevision, prev,
+					e.IsCreate()))
 			}
 		}
 		return strings.Join(got, ", ")
 	}
-	if got, want := read(ranged, 4), "PUT /a/2=v@3 true, PUT /a/3=v@4 true, PUT /a/2=w@6<-v false, DELETE /a/2=@7<-w false"; got != want {
+	if got, want := read(ranged, 4), "PUT /a/2=v@3 true, PUT /a/3=v@4 true, PUT /a/2=w@6<-v false, DELETE /a/2=@7<-w "+
+		"false"; got != want {
 		t.Errorf("a range with values before: got %s, want %s", got, want)
 	}
 	if got, want := read(noDelete, 2), "PUT /a/2=v@3 true, PUT /a/2=w@6 false"; got != want {

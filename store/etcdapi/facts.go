@@ -11,7 +11,11 @@ import (
 // open is the key as etcd shows it.
 func (s *Server) open(kv store.KV) *mvccpb.KeyValue {
 	return &mvccpb.KeyValue{
-		Key: []byte(kv.Key), Value: kv.Value, Lease: s.leases.holding(kv.Key),
-		ModRevision: kv.Revision, CreateRevision: kv.Created, Version: kv.Version,
+		Key:            []byte(kv.Key),
+		Value:          kv.Value,
+		Lease:          s.leases.holding(kv.Key),
+		ModRevision:    kv.Revision,
+		CreateRevision: kv.Created,
+		Version:        kv.Version,
 	}
 }

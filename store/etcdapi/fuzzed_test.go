@@ -18,13 +18,27 @@ import (
 func FuzzTxn(f *testing.F) {
 	key := []byte("/registry/a")
 	put := &pb.RequestOp{Request: &pb.RequestOp_RequestPut{RequestPut: &pb.PutRequest{Key: key, Value: []byte("v")}}}
-	get := &pb.RequestOp{Request: &pb.RequestOp_RequestRange{RequestRange: &pb.RangeRequest{Key: []byte("/registry/"), RangeEnd: []byte("/registry0"), Limit: 2}}}
-	del := &pb.RequestOp{Request: &pb.RequestOp_RequestDeleteRange{RequestDeleteRange: &pb.DeleteRangeRequest{Key: key, PrevKv: true}}}
+	get := &pb.RequestOp{Request: &pb.RequestOp_RequestRange{
+		RequestRange: &pb.RangeRequest{Key: []byte("/registry/"), RangeEnd: []byte("/registry0"), Limit: 2},
+	}}
+	del := &pb.RequestOp{Request: &pb.RequestOp_RequestDeleteRange{RequestDeleteRange: &pb.DeleteRangeRequest{
+		Key:    key,
+		PrevKv: true,
+	}}}
 	absent := &pb.Compare{Key: key, Target: pb.Compare_MOD, TargetUnion: &pb.Compare_ModRevision{}}
 	for _, r := range []*pb.TxnRequest{
 		{Compare: []*pb.Compare{absent}, Success: []*pb.RequestOp{put}, Failure: []*pb.RequestOp{get}},
 		{Success: []*pb.RequestOp{del, get}},
-		{Compare: []*pb.Compare{{Key: key, Result: pb.Compare_GREATER, Target: pb.Compare_VALUE, TargetUnion: &pb.Compare_Value{Value: []byte("a")}}}, Success: []*pb.RequestOp{get}, Failure: []*pb.RequestOp{put}},
+		{
+			Compare: []*pb.Compare{{
+				Key:         key,
+				Result:      pb.Compare_GREATER,
+				Target:      pb.Compare_VALUE,
+				TargetUnion: &pb.Compare_Value{Value: []byte("a")},
+			}},
+			Success: []*pb.RequestOp{get},
+			Failure: []*pb.RequestOp{put},
+		},
 	} {
 		b, err := proto.Marshal(r)
 		if err != nil {

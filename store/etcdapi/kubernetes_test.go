@@ -23,7 +23,8 @@ import (
 	"keelson/store/embed"
 )
 
-// TestKubernetesStorage does what the storage of a stock Kubernetes API server does with etcd, through the client that it uses.
+// TestKubernetesStorage does what the storage of a stock Kubernetes API server does with etcd, through the client that
+// it uses.
 func TestKubernetesStorage(t *testing.T) {
 	c, err := kubernetes.New(clientv3.Config{Endpoints: []string{serve(t)}, Logger: zap.NewNop()})
 	if err != nil {
@@ -32,7 +33,8 @@ func TestKubernetesStorage(t *testing.T) {
 	defer func() { _ = c.Close() }()
 	ctx := t.Context()
 	const key = "/registry/pods/default/a"
-	watched := c.Watch(ctx, "/registry/pods/", clientv3.WithPrefix(), clientv3.WithRev(1), clientv3.WithPrevKV(), clientv3.WithProgressNotify())
+	watched := c.Watch(ctx, "/registry/pods/", clientv3.WithPrefix(), clientv3.WithRev(1), clientv3.WithPrevKV(),
+		clientv3.WithProgressNotify())
 
 	created, err := c.Kubernetes.OptimisticPut(ctx, key, []byte("1"), 0, kubernetes.PutOptions{})
 	if err != nil || !created.Succeeded {
@@ -46,11 +48,16 @@ func TestKubernetesStorage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	updated, err := c.Kubernetes.OptimisticPut(ctx, key, []byte("2"), created.Revision, kubernetes.PutOptions{GetOnFailure: true, LeaseID: lease.ID})
+	updated, err := c.Kubernetes.OptimisticPut(ctx, key, []byte("2"), created.Revision, kubernetes.PutOptions{
+		GetOnFailure: true,
+		LeaseID:      lease.ID,
+	})
 	if err != nil || !updated.Succeeded || updated.Revision <= created.Revision {
 		t.Errorf("update: %+v, %v", updated, err)
 	}
-	stale, err := c.Kubernetes.OptimisticDelete(ctx, key, created.Revision, kubernetes.DeleteOptions{GetOnFailure: true})
+	stale, err := c.Kubernetes.OptimisticDelete(ctx, key, created.Revision, kubernetes.DeleteOptions{
+		GetOnFailure: true,
+	})
 	if err != nil || stale.Succeeded || stale.KV.ModRevision != updated.Revision {
 		t.Errorf("delete of an old version: %+v, %v; want what is there", stale, err)
 	}
@@ -59,7 +66,8 @@ func TestKubernetesStorage(t *testing.T) {
 		t.Errorf("get: %+v, %v", got, err)
 	}
 	for i := range 5 {
-		if _, err := c.Kubernetes.OptimisticPut(ctx, fmt.Sprintf("/registry/pods/default/b%d", i), nil, 0, kubernetes.PutOptions{}); err != nil {
+		if _, err := c.Kubernetes.OptimisticPut(ctx, fmt.Sprintf("/registry/pods/default/b%d", i), nil, 0,
+			kubernetes.PutOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -67,7 +75,10 @@ func TestKubernetesStorage(t *testing.T) {
 	if err != nil || len(page.Kvs) != 2 || page.Count != 6 {
 		t.Errorf("list: %d of %d, %v", len(page.Kvs), page.Count, err)
 	}
-	rest, err := c.Kubernetes.List(ctx, "/registry/pods/", kubernetes.ListOptions{Revision: page.Revision, Continue: string(page.Kvs[1].Key) + "\x00"})
+	rest, err := c.Kubernetes.List(ctx, "/registry/pods/", kubernetes.ListOptions{
+		Revision: page.Revision,
+		Continue: string(page.Kvs[1].Key) + "\x00",
+	})
 	if err != nil || len(rest.Kvs) != 4 {
 		t.Errorf("the rest of the list: %d, %v; want 4", len(rest.Kvs), err)
 	}
@@ -143,7 +154,8 @@ func TestKubernetesCompactor(t *testing.T) {
 		t.Errorf("after a restart: won %t, version %d", won, got)
 	}
 	r, err := c.Get(t.Context(), "compact_rev_key")
-	if err != nil || len(r.Kvs) != 1 || r.Kvs[0].CreateRevision != put.Header.Revision+1 || string(r.Kvs[0].Value) != "0" {
+	if err != nil || len(r.Kvs) != 1 || r.Kvs[0].CreateRevision != put.Header.Revision+1 ||
+		string(r.Kvs[0].Value) != "0" {
 		t.Errorf("the key: %v, %v; want it created at %d", r, err, put.Header.Revision+1)
 	}
 }
@@ -188,8 +200,11 @@ func TestConditions(t *testing.T) {
 	if err != nil || r.Succeeded || len(r.Responses) != 3 {
 		t.Fatalf("write in the else branch: %v, %v", r, err)
 	}
-	before, put, after := r.Responses[0].GetResponseRange().Kvs[0], r.Responses[1].GetResponsePut().PrevKv, r.Responses[2].GetResponseRange().Kvs[0]
-	if string(before.Value) != "v" || string(put.Value) != "v" || put.ModRevision != rev || string(after.Value) != "new" || after.Version != 3 {
+	before := r.Responses[0].GetResponseRange().Kvs[0]
+	put := r.Responses[1].GetResponsePut().PrevKv
+	after := r.Responses[2].GetResponseRange().Kvs[0]
+	if string(before.Value) != "v" || string(put.Value) != "v" || put.ModRevision != rev ||
+		string(after.Value) != "new" || after.Version != 3 {
 		t.Errorf("reads about a write: got %v, %v, %v", before, put, after)
 	}
 	if r, err := c.Put(ctx, "k", "", clientv3.WithIgnoreValue()); err != nil {
@@ -212,8 +227,8 @@ func TestConditions(t *testing.T) {
 	}
 }
 
-// TestFactsOfSharedKeys: what the API server writes by the store, etcd's clients see with create_revision and version, in ranges, in
-// conditions and in watches.
+// TestFactsOfSharedKeys: what the API server writes by the store, etcd's clients see with create_revision and version,
+// in ranges, in conditions and in watches.
 func TestFactsOfSharedKeys(t *testing.T) {
 	fs := vfs.NewMem()
 	st, err := embed.Open(embed.Options{Dir: "data", FS: fs})
@@ -230,13 +245,15 @@ func TestFactsOfSharedKeys(t *testing.T) {
 	}
 	c := connect(t, serveDir(t, fs, Options{}))
 	facts := func(kv *mvccpb.KeyValue) string {
-		return fmt.Sprintf("%s at %d, created at %d, version %d", kv.Value, kv.ModRevision, kv.CreateRevision, kv.Version)
+		return fmt.Sprintf("%s at %d, created at %d, version %d", kv.Value, kv.ModRevision, kv.CreateRevision,
+			kv.Version)
 	}
 	r, err := c.Get(ctx, "/registry/", clientv3.WithPrefix())
 	if err != nil || len(r.Kvs) != 1 || facts(r.Kvs[0]) != "2 at 3, created at 2, version 2" {
 		t.Errorf("a range: got %v, %v", r, err)
 	}
-	txn, err := c.Txn(ctx).If(clientv3.Compare(clientv3.Version("/registry/pods/a"), "=", 2), clientv3.Compare(clientv3.CreateRevision("/registry/pods/a"), "=", 2)).
+	txn, err := c.Txn(ctx).If(clientv3.Compare(clientv3.Version("/registry/pods/a"), "=", 2),
+		clientv3.Compare(clientv3.CreateRevision("/registry/pods/a"), "=", 2)).
 		Then(clientv3.OpPut("/registry/pods/a", "3")).Commit()
 	if err != nil || !txn.Succeeded {
 		t.Errorf("conditions on both: got %v, %v", txn, err)
@@ -247,7 +264,8 @@ func TestFactsOfSharedKeys(t *testing.T) {
 	var got []string
 	watching, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	for answer := range c.Watch(watching, "/registry/", clientv3.WithPrefix(), clientv3.WithRev(2), clientv3.WithPrevKV()) {
+	for answer := range c.Watch(watching, "/registry/", clientv3.WithPrefix(), clientv3.WithRev(2),
+		clientv3.WithPrevKV()) {
 		for _, e := range answer.Events {
 			line := e.Type.String() + " " + facts(e.Kv)
 			if e.PrevKv != nil {
@@ -260,7 +278,8 @@ func TestFactsOfSharedKeys(t *testing.T) {
 		}
 	}
 	want := []string{
-		"PUT 1 at 2, created at 2, version 1", "PUT 2 at 3, created at 2, version 2 before 1 at 0, created at 2, version 1",
+		"PUT 1 at 2, created at 2, version 1",
+		"PUT 2 at 3, created at 2, version 2 before 1 at 0, created at 2, version 1",
 		"PUT 3 at 4, created at 2, version 3 before 2 at 0, created at 2, version 2",
 		"DELETE  at 5, created at 0, version 0 before 3 at 0, created at 2, version 3",
 	}
@@ -283,9 +302,17 @@ func TestSorted(t *testing.T) {
 	}{
 		{[]clientv3.OpOption{clientv3.WithSort(clientv3.SortByKey, clientv3.SortDescend)}, "c b a 3 false"},
 		{[]clientv3.OpOption{clientv3.WithSort(clientv3.SortByModRevision, clientv3.SortAscend)}, "b c a 3 false"},
-		{[]clientv3.OpOption{clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortAscend), clientv3.WithLimit(2)}, "b a 3 true"},
+		{
+			[]clientv3.OpOption{
+				clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortAscend), clientv3.WithLimit(2),
+			}, "b a 3 true",
+		},
 		{[]clientv3.OpOption{clientv3.WithSort(clientv3.SortByValue, clientv3.SortDescend)}, "a c b 3 false"},
-		{[]clientv3.OpOption{clientv3.WithSort(clientv3.SortByVersion, clientv3.SortDescend), clientv3.WithLimit(1)}, "a 3 true"},
+		{
+			[]clientv3.OpOption{
+				clientv3.WithSort(clientv3.SortByVersion, clientv3.SortDescend), clientv3.WithLimit(1),
+			}, "a 3 true",
+		},
 		{[]clientv3.OpOption{clientv3.WithMinModRev(4), clientv3.WithMaxModRev(4)}, "c 3 false"},
 		{[]clientv3.OpOption{clientv3.WithMaxCreateRev(2), clientv3.WithKeysOnly()}, "b 3 false"},
 	} {
@@ -311,7 +338,8 @@ func TestSorted(t *testing.T) {
 	}
 }
 
-// TestQuietWatchHearsOfProgress: a watch that asks for it learns how far the store is although nothing of its own happens.
+// TestQuietWatchHearsOfProgress: a watch that asks for it learns how far the store is although nothing of its own
+// happens.
 func TestQuietWatchHearsOfProgress(t *testing.T) {
 	c := connect(t, serveDir(t, vfs.NewMem(), Options{ProgressEvery: 10 * time.Millisecond}))
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

@@ -21,9 +21,9 @@ import (
 	"keelson/store"
 )
 
-// leaseRoot is where leases are kept: <root><id> holds the seconds that it was granted for, <root><id>/<key> a sum of the value
-// that the key was given under it. The sum is written before the key: after a crash between the two the key's value tells
-// that it does not belong to the lease. As in etcd, all leases begin anew when the server starts.
+// leaseRoot is where leases are kept: <root><id> holds the seconds that it was granted for, <root><id>/<key> a sum of
+// the value that the key was given under it. The sum is written before the key: after a crash between the two the key's
+// value tells that it does not belong to the lease. As in etcd, all leases begin anew when the server starts.
 const leaseRoot = "keelson/leases/"
 
 const maxTTL = 9_000_000_000 // etcd's, seconds
@@ -49,7 +49,13 @@ type lease struct {
 }
 
 func newLeases(s *Server) *leases {
-	return &leases{s: s, changed: make(chan struct{}, 1), loaded: make(chan struct{}), all: map[int64]*lease{}, of: map[string]hold{}}
+	return &leases{
+		s:       s,
+		changed: make(chan struct{}, 1),
+		loaded:  make(chan struct{}),
+		all:     map[int64]*lease{},
+		of:      map[string]hold{},
+	}
 }
 
 func leaseKey(id int64) string { return fmt.Sprintf("%s%016x", leaseRoot, uint64(id)) }
@@ -127,7 +133,12 @@ func (l *leases) load(ctx context.Context) error {
 		}
 		if !attached {
 			ttl, _ := strconv.ParseInt(string(kv.Value), 10, 64)
-			l.all[int64(id)] = &lease{id: int64(id), ttl: ttl, expires: now.Add(time.Duration(ttl) * time.Second), keys: map[string]string{}}
+			l.all[int64(id)] = &lease{
+				id:      int64(id),
+				ttl:     ttl,
+				expires: now.Add(time.Duration(ttl) * time.Second),
+				keys:    map[string]string{},
+			}
 		} else if le := l.all[int64(id)]; le != nil {
 			le.keys[key] = string(kv.Value)
 			l.of[key] = hold{lease: int64(id)}
@@ -196,7 +207,12 @@ func (l *leases) grant(ctx context.Context, id, ttl int64) (*lease, error) {
 		}
 		break
 	}
-	le := &lease{id: id, ttl: ttl, expires: time.Now().Add(time.Duration(ttl) * time.Second), keys: map[string]string{}}
+	le := &lease{
+		id:      id,
+		ttl:     ttl,
+		expires: time.Now().Add(time.Duration(ttl) * time.Second),
+		keys:    map[string]string{},
+	}
 	l.mu.Lock()
 	l.all[id] = le
 	l.mu.Unlock()
@@ -218,7 +234,8 @@ func (l *leases) attach(ctx context.Context, id int64, key string, value []byte)
 	return set(ctx, l.s.st, leaseKey(id)+"/"+key, []byte(sumOf(value)))
 }
 
-// attached says that key has got value under lease id, 0 for none, at revision rev; what it hung on before is forgotten.
+// attached says that key has got value under lease id, 0 for none, at revision rev; what it hung on before is
+// forgotten.
 func (l *leases) attached(ctx context.Context, id int64, key string, value []byte, rev int64) error {
 	l.mu.Lock()
 	old := l.of[key].lease
@@ -227,7 +244,8 @@ func (l *leases) attached(ctx context.Context, id int64, key string, value []byt
 		return nil
 	}
 	if le := l.all[id]; le != nil {
-		le.keys[key], l.of[key] = sumOf(value), hold{id, rev}
+		le.keys[key] = sumOf(value)
+		l.of[key] = hold{id, rev}
 	} else {
 		delete(l.of, key)
 	}
@@ -370,7 +388,9 @@ func (s *leaseServer) LeaseRevoke(ctx context.Context, r *pb.LeaseRevokeRequest)
 }
 
 // LeaseKeepAlive is part of the Lease service. A lease that is not there has a TTL of 0.
-func (s *leaseServer) LeaseKeepAlive(g grpc.BidiStreamingServer[pb.LeaseKeepAliveRequest, pb.LeaseKeepAliveResponse]) error {
+func (s *leaseServer) LeaseKeepAlive(
+	g grpc.BidiStreamingServer[pb.LeaseKeepAliveRequest, pb.LeaseKeepAliveResponse],
+) error {
 	for {
 		r, err := g.Recv()
 		if err != nil {
@@ -397,14 +417,17 @@ func (s *leaseServer) LeaseKeepAlive(g grpc.BidiStreamingServer[pb.LeaseKeepAliv
 }
 
 // LeaseTimeToLive is part of the Lease service. A lease that is not there has a TTL of -1.
-func (s *leaseServer) LeaseTimeToLive(ctx context.Context, r *pb.LeaseTimeToLiveRequest) (*pb.LeaseTimeToLiveResponse, error) {
+func (s *leaseServer) LeaseTimeToLive(
+	ctx context.Context, r *pb.LeaseTimeToLiveRequest,
+) (*pb.LeaseTimeToLiveResponse, error) {
 	if err := s.l.ready(ctx); err != nil {
 		return nil, answer(err)
 	}
 	out := &pb.LeaseTimeToLiveResponse{ID: r.ID, TTL: -1}
 	s.l.mu.Lock()
 	if le := s.l.all[r.ID]; le != nil {
-		out.TTL, out.GrantedTTL = max(int64(time.Until(le.expires).Seconds()), 0), le.ttl
+		out.TTL = max(int64(time.Until(le.expires).Seconds()), 0)
+		out.GrantedTTL = le.ttl
 		for key := range le.keys {
 			if r.Keys {
 				out.Keys = append(out.Keys, []byte(key))

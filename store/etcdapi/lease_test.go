@@ -83,7 +83,8 @@ func TestLeases(t *testing.T) {
 	if _, err := c.Revoke(t.Context(), id); err != nil {
 		t.Fatal(err)
 	}
-	if got, want := there(t, c, "/registry/gone", "gone", "kept", "other", "same"), "kept=2 other=1 same=1 "; got != want {
+	if got, want := there(t, c, "/registry/gone", "gone", "kept", "other", "same"),
+		"kept=2 other=1 same=1 "; got != want {
 		t.Errorf("after the lease: got %q, want %q", got, want)
 	}
 	if _, err := c.Revoke(t.Context(), id); !errors.Is(err, rpctypes.ErrLeaseNotFound) {
@@ -95,7 +96,8 @@ func TestLeases(t *testing.T) {
 	if _, err := c.Revoke(t.Context(), second); err != nil {
 		t.Fatal(err)
 	}
-	if r, err := c.Get(t.Context(), leaseRoot, clientv3.WithPrefix(), clientv3.WithKeysOnly()); err != nil || len(r.Kvs) != 0 {
+	if r, err := c.Get(t.Context(), leaseRoot, clientv3.WithPrefix(), clientv3.WithKeysOnly()); err != nil ||
+		len(r.Kvs) != 0 {
 		t.Errorf("what is left of the leases: %v, %v", r.Kvs, err)
 	}
 }
@@ -132,7 +134,8 @@ func TestLock(t *testing.T) {
 		}
 		return concurrency.NewMutex(s, "lock/")
 	}
-	first, second := lock(), lock()
+	first := lock()
+	second := lock()
 	if err := first.Lock(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -31,8 +31,12 @@ func (m *maintenance) Status(ctx context.Context, _ *pb.StatusRequest) (*pb.Stat
 		return nil, answer(err)
 	}
 	r := &pb.StatusResponse{
-		Header: header(rev), Version: apiVersion, Leader: memberID, RaftTerm: 1,
-		RaftIndex: uint64(rev), RaftAppliedIndex: uint64(rev),
+		Header:           header(rev),
+		Version:          apiVersion,
+		Leader:           memberID,
+		RaftTerm:         1,
+		RaftIndex:        uint64(rev),
+		RaftAppliedIndex: uint64(rev),
 	}
 	if r.DbSize, err = m.st.Size(ctx); err != nil {
 		r.Errors = append(r.Errors, err.Error())
@@ -63,8 +67,8 @@ func (m *maintenance) Alarm(ctx context.Context, r *pb.AlarmRequest) (*pb.AlarmR
 // everything is the span of all keys.
 var everything = span{"", "\x00"}
 
-// hash sums all keys as of revision rev (0: now), which is told. It is the same for stores with the same content at the same
-// revisions; etcd's own sums are made of its history and differ.
+// hash sums all keys as of revision rev (0: now), which is told. It is the same for stores with the same content at the
+// same revisions; etcd's own sums are made of its history and differ.
 func (m *maintenance) hash(ctx context.Context, rev int64) (uint32, int64, error) {
 	sum := crc32.New(crc32.MakeTable(crc32.Castagnoli))
 	at, err := scan(ctx, m.st, everything, rev, func(kv store.KV) bool {
@@ -101,8 +105,8 @@ func (m *maintenance) HashKV(ctx context.Context, r *pb.HashKVRequest) (*pb.Hash
 	return &pb.HashKVResponse{Header: header(latest), Hash: sum, HashRevision: rev}, nil
 }
 
-// Snapshot is part of the Maintenance service: a file as an etcd of its own would have it, of all keys as of one revision, and
-// then its checksum, for which etcdctl looks.
+// Snapshot is part of the Maintenance service: a file as an etcd of its own would have it, of all keys as of one
+// revision, and then its checksum, for which etcdctl looks.
 func (m *maintenance) Snapshot(_ *pb.SnapshotRequest, g grpc.ServerStreamingServer[pb.SnapshotResponse]) error {
 	ctx := g.Context()
 	f, rev, size, err := etcdfile.Make(m.s.o.Dir, func(put func(store.KV) error) (int64, error) {
@@ -126,7 +130,12 @@ func (m *maintenance) Snapshot(_ *pb.SnapshotRequest, g grpc.ServerStreamingServ
 		}
 		left -= int64(n)
 		_, _ = sum.Write(buf[:n])
-		if err := g.Send(&pb.SnapshotResponse{Header: header(rev), Blob: buf[:n], RemainingBytes: uint64(left) + sha256.Size}); err != nil {
+		if err := g.Send(&pb.SnapshotResponse{
+			Header: header(rev),
+			Blob:   buf[:n],
+			RemainingBytes: uint64(left) +
+				sha256.Size,
+		}); err != nil {
 			return err
 		}
 	}

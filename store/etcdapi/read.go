@@ -59,7 +59,13 @@ func (s span) exact() bool { return !s.single() && s.prefix() == s.key }
 // scan walks the keys of a span at revision rev (0: now) until f is false, and returns the revision read at.
 func scan(ctx context.Context, st store.Reader, s span, rev int64, f func(store.KV) bool) (int64, error) {
 	const page = 1000
-	r := store.Range{Prefix: s.prefix(), From: max(s.key, s.prefix()), Revision: rev, Limit: page, NoCount: true}
+	r := store.Range{
+		Prefix:   s.prefix(),
+		From:     max(s.key, s.prefix()),
+		Revision: rev,
+		Limit:    page,
+		NoCount:  true,
+	}
 	for {
 		p, err := st.List(ctx, r)
 		if err != nil {
@@ -123,8 +129,8 @@ func (k *kv) read(ctx context.Context, r *pb.RangeRequest, rev int64) (*pb.Range
 // streamed is how large a part of a stream is, but for its last key.
 const streamed = 1 << 20
 
-// RangeStream is part of the KV service: a range in parts, as of one revision, so that neither side holds all of it at once. As in
-// etcd only the last part has a header, a count, and tells whether there is more.
+// RangeStream is part of the KV service: a range in parts, as of one revision, so that neither side holds all of it at
+// once. As in etcd only the last part has a header, a count, and tells whether there is more.
 func (k *kv) RangeStream(r *pb.RangeRequest, to pb.KV_RangeStreamServer) error {
 	send := func(part *pb.RangeResponse) error { return to.Send(&pb.RangeStreamResponse{RangeResponse: part}) }
 	s := span{string(r.Key), string(r.RangeEnd)}
@@ -142,14 +148,17 @@ func (k *kv) RangeStream(r *pb.RangeRequest, to pb.KV_RangeStreamServer) error {
 	if err != nil {
 		return answer(err)
 	}
-	part, size, count := &pb.RangeResponse{}, 0, int64(0)
+	part := &pb.RangeResponse{}
+	size := 0
+	count := int64(0)
 	var broken error
 	at, err := scan(to.Context(), k.st, s, r.Revision, func(kv store.KV) bool {
 		if size >= streamed {
 			if broken = send(part); broken != nil {
 				return false
 			}
-			part, size = &pb.RangeResponse{}, 0
+			part = &pb.RangeResponse{}
+			size = 0
 		}
 		e := k.shown(kv, r)
 		part.Kvs = append(part.Kvs, e)
@@ -163,7 +172,8 @@ func (k *kv) RangeStream(r *pb.RangeRequest, to pb.KV_RangeStreamServer) error {
 	if broken != nil {
 		return broken
 	}
-	part.Header, part.Count = header(max(latest, at)), count
+	part.Header = header(max(latest, at))
+	part.Count = count
 	return send(part)
 }
 
@@ -185,7 +195,8 @@ func (k *kv) readPage(ctx context.Context, r *pb.RangeRequest, rev int64, out *p
 // picky tells a request for which all of the span must be looked at before the first key is known.
 func picky(r *pb.RangeRequest) bool {
 	return r.MinModRevision|r.MaxModRevision|r.MinCreateRevision|r.MaxCreateRevision != 0 ||
-		r.SortOrder == pb.RangeRequest_DESCEND || r.SortOrder == pb.RangeRequest_ASCEND && r.SortTarget != pb.RangeRequest_KEY
+		r.SortOrder == pb.RangeRequest_DESCEND ||
+		r.SortOrder == pb.RangeRequest_ASCEND && r.SortTarget != pb.RangeRequest_KEY
 }
 
 // pick filters and sorts. As in etcd, what is filtered away counts.
@@ -195,7 +206,8 @@ func (k *kv) pick(ctx context.Context, s span, r *pb.RangeRequest, rev int64, ou
 	at, err := scan(ctx, k.st, s, rev, func(kv store.KV) bool {
 		out.Count++
 		e := k.s.open(kv)
-		if within(e.ModRevision, r.MinModRevision, r.MaxModRevision) && within(e.CreateRevision, r.MinCreateRevision, r.MaxCreateRevision) {
+		if within(e.ModRevision, r.MinModRevision, r.MaxModRevision) && within(e.CreateRevision, r.MinCreateRevision,
+			r.MaxCreateRevision) {
 			all = append(all, e)
 		}
 		return true
@@ -223,7 +235,8 @@ func (k *kv) pick(ctx context.Context, s span, r *pb.RangeRequest, rev int64, ou
 		return n
 	})
 	if r.Limit > 0 && int64(len(all)) > r.Limit {
-		all, out.More = all[:r.Limit], true
+		all = all[:r.Limit]
+		out.More = true
 	}
 	for _, e := range all {
 		if r.KeysOnly {

@@ -42,8 +42,8 @@ func written(ops []*pb.RequestOp) (key string, err error) {
 	return key, nil
 }
 
-// Txn is part of the KV service. The store writes a key if it is at a revision: so the conditions are judged on the key as it
-// is, and the write happens if it still is, else all begins again.
+// Txn is part of the KV service. The store writes a key if it is at a revision: so the conditions are judged on the key
+// as it is, and the write happens if it still is, else all begins again.
 func (k *kv) Txn(ctx context.Context, r *pb.TxnRequest) (*pb.TxnResponse, error) {
 	then, err := written(r.Success)
 	if err != nil {
@@ -98,13 +98,15 @@ func (k *kv) tryTxn(ctx context.Context, r *pb.TxnRequest, key string) (*pb.TxnR
 			if err != nil {
 				return nil, err
 			}
-			at, res = p.Header.Revision, &pb.ResponseOp{Response: &pb.ResponseOp_ResponsePut{ResponsePut: p}}
+			at = p.Header.Revision
+			res = &pb.ResponseOp{Response: &pb.ResponseOp_ResponsePut{ResponsePut: p}}
 		case *pb.RequestOp_RequestDeleteRange:
 			d, err := k.remove(ctx, u.RequestDeleteRange, cur)
 			if err != nil {
 				return nil, err
 			}
-			at, res = d.Header.Revision, &pb.ResponseOp{Response: &pb.ResponseOp_ResponseDeleteRange{ResponseDeleteRange: d}}
+			at = d.Header.Revision
+			res = &pb.ResponseOp{Response: &pb.ResponseOp_ResponseDeleteRange{ResponseDeleteRange: d}}
 		default:
 			continue
 		}
@@ -116,7 +118,8 @@ func (k *kv) tryTxn(ctx context.Context, r *pb.TxnRequest, key string) (*pb.TxnR
 		if err != nil {
 			return nil, err
 		}
-		out.Header, out.Responses = header(at), append(append(before, res), after...)
+		out.Header = header(at)
+		out.Responses = append(append(before, res), after...)
 		return out, nil
 	}
 	out.Header = header(latest)
@@ -128,7 +131,8 @@ func (k *kv) tryTxn(ctx context.Context, r *pb.TxnRequest, key string) (*pb.TxnR
 func (k *kv) holds(conditions []*pb.Compare, cur store.KV) (bool, error) {
 	e := k.s.open(cur)
 	if cur.Revision > 0 && e.Version == 0 {
-		e.Version, e.CreateRevision = -1, -1 // there, and no more is known
+		e.Version = -1
+		e.CreateRevision = -1 // there, and no more is known
 	}
 	for _, c := range conditions {
 		ok, err := holds(c, e)

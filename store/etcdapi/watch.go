@@ -47,7 +47,14 @@ type watcher struct {
 // Watch is part of the Watch service.
 func (w *watch) Watch(g grpc.BidiStreamingServer[pb.WatchRequest, pb.WatchResponse]) error {
 	ctx, cancel := context.WithCancel(g.Context())
-	s := &stream{s: w.s, st: w.s.st, out: make(chan *pb.WatchResponse), ends: ctx, watchers: map[int64]*watcher{}, tick: make(chan struct{})}
+	s := &stream{
+		s:        w.s,
+		st:       w.s.st,
+		out:      make(chan *pb.WatchResponse),
+		ends:     ctx,
+		watchers: map[int64]*watcher{},
+		tick:     make(chan struct{}),
+	}
 	defer s.wg.Wait()
 	defer cancel()
 	in := make(chan *pb.WatchRequest)
@@ -110,10 +117,13 @@ func (s *stream) handle(r *pb.WatchRequest) []*pb.WatchResponse {
 func (s *stream) create(r *pb.WatchCreateRequest) []*pb.WatchResponse {
 	rev, err := s.st.Revision(s.ends)
 	w := &watcher{
-		span: span{string(r.Key), string(r.RangeEnd)}, id: r.WatchId, prev: r.PrevKv,
+		span:     span{string(r.Key), string(r.RangeEnd)},
+		id:       r.WatchId,
+		prev:     r.PrevKv,
 		noPut:    slices.Contains(r.Filters, pb.WatchCreateRequest_NOPUT),
 		noDelete: slices.Contains(r.Filters, pb.WatchCreateRequest_NODELETE),
-		notify:   r.ProgressNotify, fragment: r.Fragment,
+		notify:   r.ProgressNotify,
+		fragment: r.Fragment,
 	}
 	w.cursor = max(r.StartRevision-1, 1)
 	if r.StartRevision == 0 {
@@ -130,7 +140,8 @@ func (s *stream) create(r *pb.WatchCreateRequest) []*pb.WatchResponse {
 	s.mu.Unlock()
 	created := &pb.WatchResponse{Header: header(rev), WatchId: w.id, Created: true}
 	if err != nil {
-		created.Canceled, created.CancelReason = true, answer(err).Error()
+		created.Canceled = true
+		created.CancelReason = answer(err).Error()
 		return []*pb.WatchResponse{created}
 	}
 	ctx, stop := context.WithCancel(s.ends)
@@ -150,7 +161,12 @@ func (s *stream) create(r *pb.WatchCreateRequest) []*pb.WatchResponse {
 // ended is the last answer of a watch. The compacted revision itself is not known; the latest is a place to begin anew.
 func (s *stream) ended(w *watcher, err error) *pb.WatchResponse {
 	rev, _ := s.st.Revision(s.ends) // for information
-	r := &pb.WatchResponse{Header: header(rev), WatchId: w.id, Canceled: true, CancelReason: answer(err).Error()}
+	r := &pb.WatchResponse{
+		Header:       header(rev),
+		WatchId:      w.id,
+		Canceled:     true,
+		CancelReason: answer(err).Error(),
+	}
 	if errors.Is(err, store.ErrCompacted) || errors.Is(err, store.ErrSlow) {
 		r.CompactRevision = max(rev, 1)
 	}
@@ -226,12 +242,19 @@ func (s *stream) deliver(ctx context.Context, w *watcher, batch []store.Event, r
 		}
 		n := len(e.Kv.Key) + len(e.Kv.Value) + len(e.PrevKv.GetValue()) + 64
 		if w.fragment && len(events) > 0 && size+n > fragmentBytes {
-			if !s.send(ctx, &pb.WatchResponse{Header: header(rev), WatchId: w.id, Events: events, Fragment: true}) {
+			if !s.send(ctx, &pb.WatchResponse{
+				Header:   header(rev),
+				WatchId:  w.id,
+				Events:   events,
+				Fragment: true,
+			}) {
 				return true, false
 			}
-			events, size = nil, 0
+			events = nil
+			size = 0
 		}
-		events, size = append(events, e), size+n
+		events = append(events, e)
+		size = size + n
 	}
 	if len(events) == 0 {
 		return false, true
@@ -258,7 +281,8 @@ func (s *stream) event(w *watcher, e *store.Event) *mvccpb.Event {
 		if w.noDelete {
 			return nil
 		}
-		out.Type, out.Kv = mvccpb.Event_DELETE, &mvccpb.KeyValue{Key: []byte(e.KV.Key), ModRevision: e.KV.Revision}
+		out.Type = mvccpb.Event_DELETE
+		out.Kv = &mvccpb.KeyValue{Key: []byte(e.KV.Key), ModRevision: e.KV.Revision}
 	default:
 		out.Kv = s.s.open(e.KV)
 	}
@@ -266,7 +290,12 @@ func (s *stream) event(w *watcher, e *store.Event) *mvccpb.Event {
 		return nil
 	}
 	if w.prev && e.Type != store.Created {
-		prev := store.KV{Key: e.KV.Key, Value: e.Prev, Created: e.KV.Created, Version: e.KV.Version}
+		prev := store.KV{
+			Key:     e.KV.Key,
+			Value:   e.Prev,
+			Created: e.KV.Created,
+			Version: e.KV.Version,
+		}
 		if e.Type == store.Updated && prev.Version > 0 {
 			prev.Version--
 		}
@@ -283,7 +312,8 @@ func (s *stream) progress() {
 	}
 	for {
 		s.mu.Lock()
-		tick, behind := s.tick, false
+		tick := s.tick
+		behind := false
 		for _, w := range s.watchers {
 			behind = behind || w.cursor < rev
 		}

@@ -70,7 +70,8 @@ func (k *kv) Put(ctx context.Context, r *pb.PutRequest) (*pb.PutResponse, error)
 // put writes the key if it still is as in cur.
 func (k *kv) put(ctx context.Context, r *pb.PutRequest, cur store.KV) (*pb.PutResponse, error) {
 	was := k.s.open(cur)
-	value, lease := r.Value, r.Lease
+	value := r.Value
+	lease := r.Lease
 	if r.IgnoreValue || r.IgnoreLease {
 		if cur.Revision == 0 {
 			return nil, rpctypes.ErrGRPCKeyNotFound

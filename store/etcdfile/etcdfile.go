@@ -56,9 +56,12 @@ func putRevision(main, sub int64) []byte {
 // batch is how many keys are written to the database at once.
 const batch = 5000
 
-// Make makes a database, without the sum, of what fill puts, and of the revision that it returns. The file has no name: it goes
-// when it is closed. size bytes of it, from its beginning, count.
-func Make(dir string, fill func(put func(store.KV) error) (revision int64, err error)) (f *os.File, revision, size int64, err error) {
+// Make makes a database, without the sum, of what fill puts, and of the revision that it returns. The file has no name:
+// it goes when it is closed. size bytes of it, from its beginning, count.
+func Make(dir string, fill func(put func(
+	store.KV,
+) error) (revision int64, err error),
+) (f *os.File, revision, size int64, err error) {
 	f, err = unnamed(dir)
 	if err != nil {
 		return nil, 0, 0, err
@@ -69,7 +72,8 @@ func Make(dir string, fill func(put func(store.KV) error) (revision int64, err e
 		}
 	}()
 	db, err := bbolt.Open(f.Name(), 0o600, &bbolt.Options{
-		NoSync: true, NoGrowSync: true,
+		NoSync:     true,
+		NoGrowSync: true,
 		OpenFile: func(name string, _ int, _ os.FileMode) (*os.File, error) {
 			fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
 			return os.NewFile(uintptr(fd), name), err
@@ -132,10 +136,15 @@ func (w *writer) flush() error {
 		}
 		for _, kv := range w.queue {
 			m := &mvccpb.KeyValue{
-				Key: []byte(kv.Key), Value: kv.Value, ModRevision: kv.Revision, CreateRevision: kv.Created, Version: kv.Version,
+				Key:            []byte(kv.Key),
+				Value:          kv.Value,
+				ModRevision:    kv.Revision,
+				CreateRevision: kv.Created,
+				Version:        kv.Version,
 			}
 			if m.Version == 0 { // not known, and etcd has no such keys
-				m.CreateRevision, m.Version = kv.Revision, 1
+				m.CreateRevision = kv.Revision
+				m.Version = 1
 			}
 			value, err := proto.Marshal(m)
 			if err != nil {
@@ -171,7 +180,8 @@ func (w *writer) finish(revision int64) error {
 			return err
 		}
 		at := putRevision(revision, 0)
-		return errors.Join(b.Put(keyDone, at), b.Put(keyPlanned, at), b.Put(keyIndex, binary.BigEndian.AppendUint64(nil, 1)))
+		return errors.Join(b.Put(keyDone, at), b.Put(keyPlanned, at),
+			b.Put(keyIndex, binary.BigEndian.AppendUint64(nil, 1)))
 	})
 }
 
@@ -180,8 +190,9 @@ func Read(path, prefix string, sink func(store.KV) error) (revision int64, err e
 	if err := checkSum(path); err != nil {
 		return 0, err
 	}
-	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true)) // bbolt maps the file: what points beyond its end is a fault
-	defer func() {                                           // bbolt panics on pages that make no sense
+	// bbolt maps the file: what points beyond its end is a fault
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() { // bbolt panics on pages that make no sense
 		if r := recover(); r != nil {
 			err = fmt.Errorf("the file is not an etcd database that can be read: %v", r)
 		}
@@ -226,7 +237,13 @@ func entry(at, v []byte, prefix string) (kv store.KV, ok bool, err error) {
 	if err := proto.Unmarshal(v, &m); err != nil {
 		return kv, false, fmt.Errorf("the file is damaged: record %x: %w", at, err)
 	}
-	kv = store.KV{Key: string(m.Key), Value: m.Value, Revision: int64(binary.BigEndian.Uint64(at)), Created: m.CreateRevision, Version: m.Version}
+	kv = store.KV{
+		Key:      string(m.Key),
+		Value:    m.Value,
+		Revision: int64(binary.BigEndian.Uint64(at)),
+		Created:  m.CreateRevision,
+		Version:  m.Version,
+	}
 	return kv, strings.HasPrefix(kv.Key, prefix), nil
 }
 
@@ -264,7 +281,8 @@ func checkSum(path string) (err error) {
 	}
 	size := info.Size() - sha256.Size
 	if size <= 0 || size%512 != 0 {
-		return errors.New("the file is not complete, or not what `etcdctl snapshot save` wrote: it does not end in a checksum")
+		return errors.New("the file is not complete, or not what `etcdctl snapshot save` wrote: it does not end in a " +
+			"checksum")
 	}
 	sum := sha256.New()
 	if _, err := io.CopyN(sum, f, size); err != nil {

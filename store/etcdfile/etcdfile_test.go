@@ -23,12 +23,23 @@ func snapshot(t testing.TB, n int) []byte {
 	t.Helper()
 	f, rev, size, err := Make(t.TempDir(), func(put func(store.KV) error) (int64, error) {
 		for i := range n {
-			kv := store.KV{Key: fmt.Sprintf("/registry/k%05d", i), Value: fmt.Append(nil, i), Revision: int64(2*n - i), Created: 7, Version: int64(i)}
+			kv := store.KV{
+				Key:      fmt.Sprintf("/registry/k%05d", i),
+				Value:    fmt.Append(nil, i),
+				Revision: int64(2*n - i),
+				Created:  7,
+				Version:  int64(i),
+			}
 			if err := put(kv); err != nil {
 				return 0, err
 			}
 		}
-		return int64(3 * n), put(store.KV{Key: "elsewhere", Revision: int64(2 * n), Created: 5, Version: 2})
+		return int64(3 * n), put(store.KV{
+			Key:      "elsewhere",
+			Revision: int64(2 * n),
+			Created:  5,
+			Version:  2,
+		})
 	})
 	if err != nil || rev != int64(3*n) {
 		t.Fatalf("Make: %d, %v", rev, err)
@@ -68,11 +79,13 @@ func TestRoundTrip(t *testing.T) {
 	seen := map[string]bool{}
 	for _, kv := range keys {
 		var i int
-		if _, err := fmt.Sscanf(kv.Key, "/registry/k%05d", &i); err != nil || string(kv.Value) != fmt.Sprint(i) || kv.Revision != int64(2*n-i) {
+		if _, err := fmt.Sscanf(kv.Key, "/registry/k%05d", &i); err != nil || string(kv.Value) != fmt.Sprint(i) ||
+			kv.Revision != int64(2*n-i) {
 			t.Errorf("got %s=%s@%d", kv.Key, kv.Value, kv.Revision)
 		}
 		// A key of which no version is known is shown as created by its last write.
-		if i == 0 && (kv.Created != kv.Revision || kv.Version != 1) || i > 0 && (kv.Created != 7 || kv.Version != int64(i)) {
+		if i == 0 && (kv.Created != kv.Revision || kv.Version != 1) ||
+			i > 0 && (kv.Created != 7 || kv.Version != int64(i)) {
 			t.Errorf("%s: created at %d, version %d", kv.Key, kv.Created, kv.Version)
 		}
 		seen[kv.Key] = true
@@ -91,8 +104,18 @@ func TestHistory(t *testing.T) {
 	}
 	w := &writer{db: db}
 	for _, kv := range []store.KV{
-		{Key: "/registry/a", Value: []byte("old"), Revision: 2}, {Key: "/registry/a", Value: []byte("new"), Revision: 3},
-		{Key: "/registry/b", Value: []byte("gone"), Revision: 3}, {Key: "/registry/c", Value: []byte("again"), Revision: 5},
+		{Key: "/registry/a", Value: []byte("old"), Revision: 2},
+		{
+			Key:      "/registry/a",
+			Value:    []byte("new"),
+			Revision: 3,
+		},
+		{Key: "/registry/b", Value: []byte("gone"), Revision: 3},
+		{
+			Key:      "/registry/c",
+			Value:    []byte("again"),
+			Revision: 5,
+		},
 	} {
 		if err := w.put(kv); err != nil {
 			t.Fatal(err)
@@ -113,7 +136,19 @@ func TestHistory(t *testing.T) {
 	}
 	sum := sha256.Sum256(b)
 	keys, rev, err := read(t, append(b, sum[:]...))
-	want := []store.KV{{Key: "/registry/a", Value: []byte("new"), Revision: 3, Created: 3, Version: 1}, {Key: "/registry/c", Value: []byte("again"), Revision: 5, Created: 5, Version: 1}}
+	want := []store.KV{{
+		Key:      "/registry/a",
+		Value:    []byte("new"),
+		Revision: 3,
+		Created:  3,
+		Version:  1,
+	}, {
+		Key:      "/registry/c",
+		Value:    []byte("again"),
+		Revision: 5,
+		Created:  5,
+		Version:  1,
+	}}
 	if err != nil || rev != 5 || fmt.Sprint(keys) != fmt.Sprint(want) {
 		t.Errorf("Read: got %v at %d, %v; want %v at 5", keys, rev, err, want)
 	}

@@ -141,10 +141,12 @@ func testListPages(t *testing.T, s store.Store) {
 			r.NoCount = false
 			wantItems(t, fmt.Sprintf("page of %d, not counted", limit), uncounted.Items, p.Items...)
 			if uncounted.More != p.More || uncounted.More != (uncounted.Remaining > 0) {
-				t.Fatalf("List limit %d, not counted: more %v, remaining %d; want more %v", limit, uncounted.More, uncounted.Remaining, p.More)
+				t.Fatalf("List limit %d, not counted: more %v, remaining %d; want more %v", limit, uncounted.More,
+					uncounted.Remaining, p.More)
 			}
 			if p.More != (left > 0) || p.Remaining != left || len(p.Items) > limit {
-				t.Fatalf("List limit %d: got %d items, more %v, remaining %d; want remaining %d", limit, len(p.Items), p.More, p.Remaining, left)
+				t.Fatalf("List limit %d: got %d items, more %v, remaining %d; want remaining %d", limit, len(p.Items),
+					p.More, p.Remaining, left)
 			}
 			if !p.More {
 				break
@@ -198,7 +200,13 @@ func testManyVersions(t *testing.T, s store.Store) {
 		rev = update(t, s, "/v/hot", fmt.Sprint(i+1), rev)
 	}
 	wantItems(t, "latest", list(t, s, store.Range{Prefix: "/v/"}).Items, kv("/v/a", "a", a),
-		store.KV{Key: "/v/hot", Value: []byte("50"), Revision: rev, Created: first, Version: 51}, kv("/v/z", "z", z))
+		store.KV{
+			Key:      "/v/hot",
+			Value:    []byte("50"),
+			Revision: rev,
+			Created:  first,
+			Version:  51,
+		}, kv("/v/z", "z", z))
 	wantItems(t, "oldest", list(t, s, store.Range{Prefix: "/v/", Revision: z}).Items,
 		kv("/v/a", "a", a), kv("/v/hot", "0", first), kv("/v/z", "z", z))
 	p := list(t, s, store.Range{Prefix: "/v/", Limit: 1})
@@ -226,8 +234,10 @@ func testCompact(t *testing.T, s store.Store) {
 		_, err = s.List(bounded(t), store.Range{Prefix: "/", Revision: rev})
 		wantErr(t, fmt.Sprintf("List at %d", rev), err, store.ErrCompacted)
 	}
-	wantItems(t, "List at the compacted revision", list(t, s, store.Range{Prefix: "/", Revision: del}).Items, again(kv("/a", "1", r1), "2", r2))
-	wantItems(t, "List after Compact", list(t, s, store.Range{Prefix: "/"}).Items, again(again(kv("/a", "1", r1), "2", r2), "3", r3))
+	wantItems(t, "List at the compacted revision", list(t, s, store.Range{Prefix: "/", Revision: del}).Items,
+		again(kv("/a", "1", r1), "2", r2))
+	wantItems(t, "List after Compact", list(t, s, store.Range{Prefix: "/"}).Items,
+		again(again(kv("/a", "1", r1), "2", r2), "3", r3))
 	if err := s.Compact(bounded(t), r3); err != nil {
 		t.Fatalf("Compact(%d): %v", r3, err)
 	}

@@ -235,6 +235,7 @@ func checkWatch(ctx context.Context, t *testing.T, s store.Store, m *model, rng 
 	defer w.Stop()
 	got := take(t, w, len(want))
 	if showEvents(got) != showEvents(want) || showWritten(got) != showWritten(want) {
-		t.Errorf("Watch(%s, %d): got %s, %s, want %s, %s", prefix, from, showEvents(got), showWritten(got), showEvents(want), showWritten(want))
+		t.Errorf("Watch(%s, %d): got %s, %s, want %s, %s", prefix, from, showEvents(got), showWritten(got),
+			showEvents(want), showWritten(want))
 	}
 }

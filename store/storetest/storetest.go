@@ -126,10 +126,22 @@ func wantItems(t *testing.T, what string, got []store.KV, want ...store.KV) {
 
 // kv is a key as the write at rev created it.
 func kv(key, value string, rev int64) store.KV {
-	return store.KV{Key: key, Value: []byte(value), Revision: rev, Created: rev, Version: 1}
+	return store.KV{
+		Key:      key,
+		Value:    []byte(value),
+		Revision: rev,
+		Created:  rev,
+		Version:  1,
+	}
 }
 
 // again is cur as an update at rev leaves it.
 func again(cur store.KV, value string, rev int64) store.KV {
-	return store.KV{Key: cur.Key, Value: []byte(value), Revision: rev, Created: cur.Created, Version: cur.Version + 1}
+	return store.KV{
+		Key:      cur.Key,
+		Value:    []byte(value),
+		Revision: rev,
+		Created:  cur.Created,
+		Version:  cur.Version + 1,
+	}
 }

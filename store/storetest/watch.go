@@ -59,7 +59,8 @@ func showWritten(events []store.Event) string {
 }
 
 func showEvent(e store.Event) string {
-	return fmt.Sprintf("%s:%s=%s@%d(%s)", [...]string{"?", "C", "U", "D"}[e.Type], e.KV.Key, e.KV.Value, e.KV.Revision, e.Prev)
+	return fmt.Sprintf("%s:%s=%s@%d(%s)", [...]string{"?", "C", "U", "D"}[e.Type], e.KV.Key, e.KV.Value, e.KV.Revision,
+		e.Prev)
 }
 
 func testWatchNow(t *testing.T, s store.Store) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command criprogram is what runs in the images that TestCRITest makes for critest, in the place of the programs in the public ones.
-// Its name says which: nginx and httpd serve a page on port 80 or $PORT, nnp tells its effective user id, and pgrep and ipcs are what
-// a busybox may lack.
+// Command criprogram is what runs in the images that TestCRITest makes for critest, in the place of the programs in the
+// public ones. Its name says which: nginx and httpd serve a page on port 80 or $PORT, nnp tells its effective user id,
+// and pgrep and ipcs are what a busybox may lack.
 package main
 
 import (
@@ -82,8 +82,12 @@ func serve(name string) error {
 	if _, err := fmt.Fprintf(os.Stdout, "%s serves on port %s\n", name, port); err != nil {
 		return err
 	}
-	s := &http.Server{Addr: ":" + port, ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		_, _ = fmt.Fprintln(w, "It works!") // the client may have left
-	})}
+	s := &http.Server{
+		Addr:              ":" + port,
+		ReadHeaderTimeout: time.Minute,
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = fmt.Fprintln(w, "It works!") // the client may have left
+		}),
+	}
 	return s.ListenAndServe()
 }

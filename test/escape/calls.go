@@ -72,7 +72,8 @@ func foreignProcesses(string) (string, error) {
 		if err != nil || len(b) == 0 {
 			continue
 		}
-		if cmd := strings.ReplaceAll(strings.Trim(string(b), "\x00"), "\x00", " "); strings.Contains(cmd, "keelson") || strings.Contains(cmd, "go test") {
+		if cmd := strings.ReplaceAll(strings.Trim(string(b), "\x00"), "\x00", " "); strings.Contains(cmd, "keelson") ||
+			strings.Contains(cmd, "go test") {
 			found = append(found, cmd)
 		}
 	}
@@ -85,14 +86,17 @@ func foreignProcesses(string) (string, error) {
 // injectTerminal pushes a byte into the input of a terminal that is not one of this container's own.
 func injectTerminal(string) (string, error) {
 	last := errors.New("no terminal")
-	for _, p := range []string{"/dev/tty", "/dev/console", "/proc/self/fd/0", "/proc/self/fd/2", "/dev/tty0", "/dev/tty1", "/dev/ttyS0"} {
+	for _, p := range []string{
+		"/dev/tty", "/dev/console", "/proc/self/fd/0", "/proc/self/fd/2", "/dev/tty0", "/dev/tty1", "/dev/ttyS0",
+	} {
 		f, err := os.OpenFile(p, os.O_RDWR|syscall.O_NONBLOCK|syscall.O_NOCTTY, 0)
 		if err != nil {
 			last = err
 			continue
 		}
 		c := byte(' ')
-		_, _, errno := unix.Syscall(unix.SYS_IOCTL, f.Fd(), unix.TIOCSTI, uintptr(unsafe.Pointer(&c))) //nolint:gosec // an argument of ioctl
+		// an argument of ioctl
+		_, _, errno := unix.Syscall(unix.SYS_IOCTL, f.Fd(), unix.TIOCSTI, uintptr(unsafe.Pointer(&c)))
 		_ = f.Close()
 		if errno == 0 {
 			return p, nil
@@ -144,10 +148,15 @@ var systemCalls = []attempt{
 	{"reboot", call(unix.SYS_REBOOT, 0, 0, 0)}, // wrong magic: EINVAL for who may
 	{"load BPF program", func(string) (string, error) { // asks for the first program's id: ENOENT for who may
 		var attr [128]byte
-		return call(unix.SYS_BPF, unix.BPF_PROG_GET_NEXT_ID, uintptr(unsafe.Pointer(&attr)), unsafe.Sizeof(attr))("") //nolint:gosec // an argument of bpf
+		// an argument of bpf
+		return call(unix.SYS_BPF, unix.BPF_PROG_GET_NEXT_ID, uintptr(unsafe.Pointer(&attr)), unsafe.Sizeof(attr))("")
 	}},
 	{"perf events", func(string) (string, error) { // of every process on processor 0
-		attr := unix.PerfEventAttr{Type: unix.PERF_TYPE_SOFTWARE, Size: unix.PERF_ATTR_SIZE_VER0, Config: unix.PERF_COUNT_SW_CPU_CLOCK}
+		attr := unix.PerfEventAttr{
+			Type:   unix.PERF_TYPE_SOFTWARE,
+			Size:   unix.PERF_ATTR_SIZE_VER0,
+			Config: unix.PERF_COUNT_SW_CPU_CLOCK,
+		}
 		fd, err := unix.PerfEventOpen(&attr, -1, 0, -1, unix.PERF_FLAG_FD_CLOEXEC)
 		if err != nil {
 			return "", err
@@ -156,8 +165,8 @@ var systemCalls = []attempt{
 	}},
 }
 
-// call makes a system call with arguments that do nothing. It counts as open when the kernel got past the question of rights:
-// success, or an error that only who has the right is given.
+// call makes a system call with arguments that do nothing. It counts as open when the kernel got past the question of
+// rights: success, or an error that only who has the right is given.
 func call(nr, a, b, c uintptr) func(string) (string, error) {
 	return func(string) (string, error) {
 		_, _, errno := unix.Syscall6(nr, a, b, c, ^uintptr(0), 0, 0)
@@ -183,7 +192,10 @@ var devices = []attempt{
 	}},
 	{"make and open mem", func(string) (string, error) { return makeAndOpen(unix.S_IFCHR, 1, 1) }},
 	{"make and open fuse", func(string) (string, error) { return makeAndOpen(unix.S_IFCHR, 10, 229) }},
-	{"devices of the host", opens(os.O_RDONLY, "/dev/mem", "/dev/kmsg", "/dev/kvm", "/dev/fuse", "/dev/net/tun", "/dev/vda", "/dev/sda", "/dev/loop-control")},
+	{
+		"devices of the host", opens(os.O_RDONLY, "/dev/mem", "/dev/kmsg", "/dev/kvm", "/dev/fuse", "/dev/net/tun",
+			"/dev/vda", "/dev/sda", "/dev/loop-control"),
+	},
 }
 
 func firstDisk() (uint32, uint32, error) {
@@ -205,7 +217,7 @@ func firstDisk() (uint32, uint32, error) {
 func makeAndOpen(kind, major, minor uint32) (string, error) {
 	path := filepath.Join(scratch, "device")
 	_ = os.Remove(path)
-	if err := unix.Mknod(path, kind|0o600, int(unix.Mkdev(major, minor))); err != nil { //nolint:gosec // a device number
+	if err := unix.Mknod(path, kind|0o600, int(unix.Mkdev(major, minor))); err != nil { // a device number
 		return "", err
 	}
 	defer func() { _ = os.Remove(path) }()
@@ -245,17 +257,25 @@ func abstractSockets(string) (string, error) {
 	return "", last
 }
 
-// listeners asks every HOST:PORT of ESCAPE_LISTENERS, in plain text and over TLS, for something that nobody without credentials may
-// have.
+// listeners asks every HOST:PORT of ESCAPE_LISTENERS, in plain text and over TLS, for something that nobody without
+// credentials may have.
 func listeners(string) (string, error) {
-	client := &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{
-		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true, //nolint:gosec // it looks for who would answer
-	}}
+	client := &http.Client{
+		Timeout: 5 * time.Second,
+		Transport: &http.Transport{
+			TLSClientConfig:   &tls.Config{InsecureSkipVerify: true},
+			DisableKeepAlives: true, // it looks for who would answer
+		},
+	}
 	var reached []string
 	for addr := range strings.FieldsSeq(os.Getenv("ESCAPE_LISTENERS")) {
 		for _, scheme := range []string{"http", "https"} {
-			for _, path := range []string{"/pods", "/runningpods/", "/exec/x", "/cri/exec/x", "/api/v1/secrets", "/debug/pprof/", "/metrics", "/configz", "/logs/", "/run/a/b/c"} {
-				req, err := http.NewRequestWithContext(context.Background(), http.MethodGet, scheme+"://"+addr+path, http.NoBody)
+			for _, path := range []string{
+				"/pods", "/runningpods/", "/exec/x", "/cri/exec/x", "/api/v1/secrets", "/debug/pprof/", "/metrics",
+				"/configz", "/logs/", "/run/a/b/c",
+			} {
+				req, err := http.NewRequestWithContext(context.Background(), http.MethodGet, scheme+"://"+addr+path,
+					http.NoBody)
 				if err != nil {
 					return "", err
 				}
@@ -266,7 +286,8 @@ func listeners(string) (string, error) {
 				body, _ := io.ReadAll(io.LimitReader(resp.Body, 100))
 				_ = resp.Body.Close()
 				if !slices.Contains([]int{400, 401, 403, 404}, resp.StatusCode) {
-					reached = append(reached, fmt.Sprintf("%s://%s%s: %d %q", scheme, addr, path, resp.StatusCode, body))
+					reached = append(reached, fmt.Sprintf("%s://%s%s: %d %q", scheme, addr, path, resp.StatusCode,
+						body))
 				}
 			}
 		}

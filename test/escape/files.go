@@ -24,15 +24,27 @@ var kernelFiles = []attempt{
 	{"write binfmt_misc", opens(os.O_WRONLY, "/proc/sys/fs/binfmt_misc/register")},
 	{"write sysrq-trigger", opens(os.O_WRONLY, "/proc/sysrq-trigger")},
 	{"write irq", opens(os.O_WRONLY, "/proc/irq/default_smp_affinity")},
-	{"write uevent_helper", opens(os.O_WRONLY, "/sys/kernel/uevent_helper", "/sys/kernel/mm/ksm/run", "/sys/kernel/profiling")},
-	{"write module parameters", opens(os.O_WRONLY, "/sys/module/printk/parameters/time", "/sys/module/kernel/parameters/crash_kexec_post_notifiers")},
+	{
+		"write uevent_helper", opens(os.O_WRONLY, "/sys/kernel/uevent_helper", "/sys/kernel/mm/ksm/run",
+			"/sys/kernel/profiling"),
+	},
+	{
+		"write module parameters", opens(os.O_WRONLY, "/sys/module/printk/parameters/time",
+			"/sys/module/kernel/parameters/crash_kexec_post_notifiers"),
+	},
 	{"read kcore", reading("/proc/kcore")},
 	{"read keys", reading("/proc/keys")},
 	{"read timer_list", reading("/proc/timer_list")},
 	{"read sched_debug", reading("/proc/sched_debug")},
-	{"read firmware", reading("/sys/firmware/dmi/tables/DMI", "/sys/firmware/acpi/tables/DSDT", "/sys/firmware/memmap/0/start")},
+	{
+		"read firmware", reading("/sys/firmware/dmi/tables/DMI", "/sys/firmware/acpi/tables/DSDT",
+			"/sys/firmware/memmap/0/start"),
+	},
 	{"write release_agent", releaseAgent},
-	{"write cgroup above", opens(os.O_WRONLY, "/sys/fs/cgroup/../cgroup/cgroup.procs", "/sys/fs/cgroup/cgroup.procs", "/sys/fs/cgroup/memory/cgroup.procs")},
+	{
+		"write cgroup above", opens(os.O_WRONLY, "/sys/fs/cgroup/../cgroup/cgroup.procs",
+			"/sys/fs/cgroup/cgroup.procs", "/sys/fs/cgroup/memory/cgroup.procs"),
+	},
 }
 
 func opens(flag int, paths ...string) func(string) (string, error) {
@@ -92,13 +104,17 @@ func releaseAgent(string) (string, error) {
 
 // fileSystems are mounts, and paths that lead out of the root.
 var fileSystems = []attempt{
-	{"descriptors beyond stdio", func(string) (string, error) { return foreignDescriptors() }}, // first: others open some
+	// first: others open some
+	{"descriptors beyond stdio", func(string) (string, error) { return foreignDescriptors() }},
 	{"mount tmpfs", mount("tmpfs", "tmpfs", 0)},
 	{"mount proc", mount("proc", "proc", 0)},
 	{"remount proc sys writable", func(string) (string, error) {
 		return "/proc/sys", unix.Mount("", "/proc/sys", "", unix.MS_REMOUNT|unix.MS_BIND, "")
 	}},
-	{"unmount masks", func(string) (string, error) { return "/proc/kcore", unix.Unmount("/proc/kcore", unix.MNT_DETACH) }},
+	{"unmount masks", func(string) (string, error) {
+		return "/proc/kcore",
+			unix.Unmount("/proc/kcore", unix.MNT_DETACH)
+	}},
 	{"userns mount", userNamespace},
 	{"chroot and up", chrootUp},
 	{"working directory and up", func(marker string) (string, error) {
@@ -114,7 +130,8 @@ var fileSystems = []attempt{
 	}},
 	{"stdio is the host's device", stdioOfHost},
 	{"root of process 1", func(marker string) (string, error) {
-		return reads("/proc/1/root"+marker, "/proc/1/root/.."+marker, "/proc/1/root/../.."+marker, "/proc/1/cwd"+marker, "/proc/1/cwd/../../../../.."+marker)
+		return reads("/proc/1/root"+marker, "/proc/1/root/.."+marker, "/proc/1/root/../.."+marker,
+			"/proc/1/cwd"+marker, "/proc/1/cwd/../../../../.."+marker)
 	}},
 	{"roots of other processes", func(marker string) (string, error) {
 		procs, err := filepath.Glob("/proc/[0-9]*")
@@ -129,7 +146,8 @@ var fileSystems = []attempt{
 	}},
 	{"open by handle", openByHandle},
 	{"volume symlinks", func(marker string) (string, error) {
-		return reads("/volume/link"+marker, "/sub"+marker, "/sub/marker", "/sub/link"+marker, "/data/marker", "/etc/marker", "/proc/marker", "/dev/marker")
+		return reads("/volume/link"+marker, "/sub"+marker, "/sub/marker", "/sub/link"+marker, "/data/marker",
+			"/etc/marker", "/proc/marker", "/dev/marker")
 	}},
 	{"host path", func(marker string) (string, error) { return reads(marker) }},
 }
@@ -167,7 +185,8 @@ func foreignDescriptors() (string, error) {
 			continue
 		}
 		to, err := os.Readlink("/proc/self/fd/" + e.Name())
-		if err != nil || strings.HasPrefix(to, "anon_inode:[event") || strings.HasSuffix(to, "/fd") || slices.Contains(cpuLimits, filepath.Base(to)) {
+		if err != nil || strings.HasPrefix(to, "anon_inode:[event") || strings.HasSuffix(to, "/fd") ||
+			slices.Contains(cpuLimits, filepath.Base(to)) {
 			continue // the Go runtime's, and this listing's
 		}
 		found = append(found, e.Name()+" -> "+to)
@@ -178,8 +197,9 @@ func foreignDescriptors() (string, error) {
 	return strings.Join(found, ", "), nil
 }
 
-// stdioOfHost looks whether stdin, stdout or stderr are device nodes of another file system than the container's own /dev whose mode it
-// can change: the change would be the host's. In a user namespace the nodes are the host's, but not the container's to change.
+// stdioOfHost looks whether stdin, stdout or stderr are device nodes of another file system than the container's own
+// /dev whose mode it can change: the change would be the host's. In a user namespace the nodes are the host's, but not
+// the container's to change.
 func stdioOfHost(string) (string, error) {
 	var own unix.Stat_t
 	if err := unix.Stat("/dev", &own); err != nil {
@@ -191,9 +211,11 @@ func stdioOfHost(string) (string, error) {
 			continue
 		}
 		kind := st.Mode & unix.S_IFMT
-		if (kind == unix.S_IFCHR || kind == unix.S_IFBLK) && unix.Major(st.Rdev) != 136 && st.Dev != own.Dev && // 136: a terminal of /dev/pts
+		// 136: a terminal of /dev/pts
+		if (kind == unix.S_IFCHR || kind == unix.S_IFBLK) && unix.Major(st.Rdev) != 136 && st.Dev != own.Dev &&
 			unix.Fchmod(fd, st.Mode&0o7777) == nil {
-			return fmt.Sprintf("descriptor %d is device %d:%d on file system %d", fd, unix.Major(st.Rdev), unix.Minor(st.Rdev), st.Dev), nil
+			return fmt.Sprintf("descriptor %d is device %d:%d on file system %d", fd, unix.Major(st.Rdev),
+				unix.Minor(st.Rdev), st.Dev), nil
 		}
 	}
 	return "", errors.New("none")
@@ -235,7 +257,8 @@ func openByHandle(marker string) (string, error) {
 		return "", err
 	}
 	defer func() { _ = unix.Close(mountFD) }()
-	fd, err := unix.OpenByHandleAt(mountFD, unix.NewFileHandle(1, []byte{2, 0, 0, 0, 0, 0, 0, 0}), unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC)
+	fd, err := unix.OpenByHandleAt(mountFD, unix.NewFileHandle(1, []byte{2, 0, 0, 0, 0, 0, 0, 0}),
+		unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC)
 	if err != nil {
 		return "", err
 	}

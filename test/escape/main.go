@@ -3,8 +3,8 @@
 //go:build linux
 
 // Command escape runs in a container and tries to leave it. The escape test puts it into an image, runs it in pods of
-// several security profiles, and compares what each attempt came to with a table. It harms nothing: a file that must not
-// be writable is opened for writing and closed again.
+// several security profiles, and compares what each attempt came to with a table. It harms nothing: a file that must
+// not be writable is opened for writing and closed again.
 //
 // Its output is one JSON object: name of the attempt to how it ended, "refused: why" or "open: what was reached".
 package main
@@ -24,8 +24,8 @@ type attempt struct {
 	try  func(marker string) (string, error)
 }
 
-// attempts is every way out that is tried. marker is the path of a file that exists on the host alone; ways that lead to
-// files of the host count as open when its content can be read through them.
+// attempts is every way out that is tried. marker is the path of a file that exists on the host alone; ways that lead
+// to files of the host count as open when its content can be read through them.
 var attempts = slices.Concat(kernelFiles, fileSystems, processes, systemCalls, devices, networks)
 
 func main() {

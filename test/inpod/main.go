@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command inpod is what runs in the pod of scripts/proxies.txtar: an application that is a client of its cluster, by client-go's in-cluster
-// configuration, and a server behind Services and proxies. "inpod list" prints the names of its namespace's pods; "inpod" serves: each
-// request is told back, over HTTP on port 8080 and HTTPS on 8443, and /ws is a websocket. It is no part of Keelson.
+// Command inpod is what runs in the pod of scripts/proxies.txtar: an application that is a client of its cluster, by
+// client-go's in-cluster configuration, and a server behind Services and proxies. "inpod list" prints the names of its
+// namespace's pods; "inpod" serves: each request is told back, over HTTP on port 8080 and HTTPS on 8443, and /ws is a
+// websocket. It is no part of Keelson.
 package main
 
 import (
@@ -76,9 +77,16 @@ func serve() error {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/", tell)
 	mux.HandleFunc("/ws", greet)
-	mux.HandleFunc("/moved", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/here", http.StatusFound) })
+	mux.HandleFunc("/moved", func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, "/here", http.StatusFound)
+	})
 	plain := &http.Server{Addr: ":8080", Handler: mux, ReadHeaderTimeout: 10 * time.Second}
-	secure := &http.Server{Addr: ":8443", Handler: mux, ReadHeaderTimeout: 10 * time.Second, TLSConfig: &tls.Config{Certificates: []tls.Certificate{cert}}}
+	secure := &http.Server{
+		Addr:              ":8443",
+		Handler:           mux,
+		ReadHeaderTimeout: 10 * time.Second,
+		TLSConfig:         &tls.Config{Certificates: []tls.Certificate{cert}},
+	}
 	ended := make(chan error, 2)
 	go func() { ended <- plain.ListenAndServe() }()           // ends with the process
 	go func() { ended <- secure.ListenAndServeTLS("", "") }() // ends with the process
@@ -112,7 +120,11 @@ func certificate() (tls.Certificate, error) {
 	if err != nil {
 		return tls.Certificate{}, err
 	}
-	c := &x509.Certificate{SerialNumber: big.NewInt(1), DNSNames: []string{"inpod"}, NotAfter: time.Now().Add(24 * time.Hour)}
+	c := &x509.Certificate{
+		SerialNumber: big.NewInt(1),
+		DNSNames:     []string{"inpod"},
+		NotAfter:     time.Now().Add(24 * time.Hour),
+	}
 	der, err := x509.CreateCertificate(rand.Reader, c, c, &key.PublicKey, key)
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, err
 }

@@ -36,14 +36,17 @@ type running struct {
 func start(t *testing.T, edit func(*cluster.Config)) *running {
 	t.Helper()
 	cfg := cluster.Default()
-	cfg.DataDir, cfg.Port, cfg.PodCIDRs = cluster.DataDir(t.TempDir()), 0, []netip.Prefix{netip.MustParsePrefix("10.244.0.0/24")}
+	cfg.DataDir = cluster.DataDir(t.TempDir())
+	cfg.Port = 0
+	cfg.PodCIDRs = []netip.Prefix{netip.MustParsePrefix("10.244.0.0/24")}
 	edit(&cfg)
 	c, err := cluster.New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
-	ready, done := make(chan struct{}), make(chan error, 1)
+	ready := make(chan struct{})
+	done := make(chan error, 1)
 	go func() { done <- c.Run(ctx, func() { close(ready) }) }() // ends with the test, which waits for it
 	t.Cleanup(func() {
 		cancel()
@@ -167,7 +170,8 @@ func launch(t *testing.T, bin string, args ...string) *process {
 	t.Helper()
 	p := &process{cmd: exec.CommandContext(context.WithoutCancel(t.Context()), bin, args...), done: make(chan struct{})}
 	p.cmd.Env = append(os.Environ(), "HOME="+t.TempDir(), "KUBECONFIG=")
-	p.cmd.Stdout, p.cmd.Stderr = p, p
+	p.cmd.Stdout = p
+	p.cmd.Stderr = p
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := p.cmd.Start(); err != nil {
 		t.Fatal(err)

@@ -30,16 +30,26 @@ func startCollected(t *testing.T) *collected {
 	r := start(t, func(c *cluster.Config) { c.NoNode = true })
 	free := `{type: object, x-kubernetes-preserve-unknown-fields: true}`
 	r.must(t, kindYAML(t, "store", "boxs", free, "v1"), "apply", "-f", "-")
-	r.must(t, strings.Replace(kindYAML(t, "store", "halls", free, "v1"), `"Namespaced"`, `"Cluster"`, 1), "apply", "-f", "-")
+	r.must(t, strings.Replace(kindYAML(t, "store", "halls", free, "v1"), `"Namespaced"`, `"Cluster"`, 1), "apply",
+		"-f", "-")
 	r.must(t, "", "wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
 	of := func(resource string) dynamic.NamespaceableResourceInterface {
-		return r.dynamic.Resource(schema.GroupVersionResource{Group: "store.example.com", Version: "v1", Resource: resource})
+		return r.dynamic.Resource(schema.GroupVersionResource{
+			Group:    "store.example.com",
+			Version:  "v1",
+			Resource: resource,
+		})
 	}
-	return &collected{r, of("boxs"), of("halls"), r.dynamic.Resource(corev1.SchemeGroupVersion.WithResource("configmaps"))}
+	return &collected{
+		r, of("boxs"), of("halls"), r.dynamic.Resource(corev1.SchemeGroupVersion.WithResource("configmaps")),
+	}
 }
 
 // made creates an object, owned by owners, and returns it.
-func made(t *testing.T, r dynamic.ResourceInterface, apiVersion, kind, name string, finalizers []string, owners ...*unstructured.Unstructured) *unstructured.Unstructured {
+func made(
+	t *testing.T, r dynamic.ResourceInterface, apiVersion, kind, name string, finalizers []string,
+	owners ...*unstructured.Unstructured,
+) *unstructured.Unstructured {
 	t.Helper()
 	u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": apiVersion, "kind": kind}}
 	u.SetName(name)
@@ -47,7 +57,13 @@ func made(t *testing.T, r dynamic.ResourceInterface, apiVersion, kind, name stri
 	var refs []metav1.OwnerReference
 	yes := true
 	for _, o := range owners {
-		refs = append(refs, metav1.OwnerReference{APIVersion: o.GetAPIVersion(), Kind: o.GetKind(), Name: o.GetName(), UID: o.GetUID(), BlockOwnerDeletion: &yes})
+		refs = append(refs, metav1.OwnerReference{
+			APIVersion:         o.GetAPIVersion(),
+			Kind:               o.GetKind(),
+			Name:               o.GetName(),
+			UID:                o.GetUID(),
+			BlockOwnerDeletion: &yes,
+		})
 	}
 	u.SetOwnerReferences(refs)
 	out, err := r.Create(t.Context(), u, metav1.CreateOptions{})
@@ -57,12 +73,16 @@ func made(t *testing.T, r dynamic.ResourceInterface, apiVersion, kind, name stri
 	return out
 }
 
-func (c *collected) box(t *testing.T, ns, name string, owners ...*unstructured.Unstructured) *unstructured.Unstructured {
+func (c *collected) box(
+	t *testing.T, ns, name string, owners ...*unstructured.Unstructured,
+) *unstructured.Unstructured {
 	t.Helper()
 	return made(t, c.boxes.Namespace(ns), "store.example.com/v1", "Box", name, nil, owners...)
 }
 
-func (c *collected) configMap(t *testing.T, ns, name string, owners ...*unstructured.Unstructured) *unstructured.Unstructured {
+func (c *collected) configMap(
+	t *testing.T, ns, name string, owners ...*unstructured.Unstructured,
+) *unstructured.Unstructured {
 	t.Helper()
 	return made(t, c.maps.Namespace(ns), "v1", "ConfigMap", name, nil, owners...)
 }
@@ -79,16 +99,18 @@ func goes(t *testing.T, r dynamic.ResourceInterface, name string) {
 	})
 }
 
-// TestCustomResourcesAreCollected: owner references between custom and built-in kinds are honoured in both directions and across
-// scopes, by each propagation policy, also by those of kinds that came after the collector.
+// TestCustomResourcesAreCollected: owner references between custom and built-in kinds are honoured in both directions
+// and across scopes, by each propagation policy, also by those of kinds that came after the collector.
 func TestCustomResourcesAreCollected(t *testing.T) {
 	c := startCollected(t)
 	ctx := t.Context()
-	boxes, maps := c.boxes.Namespace("default"), c.maps.Namespace("default")
+	boxes := c.boxes.Namespace("default")
+	maps := c.maps.Namespace("default")
 	hall := made(t, c.halls, "store.example.com/v1", "Hall", "hall", nil)
 	box := c.box(t, "default", "box", hall)
 	inner := c.box(t, "default", "inner", box)
-	held := made(t, boxes, "store.example.com/v1", "Box", "held", []string{"example.com/hold"}, box) // before of-map: when that has gone, the collector knows of both
+	// before of-map: when that has gone, the collector knows of both
+	held := made(t, boxes, "store.example.com/v1", "Box", "held", []string{"example.com/hold"}, box)
 	c.configMap(t, "default", "of-inner", inner)
 	owner := c.configMap(t, "default", "owner")
 	c.box(t, "default", "of-map", owner)
@@ -112,7 +134,8 @@ func TestCustomResourcesAreCollected(t *testing.T) {
 		t.Fatal(err)
 	}
 	goes(t, boxes, "inner")
-	if u, err := maps.Get(ctx, "of-inner", metav1.GetOptions{}); err != nil || len(u.GetOwnerReferences()) != 0 || u.GetDeletionTimestamp() != nil {
+	if u, err := maps.Get(ctx, "of-inner", metav1.GetOptions{}); err != nil || len(u.GetOwnerReferences()) != 0 ||
+		u.GetDeletionTimestamp() != nil {
 		t.Errorf("the orphan: %v, %v", u, err)
 	}
 
@@ -127,10 +150,12 @@ func TestCustomResourcesAreCollected(t *testing.T) {
 		}
 		return ""
 	})
-	if u, err := c.halls.Get(ctx, "hall", metav1.GetOptions{}); err != nil || !slices.Contains(u.GetFinalizers(), metav1.FinalizerDeleteDependents) {
+	if u, err := c.halls.Get(ctx, "hall", metav1.GetOptions{}); err != nil ||
+		!slices.Contains(u.GetFinalizers(), metav1.FinalizerDeleteDependents) {
 		t.Errorf("the hall is to wait for what it owns: %v, %v", u, err)
 	}
-	if _, err := boxes.Patch(ctx, "held", types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{}); err != nil {
+	if _, err := boxes.Patch(ctx, "held", types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`),
+		metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"held", "box", "of-two"} {
@@ -142,8 +167,8 @@ func TestCustomResourcesAreCollected(t *testing.T) {
 	}
 }
 
-// TestNamespaceTakesCustomResources: a namespace goes with its custom resources; while one has a finalizer the namespace says so, and it
-// goes when that is let go. Objects of the kind elsewhere stay.
+// TestNamespaceTakesCustomResources: a namespace goes with its custom resources; while one has a finalizer the
+// namespace says so, and it goes when that is let go. Objects of the kind elsewhere stay.
 func TestNamespaceTakesCustomResources(t *testing.T) {
 	c := startCollected(t)
 	ctx := t.Context()
@@ -165,8 +190,14 @@ func TestNamespaceTakesCustomResources(t *testing.T) {
 			typ  corev1.NamespaceConditionType
 			text string
 		}{
-			{corev1.NamespaceContentRemaining, "Some resources are remaining: boxs.store.example.com has 1 resource instances"},
-			{corev1.NamespaceFinalizersRemaining, "Some content in the namespace has finalizers remaining: example.com/hold in 1 resource instances"},
+			{
+				corev1.NamespaceContentRemaining,
+				"Some resources are remaining: boxs.store.example.com has 1 resource instances",
+			},
+			{
+				corev1.NamespaceFinalizersRemaining,
+				"Some content in the namespace has finalizers remaining: example.com/hold in 1 resource instances",
+			},
 		} {
 			if !slices.ContainsFunc(ns.Status.Conditions, func(have corev1.NamespaceCondition) bool {
 				return have.Type == want.typ && have.Status == corev1.ConditionTrue && have.Message == want.text
@@ -177,12 +208,15 @@ func TestNamespaceTakesCustomResources(t *testing.T) {
 		return ""
 	})
 	_, err := c.boxes.Namespace("shop").Create(ctx, &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": "store.example.com/v1", "kind": "Box", "metadata": map[string]any{"name": "late"},
+		"apiVersion": "store.example.com/v1",
+		"kind":       "Box",
+		"metadata":   map[string]any{"name": "late"},
 	}}, metav1.CreateOptions{})
 	if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "because it is being terminated") {
 		t.Errorf("a box in a namespace that goes: %v", err)
 	}
-	if _, err := c.boxes.Namespace("shop").Patch(ctx, "held", types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{}); err != nil {
+	if _, err := c.boxes.Namespace("shop").Patch(ctx, "held", types.MergePatchType,
+		[]byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "the namespace to go", func() string {

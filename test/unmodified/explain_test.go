@@ -57,7 +57,8 @@ properties:
   status: {description: Status of Waldo, type: object, properties: {bars: {description: List of Bars., type: array, items: {type: object}}}}
 `
 
-// nestedPublished is how version 2 of OpenAPI, which cannot say that a field takes anything, publishes it: without a type.
+// nestedPublished is how version 2 of OpenAPI, which cannot say that a field takes anything, publishes it: without a
+// type.
 var nestedPublished = strings.Replace(nestedSchema, "Waldo, type: object, x-", "Waldo, x-", 1)
 
 // kindYAML is a definition in group GROUP.example.com with those versions, of which the first is stored.
@@ -69,14 +70,28 @@ func kindYAML(t *testing.T, group, plural, schema string, versions ...string) st
 	}
 	var list []any
 	for i, v := range versions {
-		list = append(list, map[string]any{"name": v, "served": true, "storage": i == 0, "schema": map[string]any{"openAPIV3Schema": props}})
+		list = append(list, map[string]any{
+			"name":    v,
+			"served":  true,
+			"storage": i == 0,
+			"schema":  map[string]any{"openAPIV3Schema": props},
+		})
 	}
 	kind := strings.ToUpper(plural[:1]) + plural[1:len(plural)-1]
 	b, err := json.Marshal(map[string]any{
-		"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": map[string]any{"name": plural + "." + group + ".example.com"},
+		"apiVersion": "apiextensions.k8s.io/v1",
+		"kind":       "CustomResourceDefinition",
+		"metadata":   map[string]any{"name": plural + "." + group + ".example.com"},
 		"spec": map[string]any{
-			"group": group + ".example.com", "scope": "Namespaced", "versions": list,
-			"names": map[string]any{"plural": plural, "singular": strings.ToLower(kind), "kind": kind, "listKind": kind + "List"},
+			"group":    group + ".example.com",
+			"scope":    "Namespaced",
+			"versions": list,
+			"names": map[string]any{
+				"plural":   plural,
+				"singular": strings.ToLower(kind),
+				"kind":     kind,
+				"listKind": kind + "List",
+			},
 		},
 	})
 	if err != nil {
@@ -119,14 +134,16 @@ func (r *running) publishes(t *testing.T, name, schema string) {
 	eventually(t, "definition "+name, func() string { return cmp.Diff(want, r.published(t, name)) })
 }
 
-// TestPublishedDefinitions lets the real kubectl check, write and explain custom resources by what the server publishes of their
-// definitions, and follows definitions that come, change their versions and go.
+// TestPublishedDefinitions lets the real kubectl check, write and explain custom resources by what the server publishes
+// of their definitions, and follows definitions that come, change their versions and go.
 func TestPublishedDefinitions(t *testing.T) {
 	r := start(t, func(c *cluster.Config) { c.NoNode = true })
 	for _, y := range []string{
 		kindYAML(t, "foo", "foos", fooSchema, "v1"),
 		kindYAML(t, "empty", "empties", `{type: object, x-kubernetes-preserve-unknown-fields: true}`, "v1"),
-		kindYAML(t, "root", "roots", `{description: preserve-unknown-properties at root for Testing, x-kubernetes-preserve-unknown-fields: true, type: object, properties: {spec: {description: Specification of Waldo, type: object}}}`, "v1"),
+		kindYAML(t, "root", "roots",
+			`{description: preserve-unknown-properties at root for Testing, x-kubernetes-preserve-unknown-fields: true, type: object, properties: {spec: {description: Specification of Waldo, type: object}}}`,
+			"v1"),
 		kindYAML(t, "nested", "waldos", nestedSchema, "v1beta1"),
 	} {
 		r.must(t, y, "apply", "-f", "-")
@@ -153,7 +170,8 @@ func TestPublishedDefinitions(t *testing.T) {
 		`"spec":{"bars":[{"age":"1"}]}`: `spec.bars[0].name: Required value`,
 	} {
 		for _, verb := range []string{"create", "apply"} {
-			out, err := r.kubectl(t, `{"kind":"Foo","apiVersion":"foo.example.com/v1","metadata":{"name":"bad"},`+body+`}`, verb, "-f", "-")
+			out, err := r.kubectl(t, `{"kind":"Foo","apiVersion":"foo.example.com/v1","metadata":{"name":"bad"},`+body+
+				`}`, verb, "-f", "-")
 			if err == nil || !strings.Contains(out, want) {
 				t.Errorf("%s of %s: %v, %s; want %s", verb, body, err, out, want)
 			}
@@ -178,12 +196,14 @@ func explain(t *testing.T, r *running) {
 			t.Errorf("explain %s: %s\nwant %s", what, out, pattern)
 		}
 	}
-	if out, err := r.kubectl(t, "", "explain", "foos.spec.bars2"); err == nil || !strings.Contains(out, `field "bars2" does not exist`) {
+	if out, err := r.kubectl(t, "", "explain", "foos.spec.bars2"); err == nil ||
+		!strings.Contains(out, `field "bars2" does not exist`) {
 		t.Errorf("explain of no field: %v, %s", err, out)
 	}
 }
 
-// followVersions publishes several versions and kinds of one group, renames a version, stops serving one, and deletes them.
+// followVersions publishes several versions and kinds of one group, renames a version, stops serving one, and deletes
+// them.
 func followVersions(t *testing.T, r *running) {
 	t.Helper()
 	r.must(t, kindYAML(t, "multi", "foos", fooSchema, "v2", "v3"), "apply", "-f", "-")
@@ -196,12 +216,16 @@ func followVersions(t *testing.T, r *running) {
 	r.publishes(t, "com.example.multi.v4.Foo", fooSchema)
 	r.publishes(t, "com.example.multi.v3.Foo", "")
 	r.publishes(t, "com.example.multi.v2.Foo", fooSchema)
-	r.must(t, "", "patch", "crd", "foos.multi.example.com", "--type=json", "-p", `[{"op":"replace","path":"/spec/versions/1/served","value":false}]`)
+	r.must(t, "", "patch", "crd", "foos.multi.example.com", "--type=json", "-p",
+		`[{"op":"replace","path":"/spec/versions/1/served","value":false}]`)
 	r.publishes(t, "com.example.multi.v4.Foo", "")
 	r.publishes(t, "com.example.multi.v2.Foo", fooSchema)
 	r.publishes(t, "com.example.multi.v3.Waldo", nestedPublished)
 	r.must(t, "", "delete", "crd", "--all", "--timeout=60s")
-	for _, name := range []string{"com.example.multi.v2.Foo", "com.example.multi.v3.Waldo", "com.example.foo.v1.Foo", "com.example.nested.v1beta1.Waldo"} {
+	for _, name := range []string{
+		"com.example.multi.v2.Foo", "com.example.multi.v3.Waldo", "com.example.foo.v1.Foo",
+		"com.example.nested.v1beta1.Waldo",
+	} {
 		r.publishes(t, name, "")
 	}
 }

@@ -30,22 +30,31 @@ spec:
       containers: [{name: c, image: fake}]
 `
 
-// TestKwok lets kwok be the nodes of a cluster without kubelets: its stages are custom resources, its nodes get Ready and keep their
-// leases, pods run there, get evicted and end.
+// TestKwok lets kwok be the nodes of a cluster without kubelets: its stages are custom resources, its nodes get Ready
+// and keep their leases, pods run there, get evicted and end.
 func TestKwok(t *testing.T) {
-	kwok, dir := tool(t, "kwok"), module(t, "sigs.k8s.io/kwok")
+	kwok := tool(t, "kwok")
+	dir := module(t, "sigs.k8s.io/kwok")
 	r := start(t, func(c *cluster.Config) { c.NoNode = true })
 	r.must(t, "", "apply", "--server-side", "-f", filepath.Join(dir, "kustomize/crd/bases"))
-	r.must(t, "", "wait", "--for=condition=Established", "--timeout=60s", "crd/stages.kwok.x-k8s.io", "crd/clusterexecs.kwok.x-k8s.io")
-	for _, stage := range []string{"node/fast/node-initialize", "node/heartbeat-with-lease/node-heartbeat-with-lease", "pod/fast/pod-ready", "pod/fast/pod-complete", "pod/fast/pod-delete"} {
+	r.must(t, "", "wait", "--for=condition=Established", "--timeout=60s", "crd/stages.kwok.x-k8s.io",
+		"crd/clusterexecs.kwok.x-k8s.io")
+	for _, stage := range []string{
+		"node/fast/node-initialize", "node/heartbeat-with-lease/node-heartbeat-with-lease", "pod/fast/pod-ready",
+		"pod/fast/pod-complete", "pod/fast/pod-delete",
+	} {
 		r.must(t, "", "apply", "-f", filepath.Join(dir, "kustomize/stage", stage+".yaml"))
 	}
-	launch(t, kwok, "--kubeconfig", r.kubeconfig, "--manage-all-nodes=true", "--node-lease-duration-seconds", "40", "--enable-crds", "Stage")
+	launch(t, kwok, "--kubeconfig", r.kubeconfig, "--manage-all-nodes=true", "--node-lease-duration-seconds", "40",
+		"--enable-crds", "Stage")
 
 	ctx := t.Context()
 	for i := range 4 {
 		name := fmt.Sprintf("fake-%d", i)
-		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelHostname: name, "type": "kwok"}}}
+		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{
+			Name:   name,
+			Labels: map[string]string{corev1.LabelHostname: name, "type": "kwok"},
+		}}
 		if _, err := r.CoreV1().Nodes().Create(ctx, node, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
@@ -82,7 +91,8 @@ func TestKwok(t *testing.T) {
 func drainAndEnd(t *testing.T, r *running) {
 	t.Helper()
 	ctx := t.Context()
-	r.must(t, "", "patch", "deployment", "web", "--type=json", "-p", `[{"op":"remove","path":"/spec/template/spec/topologySpreadConstraints"}]`)
+	r.must(t, "", "patch", "deployment", "web", "--type=json", "-p",
+		`[{"op":"remove","path":"/spec/template/spec/topologySpreadConstraints"}]`)
 	r.must(t, "", "rollout", "status", "deployment/web", "--timeout=90s")
 	r.must(t, "", "drain", "fake-0", "--timeout=90s")
 	r.must(t, "", "rollout", "status", "deployment/web", "--timeout=90s")
@@ -99,7 +109,8 @@ func drainAndEnd(t *testing.T, r *running) {
 		t.Errorf("node after its deletion: %v", err)
 	}
 	r.must(t, "", "delete", "crd", "stages.kwok.x-k8s.io", "--timeout=90s")
-	if out, err := r.kubectl(t, "", "get", "stages"); err == nil || !strings.Contains(out, `the server doesn't have a resource type "stages"`) {
+	if out, err := r.kubectl(t, "", "get", "stages"); err == nil ||
+		!strings.Contains(out, `the server doesn't have a resource type "stages"`) {
 		t.Errorf("stages after their definition: %v, %s", err, out)
 	}
 }

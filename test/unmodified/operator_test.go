@@ -87,17 +87,20 @@ webhooks:
   timeoutSeconds: 30
 `
 
-// TestOperator runs two replicas of an operator built on controller-runtime: its webhooks default, judge and convert, its reconciler
-// makes and mends what a shop owns, a finalizer is honoured, and the second replica takes over when the first is killed.
+// TestOperator runs two replicas of an operator built on controller-runtime: its webhooks default, judge and convert,
+// its reconciler makes and mends what a shop owns, a finalizer is honoured, and the second replica takes over when the
+// first is killed.
 func TestOperator(t *testing.T) {
 	bin := buildOperator(t)
 	r := start(t, func(c *cluster.Config) { c.Rootless = true }) // with a fake node, where pods become Ready
 	certs, ca := certificate(t)
 	port := freePort(t)
-	fill := strings.NewReplacer("URL", "https://127.0.0.1:"+strconv.Itoa(port), "CA}", base64.StdEncoding.EncodeToString(ca)+"}")
+	fill := strings.NewReplacer("URL", "https://127.0.0.1:"+strconv.Itoa(port), "CA}",
+		base64.StdEncoding.EncodeToString(ca)+"}")
 	r.must(t, fill.Replace(shopDefinition), "apply", "-f", "-")
 	r.must(t, "", "wait", "--for=condition=Established", "crd/shops.example.com", "--timeout=60s")
-	leader := launch(t, bin, "--kubeconfig", r.kubeconfig, "--cert-dir", certs, "--webhook-port", strconv.Itoa(freePort(t)))
+	leader := launch(t, bin, "--kubeconfig", r.kubeconfig, "--cert-dir", certs, "--webhook-port",
+		strconv.Itoa(freePort(t)))
 	first := leaderAfter(t, r, "")
 	second := launch(t, bin, "--kubeconfig", r.kubeconfig, "--cert-dir", certs, "--webhook-port", strconv.Itoa(port))
 	r.must(t, fill.Replace(shopHooks), "apply", "-f", "-")
@@ -110,17 +113,23 @@ func TestOperator(t *testing.T) {
 		return ""
 	})
 	shops := func(version string) dynamic.ResourceInterface {
-		return r.dynamic.Resource(schema.GroupVersionResource{Group: "example.com", Version: version, Resource: "shops"}).Namespace("default")
+		return r.dynamic.Resource(schema.GroupVersionResource{
+			Group:    "example.com",
+			Version:  version,
+			Resource: "shops",
+		}).Namespace("default")
 	}
 	eventually(t, "the webhooks to be asked", func() string {
-		u, err := shops("v1").Create(t.Context(), shop("v1", "tried", map[string]any{"replicas": int64(1)}), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		u, err := shops("v1").Create(t.Context(), shop("v1", "tried", map[string]any{"replicas": int64(1)}),
+			metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		if err != nil {
 			return err.Error()
 		}
 		if image, _, _ := unstructured.NestedString(u.Object, "spec", "image"); image == "" {
 			return "nobody gives the shop an image"
 		}
-		_, err = shops("v1").Create(t.Context(), shop("v1", "tried", map[string]any{"replicas": int64(11)}), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		_, err = shops("v1").Create(t.Context(), shop("v1", "tried", map[string]any{"replicas": int64(11)}),
+			metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		if err == nil {
 			return "nobody refuses a shop that is too big"
 		}
@@ -130,7 +139,8 @@ func TestOperator(t *testing.T) {
 	judgeShops(t, shops)
 
 	leader.end(t, syscall.SIGKILL)
-	if _, err := shops("v1").Create(t.Context(), shop("v1", "b", map[string]any{"replicas": int64(1)}), metav1.CreateOptions{}); err != nil {
+	if _, err := shops("v1").Create(t.Context(), shop("v1", "b", map[string]any{"replicas": int64(1)}),
+		metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	leaderAfter(t, r, first)
@@ -151,7 +161,8 @@ func openShop(t *testing.T, r *running, shops func(string) dynamic.ResourceInter
 	if err != nil {
 		t.Fatal(err)
 	}
-	if size, _, _ := unstructured.NestedString(made.Object, "spec", "size"); size != "2" || made.GetAPIVersion() != "example.com/v1beta1" {
+	if size, _, _ := unstructured.NestedString(made.Object, "spec", "size"); size != "2" ||
+		made.GetAPIVersion() != "example.com/v1beta1" {
 		t.Errorf("created: %v", made.Object)
 	}
 	live := waitReady(t, shops("v1"), "a", 2)
@@ -165,7 +176,8 @@ func openShop(t *testing.T, r *running, shops func(string) dynamic.ResourceInter
 	if err != nil {
 		t.Fatal(err)
 	}
-	if o := metav1.GetControllerOf(d); o == nil || o.UID != made.GetUID() || o.Kind != "Shop" || o.APIVersion != "example.com/v1" {
+	if o := metav1.GetControllerOf(d); o == nil || o.UID != made.GetUID() || o.Kind != "Shop" ||
+		o.APIVersion != "example.com/v1" {
 		t.Errorf("the deployment's owner is %+v", o)
 	}
 	if err := r.AppsV1().Deployments("default").Delete(ctx, "a", metav1.DeleteOptions{}); err != nil {
@@ -196,7 +208,8 @@ func judgeShops(t *testing.T, shops func(string) dynamic.ResourceInterface) {
 	if !apierrors.IsForbidden(err) || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}
-	_, err = shops("v1beta1").Create(ctx, shop("v1beta1", "odd", map[string]any{"size": "many"}), metav1.CreateOptions{})
+	_, err = shops("v1beta1").Create(ctx, shop("v1beta1", "odd", map[string]any{"size": "many"}),
+		metav1.CreateOptions{})
 	if err == nil || !strings.Contains(err.Error(), `parsing "many": invalid syntax`) {
 		t.Errorf("what cannot be converted: %v", err)
 	}
@@ -209,13 +222,15 @@ func judgeShops(t *testing.T, shops func(string) dynamic.ResourceInterface) {
 func closeShops(t *testing.T, r *running, shops func(string) dynamic.ResourceInterface) {
 	t.Helper()
 	r.must(t, "", "annotate", "shop", "b", "example.com/protected=yes")
-	if out, err := r.kubectl(t, "", "delete", "shop", "b"); err == nil || !strings.Contains(out, "this shop is protected") {
+	if out, err := r.kubectl(t, "", "delete", "shop", "b"); err == nil ||
+		!strings.Contains(out, "this shop is protected") {
 		t.Errorf("deletion of a protected shop: %v, %s", err, out)
 	}
 	r.must(t, "", "annotate", "shop", "b", "example.com/protected-")
 	r.must(t, "", "delete", "shop", "a", "b", "--timeout=90s")
 	for _, name := range []string{"a", "b"} {
-		if _, err := r.CoreV1().ConfigMaps("default").Get(t.Context(), name+"-farewell", metav1.GetOptions{}); err != nil {
+		if _, err := r.CoreV1().ConfigMaps("default").Get(t.Context(), name+"-farewell",
+			metav1.GetOptions{}); err != nil {
 			t.Errorf("the finalizer of %s did not run: %v", name, err)
 		}
 	}
@@ -229,7 +244,10 @@ func closeShops(t *testing.T, r *running, shops func(string) dynamic.ResourceInt
 
 func shop(version, name string, spec map[string]any) *unstructured.Unstructured {
 	return &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": "example.com/" + version, "kind": "Shop", "metadata": map[string]any{"name": name, "namespace": "default"}, "spec": spec,
+		"apiVersion": "example.com/" + version,
+		"kind":       "Shop",
+		"metadata":   map[string]any{"name": name, "namespace": "default"},
+		"spec":       spec,
 	}}
 }
 
@@ -270,7 +288,8 @@ func leaderAfter(t *testing.T, r *running, before string) (name string) {
 	return name
 }
 
-// buildOperator builds testdata/operator.txtar with the requirements of test/clients, or skips the test where those cannot be had.
+// buildOperator builds testdata/operator.txtar with the requirements of test/clients, or skips the test where those
+// cannot be had.
 func buildOperator(t *testing.T) string {
 	t.Helper()
 	archive, err := txtar.ParseFile("testdata/operator.txtar")
@@ -296,7 +315,8 @@ func buildOperator(t *testing.T) string {
 		return cmd.CombinedOutput()
 	}
 	if out, err := run("list", "-deps", "."); err != nil {
-		t.Skipf("SKIPPED: the modules of test/clients are not there (%v); `make tools` fetches them\n%s", err, out[:min(len(out), 1000)])
+		t.Skipf("SKIPPED: the modules of test/clients are not there (%v); `make tools` fetches them\n%s", err,
+			out[:min(len(out), 1000)])
 	}
 	bin := filepath.Join(dir, "operator")
 	if out, err := run("build", "-ldflags", "-s -w", "-o", bin, "."); err != nil {
@@ -305,7 +325,8 @@ func buildOperator(t *testing.T) string {
 	return bin
 }
 
-// freePort finds a port below those that the kernel hands out by itself, so that it stays free until a program listens there.
+// freePort finds a port below those that the kernel hands out by itself, so that it stays free until a program listens
+// there.
 func freePort(t *testing.T) int {
 	t.Helper()
 	for range 100 {
@@ -329,9 +350,15 @@ func certificate(t *testing.T) (dir string, certPEM []byte) {
 		t.Fatal(err)
 	}
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "operator"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour), IsCA: true, BasicConstraintsValid: true,
-		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+		SerialNumber:          big.NewInt(1),
+		Subject:               pkix.Name{CommonName: "operator"},
+		IPAddresses:           []net.IP{net.IPv4(127, 0, 0, 1)},
+		NotBefore:             time.Now().Add(-time.Hour),
+		NotAfter:              time.Now().Add(24 * time.Hour),
+		IsCA:                  true,
+		BasicConstraintsValid: true,
+		KeyUsage:              x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
+		ExtKeyUsage:           []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	if err != nil {
@@ -343,7 +370,10 @@ func certificate(t *testing.T) (dir string, certPEM []byte) {
 	}
 	dir = t.TempDir()
 	certPEM = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
-	for name, b := range map[string][]byte{"tls.crt": certPEM, "tls.key": pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER})} {
+	for name, b := range map[string][]byte{
+		"tls.crt": certPEM,
+		"tls.key": pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER}),
+	} {
 		if err := os.WriteFile(filepath.Join(dir, name), b, 0o600); err != nil {
 			t.Fatal(err)
 		}

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cause explains why an object other than a pod or a Service does not work: a claim without a volume, a workload without pods, a
-// namespace that is not deleted. `keelson why` (cli) reads the objects and prints the answer. Its functions are pure, from API objects to
-// an Answer; they never guess: what no component has recorded is listed as unknown.
+// Package cause explains why an object other than a pod or a Service does not work: a claim without a volume, a
+// workload without pods, a namespace that is not deleted. `keelson why` (cli) reads the objects and prints the answer.
+// Its functions are pure, from API objects to an Answer; they never guess: what no component has recorded is listed as
+// unknown.
 package cause
 
 import (
@@ -37,9 +38,11 @@ func of(kind string, o metav1.Object) *Answer {
 func (a *Answer) because(format string, args ...any) {
 	a.Why = append(a.Why, fmt.Sprintf(format, args...))
 }
+
 func (a *Answer) do(format string, args ...any) {
 	a.Next = append(a.Next, fmt.Sprintf(format, args...))
 }
+
 func (a *Answer) cannot(format string, args ...any) {
 	a.Unknown = append(a.Unknown, fmt.Sprintf(format, args...))
 }
@@ -47,7 +50,9 @@ func (a *Answer) cannot(format string, args ...any) {
 // Recorded adds the newest Warning event of the object, unless the answer has it already; empty: none.
 func (a *Answer) Recorded(warning string) {
 	_, message, _ := strings.Cut(warning, ": ")
-	if warning != "" && !slices.ContainsFunc(a.Why, func(w string) bool { return strings.Contains(w, or(message, warning)) }) {
+	if warning != "" && !slices.ContainsFunc(a.Why, func(w string) bool {
+		return strings.Contains(w, or(message, warning))
+	}) {
 		a.because("its newest warning: %s", warning)
 	}
 }
@@ -83,17 +88,20 @@ func fold(b *strings.Builder, label, words string, width int) {
 	if width <= 0 {
 		width = math.MaxInt
 	}
-	line, empty := label, true
+	line := label
+	empty := true
 	for word := range strings.FieldsSeq(words) {
 		word = visible(word)
 		if !empty && utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) > width {
 			b.WriteString(line + "\n")
-			line, empty = strings.Repeat(" ", len(label)), true
+			line = strings.Repeat(" ", len(label))
+			empty = true
 		}
 		if !empty {
 			line += " "
 		}
-		line, empty = line+word, false
+		line = line + word
+		empty = false
 	}
 	b.WriteString(line + "\n")
 }

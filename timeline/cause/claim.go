@@ -73,7 +73,8 @@ func (c *Claim) leaving(a *Answer) {
 			a.because("pods use it: %s", some(users))
 			a.do("delete them, or wait for their end; the claim goes then")
 		} else {
-			a.because("the finalizer %s holds it, and no pod uses it: its controller is about to take it away, or does not run", f)
+			a.because("the finalizer %s holds it, and no pod uses it: its controller is about to take it away, or "+
+				"does not run", f)
 		}
 	}
 }
@@ -85,7 +86,8 @@ func (c *Claim) users() []string {
 		p := &c.Pods[i]
 		ended := p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
 		if !ended && slices.ContainsFunc(p.Spec.Volumes, func(v corev1.Volume) bool {
-			return v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ClaimName == c.Claim.Name || v.Ephemeral != nil && p.Name+"-"+v.Name == c.Claim.Name
+			return v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ClaimName == c.Claim.Name ||
+				v.Ephemeral != nil && p.Name+"-"+v.Name == c.Claim.Name
 		}) {
 			out = append(out, p.Name)
 		}
@@ -103,7 +105,8 @@ func (c *Claim) named(a *Answer, name string) {
 	case c.unfit(&c.Volumes[i]) != "":
 		a.because("its spec.volumeName asks for the PersistentVolume %s, which %s", name, c.unfit(&c.Volumes[i]))
 	default:
-		a.because("the PersistentVolume %s is there and fits: the controller is about to bind it, or does not run", name)
+		a.because("the PersistentVolume %s is there and fits: the controller is about to bind it, or does not run",
+			name)
 	}
 }
 
@@ -112,12 +115,14 @@ func (c *Claim) classed(a *Answer) {
 	want := c.Claim.Spec.StorageClassName
 	if want == nil {
 		a.because("it names no StorageClass, and none is the default one")
-		a.do("name one in spec.storageClassName (there are: %s), or annotate one with %s=true", or(some(c.classNames()), "none"), storage.DefaultClassAnnotation)
+		a.do("name one in spec.storageClassName (there are: %s), or annotate one with %s=true",
+			or(some(c.classNames()), "none"), storage.DefaultClassAnnotation)
 		c.static(a)
 		return
 	}
 	if *want == "" {
-		a.because(`its storageClassName is "": it waits for a PersistentVolume without a class, and nothing is provisioned for it`)
+		a.because(
+			`its storageClassName is "": it waits for a PersistentVolume without a class, and nothing is provisioned for it`)
 		c.static(a)
 		a.do("create a PersistentVolume that fits")
 		return
@@ -130,7 +135,8 @@ func (c *Claim) classed(a *Answer) {
 		return
 	}
 	class := &c.Classes[i]
-	if class.VolumeBindingMode != nil && *class.VolumeBindingMode == storagev1.VolumeBindingWaitForFirstConsumer && c.Claim.Annotations[selectedNode] == "" {
+	if class.VolumeBindingMode != nil && *class.VolumeBindingMode == storagev1.VolumeBindingWaitForFirstConsumer &&
+		c.Claim.Annotations[selectedNode] == "" {
 		c.late(a, class)
 		return
 	}
@@ -141,11 +147,13 @@ func (c *Claim) classed(a *Answer) {
 func (c *Claim) late(a *Answer, class *storagev1.StorageClass) {
 	users := c.users()
 	if len(users) == 0 {
-		a.because("its StorageClass %s has the binding mode WaitForFirstConsumer, and no pod uses the claim yet", class.Name)
+		a.because("its StorageClass %s has the binding mode WaitForFirstConsumer, and no pod uses the claim yet",
+			class.Name)
 		a.do("create a pod that uses it: the volume is made on the node that the scheduler chooses for the pod")
 		return
 	}
-	a.because("its StorageClass %s has the binding mode WaitForFirstConsumer, and the scheduler has not found a node for the pod that uses it: %s", class.Name, some(users))
+	a.because("its StorageClass %s has the binding mode WaitForFirstConsumer, and the scheduler has not found a node "+
+		"for the pod that uses it: %s", class.Name, some(users))
 	a.do("`keelson why pod/%s -n %s` says what that pod waits for", users[0], c.Claim.Namespace)
 	if class.Provisioner == noProvisioner {
 		c.static(a)
@@ -161,13 +169,15 @@ func (c *Claim) provisioned(a *Answer, class *storagev1.StorageClass) {
 	}
 	switch {
 	case class.Provisioner == noProvisioner:
-		a.because("its StorageClass %s provisions nothing (%s): it waits for a PersistentVolume of that class", class.Name, noProvisioner)
+		a.because("its StorageClass %s provisions nothing (%s): it waits for a PersistentVolume of that class",
+			class.Name, noProvisioner)
 		c.static(a)
 		a.do("create a PersistentVolume that fits")
 	case by == localvolume.Provisioner:
 		a.because("the provisioner %s has not made its volume%s yet", by, on)
 	case strings.HasPrefix(by, inTreePrefix):
-		a.because("its StorageClass %s names the provisioner %s, which was part of older Kubernetes releases and serves nothing any more", class.Name, by)
+		a.because("its StorageClass %s names the provisioner %s, which was part of older Kubernetes releases and "+
+			"serves nothing any more", class.Name, by)
 		a.do("name a class of a CSI driver")
 	default:
 		a.because("it waits for the provisioner %s%s, which is a program outside the cluster's own", by, on)
@@ -225,9 +235,11 @@ func (c *Claim) classNames() []string {
 // unfit is why a volume does not fit the claim; empty: it does.
 func (c *Claim) unfit(v *corev1.PersistentVolume) string {
 	s := &c.Claim.Spec
-	if ref := v.Spec.ClaimRef; ref != nil && (ref.Namespace != c.Claim.Namespace || ref.Name != c.Claim.Name || ref.UID != "" && ref.UID != c.Claim.UID) {
+	if ref := v.Spec.ClaimRef; ref != nil && (ref.Namespace != c.Claim.Namespace || ref.Name != c.Claim.Name ||
+		ref.UID != "" && ref.UID != c.Claim.UID) {
 		if v.Status.Phase == corev1.VolumeReleased {
-			return fmt.Sprintf("was %s/%s's and is Released: its claimRef has to be removed first", ref.Namespace, ref.Name)
+			return fmt.Sprintf("was %s/%s's and is Released: its claimRef has to be removed first", ref.Namespace,
+				ref.Name)
 		}
 		return fmt.Sprintf("is bound to the claim %s/%s", ref.Namespace, ref.Name)
 	}
@@ -237,7 +249,8 @@ func (c *Claim) unfit(v *corev1.PersistentVolume) string {
 		}
 		return *m
 	}
-	has, wants := v.Spec.Capacity[corev1.ResourceStorage], s.Resources.Requests[corev1.ResourceStorage]
+	has := v.Spec.Capacity[corev1.ResourceStorage]
+	wants := s.Resources.Requests[corev1.ResourceStorage]
 	switch {
 	case v.DeletionTimestamp != nil:
 		return "is being deleted"
@@ -253,7 +266,8 @@ func (c *Claim) unfit(v *corev1.PersistentVolume) string {
 			return fmt.Sprintf("has no accessMode %s", m)
 		}
 	}
-	if sel, err := metav1.LabelSelectorAsSelector(s.Selector); s.Selector != nil && (err != nil || !sel.Matches(labels.Set(v.Labels))) {
+	if sel, err := metav1.LabelSelectorAsSelector(s.Selector); s.Selector != nil &&
+		(err != nil || !sel.Matches(labels.Set(v.Labels))) {
 		return "has not the labels of the claim's selector"
 	}
 	return ""

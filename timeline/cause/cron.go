@@ -43,7 +43,8 @@ func (c *Cron) Explain(now time.Time) *Answer {
 	case cj.Spec.Suspend != nil && *cj.Spec.Suspend:
 		a.State = "Suspended"
 		a.because("its spec.suspend is true: it starts nothing")
-		a.do("`kubectl patch cronjob/%s -n %s -p '{\"spec\":{\"suspend\":false}}'` lets it start again; the last start that it missed is made up for at once, "+
+		a.do("`kubectl patch cronjob/%s -n %s -p '{\"spec\":{\"suspend\":false}}'` lets it start again; the last "+
+			"start that it missed is made up for at once, "+
 			"unless it is older than spec.startingDeadlineSeconds", cj.Name, cj.Namespace)
 	case s != nil:
 		c.starts(a, s, now)
@@ -60,7 +61,8 @@ func (c *Cron) past(a *Answer, now time.Time) {
 	if st.LastScheduleTime == nil {
 		a.because("it has never started a job; it was created at %s", clock(c.CronJob.CreationTimestamp.Time))
 	} else {
-		a.because("it last started a job for %s, %s ago", clock(st.LastScheduleTime.Time), since(st.LastScheduleTime.Time, now))
+		a.because("it last started a job for %s, %s ago", clock(st.LastScheduleTime.Time),
+			since(st.LastScheduleTime.Time, now))
 	}
 	for i, r := range st.Active {
 		if i == mostNamed {
@@ -105,8 +107,10 @@ func (c *Cron) newestEnded() (newest *batchv1.Job, how *batchv1.JobCondition) {
 		at := slices.IndexFunc(j.Status.Conditions, func(k batchv1.JobCondition) bool {
 			return (k.Type == batchv1.JobComplete || k.Type == batchv1.JobFailed) && k.Status == corev1.ConditionTrue
 		})
-		if at >= 0 && metav1.IsControlledBy(j, c.CronJob) && (newest == nil || newest.CreationTimestamp.Before(&j.CreationTimestamp)) {
-			newest, how = j, &j.Status.Conditions[at]
+		if at >= 0 && metav1.IsControlledBy(j, c.CronJob) &&
+			(newest == nil || newest.CreationTimestamp.Before(&j.CreationTimestamp)) {
+			newest = j
+			how = &j.Status.Conditions[at]
 		}
 	}
 	return newest, how
@@ -161,7 +165,8 @@ func (c *Cron) starts(a *Answer, s *cron.Schedule, now time.Time) {
 	case n > 0 && cj.Spec.ConcurrencyPolicy == batchv1.ReplaceConcurrent:
 		words = "; it ends the job that runs then (concurrencyPolicy Replace)"
 	}
-	a.because("it is due next at %s, in %s (schedule %q, time zone %s)%s", clock(next), since(now, next), cj.Spec.Schedule, zone, words)
+	a.because("it is due next at %s, in %s (schedule %q, time zone %s)%s", clock(next), since(now, next),
+		cj.Spec.Schedule, zone, words)
 }
 
 // missed explains why the last due start did not happen.
@@ -175,20 +180,25 @@ func (c *Cron) missed(a *Answer, last time.Time, missed int, now time.Time) {
 		lead = fmt.Sprintf("%d starts, the last of which was %s,", missed, clock(last))
 	}
 	deadline := cj.Spec.StartingDeadlineSeconds
-	late := deadline != nil && now.Sub(last) > time.Duration(min(*deadline, int64(math.MaxInt64/time.Second)))*time.Second
+	late := deadline != nil &&
+		now.Sub(last) > time.Duration(min(*deadline, int64(math.MaxInt64/time.Second)))*time.Second
 	running := len(cj.Status.Active) > 0 && cj.Spec.ConcurrencyPolicy == batchv1.ForbidConcurrent
 	switch {
 	case running && late:
-		a.because("%s did not come: job %s ran (concurrencyPolicy Forbid), and now it is past its startingDeadlineSeconds (%d)", lead, cj.Status.Active[0].Name, *deadline)
+		a.because("%s did not come: job %s ran (concurrencyPolicy Forbid), and now it is past its "+
+			"startingDeadlineSeconds (%d)", lead, cj.Status.Active[0].Name, *deadline)
 	case running:
-		a.because("%s did not come: job %s runs (concurrencyPolicy Forbid); the last one comes when that has ended", lead, cj.Status.Active[0].Name)
+		a.because("%s did not come: job %s runs (concurrencyPolicy Forbid); the last one comes when that has ended",
+			lead, cj.Status.Active[0].Name)
 	case late:
 		a.because("%s did not come within startingDeadlineSeconds (%d), and will not", lead, *deadline)
-		a.do("raise spec.startingDeadlineSeconds, if a late start is better than none; `keelson logs controller-manager` says what the controllers did then")
+		a.do("raise spec.startingDeadlineSeconds, if a late start is better than none; `keelson logs " +
+			"controller-manager` says what the controllers did then")
 	default:
 		a.because("%s did not come", lead)
 		a.do("see whether the controllers run and what they say (`keelson status`, `keelson logs controller-manager`)")
-		a.cannot("whether its schedule was changed or it was suspended since: a changed schedule starts at its next time")
+		a.cannot("whether its schedule was changed or it was suspended since: a changed schedule starts at its next " +
+			"time")
 	}
 }
 

@@ -55,7 +55,8 @@ func Namespace(n *corev1.Namespace, left []Remaining) *Answer {
 		a.because("without a finalizer, on their way out: %s", some(leaving))
 	}
 	if len(order) > 0 {
-		a.do("see why the controllers of these finalizers do not take them away; where one is gone for good, remove its finalizer from metadata.finalizers by hand")
+		a.do("see why the controllers of these finalizers do not take them away; where one is gone for good, remove " +
+			"its finalizer from metadata.finalizers by hand")
 	}
 	if len(left) == 0 {
 		conditions(a, n)
@@ -77,7 +78,8 @@ func Namespace(n *corev1.Namespace, left []Remaining) *Answer {
 // conditions adds the conditions of the namespace controller, for when nothing could be listed.
 func conditions(a *Answer, n *corev1.Namespace) {
 	for _, c := range n.Status.Conditions {
-		if c.Status == corev1.ConditionTrue && (c.Type == corev1.NamespaceContentRemaining || c.Type == corev1.NamespaceFinalizersRemaining) {
+		if c.Status == corev1.ConditionTrue && (c.Type == corev1.NamespaceContentRemaining ||
+			c.Type == corev1.NamespaceFinalizersRemaining) {
 			a.because("%s", fmt.Sprintf("its controller found: %s", c.Message))
 		}
 	}

@@ -33,7 +33,8 @@ func Node(n *corev1.Node, lease *coordinationv1.Lease, now time.Time) *Answer {
 	case ready.Status == corev1.ConditionTrue:
 		a.State = "Ready"
 	case ready.Status == corev1.ConditionFalse:
-		a.because("its kubelet says, since %s: %s", clock(ready.LastTransitionTime.Time), said(ready.Reason, ready.Message))
+		a.because("its kubelet says, since %s: %s", clock(ready.LastTransitionTime.Time),
+			said(ready.Reason, ready.Message))
 		a.do("on that machine, mend what the kubelet names; its log says more (`keelson logs kubelet`)")
 	default:
 		silent(a, n, ready, lease, now)
@@ -57,7 +58,8 @@ func Node(n *corev1.Node, lease *coordinationv1.Lease, now time.Time) *Answer {
 }
 
 func silent(a *Answer, n *corev1.Node, ready *corev1.NodeCondition, lease *coordinationv1.Lease, now time.Time) {
-	a.because("its kubelet is silent: %s, since %s", said(ready.Reason, ready.Message), clock(ready.LastTransitionTime.Time))
+	a.because("its kubelet is silent: %s, since %s", said(ready.Reason, ready.Message),
+		clock(ready.LastTransitionTime.Time))
 	if lease != nil && lease.Spec.RenewTime != nil {
 		a.because("it last renewed its lease %s ago", now.Sub(lease.Spec.RenewTime.Time).Round(time.Second))
 	}
@@ -65,7 +67,8 @@ func silent(a *Answer, n *corev1.Node, ready *corev1.NodeCondition, lease *coord
 		a.do("it is simulated: `keelson node start %s`", n.Name)
 		return
 	}
-	a.do("see whether the machine runs, reaches the API server and runs its kubelet; `keelson node rm %s` if it never comes back", n.Name)
+	a.do("see whether the machine runs, reaches the API server and runs its kubelet; `keelson node rm %s` if it "+
+		"never comes back", n.Name)
 	a.cannot("whether the machine is down or the way to it is: both look alike from here")
 }
 

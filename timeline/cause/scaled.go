@@ -40,11 +40,14 @@ func Autoscaler(h *autoscalingv2.HorizontalPodAutoscaler) *Answer {
 		case c.Reason == "ScalingDisabled":
 			a.do("its target has no replicas: `kubectl scale %s --replicas=1` makes it scale again", target)
 		case strings.Contains(c.Message, "missing request for"):
-			a.do("give every container of %s resources.requests of that resource: a utilization is a part of them", target)
+			a.do("give every container of %s resources.requests of that resource: a utilization is a part of them",
+				target)
 		case c.Reason == "FailedGetResourceMetric":
-			a.do("see whether its pods run and have figures (`kubectl top pods -n %s`); those of a new pod come within a minute", h.Namespace)
+			a.do("see whether its pods run and have figures (`kubectl top pods -n %s`); those of a new pod come "+
+				"within a minute", h.Namespace)
 		case strings.Contains(c.Reason, "Metric"):
-			a.do("custom and external metrics come from an adapter that you install (`kubectl get apiservices | grep metrics`)")
+			a.do("custom and external metrics come from an adapter that you install (`kubectl get apiservices | grep " +
+				"metrics`)")
 		case c.Reason == "TooManyReplicas", c.Reason == "TooFewReplicas":
 			a.do("raise maxReplicas (%d) or lower minReplicas if the load asks for it", h.Spec.MaxReplicas)
 		}
@@ -66,12 +69,14 @@ func healthy(c autoscalingv2.HorizontalPodAutoscalerCondition) bool {
 	return c.Status == corev1.ConditionTrue
 }
 
-// Budget says whether a PodDisruptionBudget allows evictions now, and which pods count against it. pods are those in its namespace.
+// Budget says whether a PodDisruptionBudget allows evictions now, and which pods count against it. pods are those in
+// its namespace.
 func Budget(b *policyv1.PodDisruptionBudget, pods []corev1.Pod) *Answer {
 	a := of("poddisruptionbudget", b)
 	s := &b.Status
 	a.State = fmt.Sprintf("%s allowed now", plural(int(max(0, s.DisruptionsAllowed)), "eviction"))
-	if c := condition(s.Conditions, policyv1.DisruptionAllowedCondition); c != nil && c.Reason == policyv1.SyncFailedReason {
+	if c := condition(s.Conditions, policyv1.DisruptionAllowedCondition); c != nil &&
+		c.Reason == policyv1.SyncFailedReason {
 		a.because("its controller cannot count: %s", c.Message)
 		a.cannot("how many pods may go, so none may")
 		return a
@@ -111,7 +116,8 @@ func Budget(b *policyv1.PodDisruptionBudget, pods []corev1.Pod) *Answer {
 func blocked(a *Answer, b *policyv1.PodDisruptionBudget, sick []string) {
 	if len(sick) > 0 {
 		a.because("not Ready, and so not counted: %s", some(sick))
-		a.do("`keelson why pod/%s -n %s` and `keelson timeline` say what it lacks; evictions go on once it is Ready", sick[0], b.Namespace)
+		a.do("`keelson why pod/%s -n %s` and `keelson timeline` say what it lacks; evictions go on once it is Ready",
+			sick[0], b.Namespace)
 	}
 	if len(b.Status.DisruptedPods) > 0 {
 		var gone []string

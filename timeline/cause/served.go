@@ -39,8 +39,10 @@ func unserved(a *Answer, i *networkingv1.Ingress, classes []networkingv1.Ingress
 	}
 	switch {
 	case want == "" && len(classes) == 0:
-		a.because("it names no IngressClass, and there is none: no controller for ingresses seems to be installed. Keelson has none of its own")
-		a.do("install a controller for ingresses, such as Traefik or Contour, and name its class in spec.ingressClassName")
+		a.because("it names no IngressClass, and there is none: no controller for ingresses seems to be installed. " +
+			"Keelson has none of its own")
+		a.do("install a controller for ingresses, such as Traefik or Contour, and name its class in " +
+			"spec.ingressClassName")
 	case want == "":
 		a.because("it names no IngressClass, and had no default one when it was made")
 		a.do("name one in spec.ingressClassName (there are: %s)", some(names))
@@ -48,7 +50,8 @@ func unserved(a *Answer, i *networkingv1.Ingress, classes []networkingv1.Ingress
 		a.because("there is no IngressClass %s", want)
 		a.do("install the controller that brings it, or name another class (there are: %s)", or(some(names), "none"))
 	default:
-		a.because("its class %s leaves it to the controller %s, which has not written an address into its status", want, classes[at].Spec.Controller)
+		a.because("its class %s leaves it to the controller %s, which has not written an address into its status",
+			want, classes[at].Spec.Controller)
 		a.do("see whether that controller runs, and its log; one that serves by host ports may never write an address")
 		a.cannot("whether a controller serves it without writing so")
 	}
@@ -117,25 +120,30 @@ func (d *Definition) Explain() *Answer {
 	}
 	for _, c := range d.Status.Conditions {
 		wrong := c.Status == metav1.ConditionTrue && (c.Type == "Terminating" || c.Type == "NonStructuralSchema") ||
-			c.Status == metav1.ConditionFalse && (c.Type == "NamesAccepted" || c.Type == "KubernetesAPIApprovalPolicyConformant")
+			c.Status == metav1.ConditionFalse && (c.Type == "NamesAccepted" ||
+				c.Type == "KubernetesAPIApprovalPolicyConformant")
 		if !wrong {
 			continue
 		}
 		a.because("%s: %s", c.Type, said(c.Reason, c.Message))
 		switch c.Type {
 		case "NamesAccepted":
-			a.do("another definition, or a resource of the server's own, has one of its names: give it others in spec.names, or delete the other")
+			a.do("another definition, or a resource of the server's own, has one of its names: give it others in " +
+				"spec.names, or delete the other")
 		case "NonStructuralSchema":
 			a.do("mend its schema as the message says")
 		case "KubernetesAPIApprovalPolicyConformant":
-			a.do("groups of k8s.io and kubernetes.io need the annotation api-approved.kubernetes.io; take a group of your own")
+			a.do("groups of k8s.io and kubernetes.io need the annotation api-approved.kubernetes.io; take a group of " +
+				"your own")
 		}
 	}
 	if d.DeletionTimestamp != nil {
 		a.State = "Terminating"
-		a.because("it is being deleted, and the finalizers %s wait for its objects to go", or(some(d.Finalizers), "(none)"))
+		a.because("it is being deleted, and the finalizers %s wait for its objects to go",
+			or(some(d.Finalizers), "(none)"))
 		if plural, group, ok := strings.Cut(d.Name, "."); ok {
-			a.do("`kubectl get %s.%s -A -o yaml | grep -A3 finalizers:` shows which of its objects are held, and by whom", plural, group)
+			a.do("`kubectl get %s.%s -A -o yaml | grep -A3 finalizers:` shows which of its objects are held, and by "+
+				"whom", plural, group)
 		}
 	}
 	if len(a.Why) == 0 && a.State == "Established" {

@@ -38,7 +38,8 @@ func (w *Workload) CreateError() string {
 	return ""
 }
 
-// Inactive explains why the controller does not act on a workload, or why it needs no more pods; empty: no reason in the object.
+// Inactive explains why the controller does not act on a workload, or why it needs no more pods; empty: no reason in
+// the object.
 func (w *Workload) Inactive() string {
 	ended := func(kind string) *metav1.Condition {
 		if c := condition(w.Status.Conditions, kind); c != nil && c.Status == metav1.ConditionTrue {
@@ -54,7 +55,8 @@ func (w *Workload) Inactive() string {
 	case ended("Failed") != nil:
 		return "it failed: " + said(ended("Failed").Reason, ended("Failed").Message)
 	case w.Spec.ManagedBy != "" && w.Spec.ManagedBy != "kubernetes.io/job-controller":
-		return fmt.Sprintf("its spec.managedBy leaves it to %s, and the job controller does nothing for it", w.Spec.ManagedBy)
+		return fmt.Sprintf("its spec.managedBy leaves it to %s, and the job controller does nothing for it",
+			w.Spec.ManagedBy)
 	case w.Spec.Suspend != nil && *w.Spec.Suspend:
 		return "it is suspended: `kubectl patch` its spec.suspend to false"
 	case w.Spec.Replicas != nil && *w.Spec.Replicas == 0:
@@ -65,14 +67,16 @@ func (w *Workload) Inactive() string {
 		return "it is paused: `kubectl rollout resume` goes on with it"
 	case w.Status.Desired != nil && *w.Status.Desired == 0 && w.seen():
 		if sel := w.Spec.Template.Spec.NodeSelector; len(sel) > 0 {
-			return "no node is one for its pods: by its nodeSelector (" + metav1.FormatLabelSelector(&metav1.LabelSelector{MatchLabels: sel}) + "), affinity or taints"
+			return "no node is one for its pods: by its nodeSelector (" + metav1.FormatLabelSelector(
+				&metav1.LabelSelector{MatchLabels: sel}) + "), affinity or taints"
 		}
 		return "no node is one for its pods: by its affinity, or by taints that they do not tolerate"
 	}
 	return ""
 }
 
-// NotObserved says that the controller has not observed the object's generation; empty: it has, or the kind does not report it.
+// NotObserved says that the controller has not observed the object's generation; empty: it has, or the kind does not
+// report it.
 func (w *Workload) NotObserved() string {
 	if w.Status.ObservedGeneration != nil && w.seen() || w.Generation == 0 {
 		return ""

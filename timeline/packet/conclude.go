@@ -37,7 +37,8 @@ func (t *Trace) conclude(j *TraceInput) {
 	switch c.Outcome {
 	case reach.Connected, reach.Answered, reach.Sent:
 		if t.strayed(c) {
-			t.Verdict = fmt.Sprintf("contradicted: it was sent to %s, which is none of the endpoints: other rules in the kernel of node %s come first", c.Endpoint, t.Node)
+			t.Verdict = fmt.Sprintf("contradicted: it was sent to %s, which is none of the endpoints: other rules in "+
+				"the kernel of node %s come first", c.Endpoint, t.Node)
 			return
 		}
 	default:
@@ -52,22 +53,26 @@ func (t *Trace) conclude(j *TraceInput) {
 	case reach.Refused:
 		t.refused(at)
 	case reach.TimedOut:
-		t.Verdict = confirm(t.Expected == Drops || t.Expected == Sometimes, t.Why, "nobody answered: the endpoint's process, its node or a firewall between them")
+		t.Verdict = confirm(t.Expected == Drops || t.Expected == Sometimes, t.Why,
+			"nobody answered: the endpoint's process, its node or a firewall between them")
 	case reach.Sent:
-		t.Verdict = fmt.Sprintf("open: a datagram was sent, and nobody need answer it; expected: %s (%s)", t.Expected, t.Why)
+		t.Verdict = fmt.Sprintf("open: a datagram was sent, and nobody need answer it; expected: %s (%s)", t.Expected,
+			t.Why)
 	default:
 		noWay := t.Expected == Drops && slices.ContainsFunc(t.Hops, func(h Hop) bool { return h.NoWay != "" })
 		t.Verdict = confirm(noWay, t.Why, c.Error)
 	}
 }
 
-// strayed reports that the kernel sent the connection to an address that is not in the plan of the rules. A connection to another node's
-// port leaves this node unchanged.
+// strayed reports that the kernel sent the connection to an address that is not in the plan of the rules. A connection
+// to another node's port leaves this node unchanged.
 func (t *Trace) strayed(c *reach.Connection) bool {
 	if t.afar && c.Endpoint == c.Remote {
 		return false
 	}
-	return c.Endpoint.IsValid() && len(t.Hops) > 0 && !slices.ContainsFunc(t.Hops, func(h Hop) bool { return h.Address == c.Endpoint.String() })
+	return c.Endpoint.IsValid() && len(t.Hops) > 0 && !slices.ContainsFunc(t.Hops, func(h Hop) bool {
+		return h.Address == c.Endpoint.String()
+	})
 }
 
 // refused explains a reset or an ICMP error: nothing listens, unless the rules reject the connection.
@@ -80,7 +85,8 @@ func (t *Trace) refused(at netip.AddrPort) {
 		if t.Met != "" {
 			who = "pod " + t.Met
 		}
-		t.Verdict = fmt.Sprintf("contradicted: the way is open, but %s refused: does it listen at port %d?", who, at.Port())
+		t.Verdict = fmt.Sprintf("contradicted: the way is open, but %s refused: does it listen at port %d?", who,
+			at.Port())
 	default:
 		t.Verdict = confirm(false, t.Why, "it was refused")
 	}
@@ -95,7 +101,8 @@ func confirm(ok bool, expected, found string) string {
 
 // Reached reports that the probe connected.
 func (t *Trace) Reached() bool {
-	return t.Connection != nil && (t.Connection.Outcome == reach.Connected || t.Connection.Outcome == reach.Answered || t.Connection.Outcome == reach.Sent)
+	return t.Connection != nil && (t.Connection.Outcome == reach.Connected || t.Connection.Outcome == reach.Answered ||
+		t.Connection.Outcome == reach.Sent)
 }
 
 // shownHops limits the endpoints in the output.
@@ -140,7 +147,8 @@ func renderNames(b *strings.Builder, n *reach.Names) {
 		fmt.Fprintf(b, "   name     %s\n", tryWords(&try))
 	}
 	if len(n.Tries) > 0 {
-		fmt.Fprintf(b, "            nameserver %s, search %s, ndots:%d\n", strings.Join(n.Servers, " "), strings.Join(n.Searches, " "), n.NDots)
+		fmt.Fprintf(b, "            nameserver %s, search %s, ndots:%d\n", strings.Join(n.Servers, " "),
+			strings.Join(n.Searches, " "), n.NDots)
 	}
 }
 

@@ -24,7 +24,8 @@ func nearest(o *Objects) string {
 		if podapi.Terminal(p) {
 			continue
 		}
-		far, has := 0, labels.Set{}
+		far := 0
+		has := labels.Set{}
 		for k, want := range o.Service.Spec.Selector {
 			v, ok := p.Labels[k]
 			if !ok {
@@ -69,11 +70,12 @@ func compare(a, b string) int {
 	return 1
 }
 
-// distance is the edit distance: insertions, deletions, changes and swaps of neighbours. Long texts are cut: labels have at most 63
-// characters.
+// distance is the edit distance: insertions, deletions, changes and swaps of neighbours. Long texts are cut: labels
+// have at most 63 characters.
 func distance(a, b string) int {
 	const most = 63
-	a, b = a[:min(len(a), most)], b[:min(len(b), most)]
+	a = a[:min(len(a), most)]
+	b = b[:min(len(b), most)]
 	d := make([][]int, len(a)+1)
 	for i := range d {
 		d[i] = make([]int, len(b)+1)

@@ -24,17 +24,41 @@ func TestTraceOfNodePorts(t *testing.T) {
 		hops       string
 	}{
 		{"own node", "n1", false, []string{"n1", "n2"}, Passes, "port 30080 (http) leads to 2 endpoints", "n1 n2"},
-		{"another node", "n2", false, []string{"n1", "n2"}, Passes, "port 30080 (http) leads to 2 endpoints, by the rules of node n2", "n1 n2"},
-		{"local", "n2", true, []string{"n1", "n2"}, Passes,
-			"port 30080 (http) leads to 2 endpoints, by the rules of node n2; externalTrafficPolicy is Local, and 1 endpoint of them there", "n2"},
-		{"local, own node", "n1", true, []string{"n2"}, Passes, "port 30080 (http) leads to 1 endpoint", "n2"}, // what comes from pods may use all
-		{"local, none there", "n2", true, []string{"n1"}, Drops, "dropped: node n2 has no endpoint, and externalTrafficPolicy is Local", ""},
-		{"none at all", "n2", false, nil, Refuses, "refused: port 30080 (http) has no endpoint (keelson why -n default svc/web says why)", ""},
+		{
+			"another node", "n2", false,
+			[]string{"n1", "n2"},
+			Passes,
+			"port 30080 (http) leads to 2 endpoints, by the rules of node n2", "n1 n2",
+		},
+		{
+			"local", "n2", true,
+			[]string{"n1", "n2"},
+			Passes,
+			"port 30080 (http) leads to 2 endpoints, by the rules of node n2; externalTrafficPolicy is Local, and 1 " +
+				"endpoint of them there", "n2",
+		},
+		// what comes from pods may use all
+		{"local, own node", "n1", true, []string{"n2"}, Passes, "port 30080 (http) leads to 1 endpoint", "n2"},
+		{
+			"local, none there", "n2", true,
+			[]string{"n1"},
+			Drops,
+			"dropped: node n2 has no endpoint, and externalTrafficPolicy is Local", "",
+		},
+		{
+			"none at all", "n2", false, nil, Refuses,
+			"refused: port 30080 (http) has no endpoint (keelson why -n default svc/web says why)", "",
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			j := journey()
-			j.Address, j.Port, j.ToNode, j.Answer = netip.MustParseAddr(map[string]string{"n1": "192.0.2.1", "n2": "192.0.2.2"}[c.node]), 30080, c.node, nil
-			j.Service.Spec.Type, j.Service.Spec.Ports[0].NodePort, j.Service.Spec.Ports[0].Protocol = corev1.ServiceTypeNodePort, 30080, corev1.ProtocolTCP
+			j.Address = netip.MustParseAddr(map[string]string{"n1": "192.0.2.1", "n2": "192.0.2.2"}[c.node])
+			j.Port = 30080
+			j.ToNode = c.node
+			j.Answer = nil
+			j.Service.Spec.Type = corev1.ServiceTypeNodePort
+			j.Service.Spec.Ports[0].NodePort = 30080
+			j.Service.Spec.Ports[0].Protocol = corev1.ProtocolTCP
 			if c.local {
 				j.Service.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal
 			}
@@ -47,9 +71,12 @@ func TestTraceOfNodePorts(t *testing.T) {
 				}
 			}
 			remote := netip.AddrPortFrom(j.Address, j.Port)
-			j.Answer = &reach.Answer{Connection: &reach.Connection{Outcome: reach.Connected, Remote: remote, Endpoint: remote}}
+			j.Answer = &reach.Answer{
+				Connection: &reach.Connection{Outcome: reach.Connected, Remote: remote, Endpoint: remote},
+			}
 			// The own node's kernel chooses an endpoint, another node's does not show here.
-			if got, want := Follow(j).Verdict, c.node == "n2"; c.expected == Passes && strings.HasPrefix(got, "confirmed") != want {
+			if got, want := Follow(j).Verdict, c.node == "n2"; c.expected == Passes &&
+				strings.HasPrefix(got, "confirmed") != want {
 				t.Errorf("sent to the node port itself: got %q, want it confirmed: %t", got, want)
 			}
 			j.Answer = nil
@@ -58,8 +85,10 @@ func TestTraceOfNodePorts(t *testing.T) {
 			for _, h := range got.Hops {
 				hops = append(hops, h.Node)
 			}
-			if got.Expected != c.expected || got.Front != "node port" || got.Rules != c.rules || strings.Join(hops, " ") != c.hops {
-				t.Errorf("%s, front %q, hops %v, rules:\n%s\nwant %s, hops %s, rules:\n%s", got.Expected, got.Front, hops, got.Rules, c.expected, c.hops, c.rules)
+			if got.Expected != c.expected || got.Front != "node port" || got.Rules != c.rules ||
+				strings.Join(hops, " ") != c.hops {
+				t.Errorf("%s, front %q, hops %v, rules:\n%s\nwant %s, hops %s, rules:\n%s", got.Expected, got.Front,
+					hops, got.Rules, c.expected, c.hops, c.rules)
 			}
 		})
 	}
@@ -68,8 +97,10 @@ func TestTraceOfNodePorts(t *testing.T) {
 // TestNamesOfHostNetwork: who asks from a host-network pod is told which servers it asks.
 func TestNamesOfHostNetwork(t *testing.T) {
 	j := journey()
-	j.Address, j.Answer = netip.Addr{}, &reach.Answer{Names: &reach.Names{Tries: []reach.Try{{Name: "web", Code: "NXDOMAIN"}}}}
-	j.From.Spec.HostNetwork, j.From.Spec.DNSPolicy = true, corev1.DNSClusterFirst
+	j.Address = netip.Addr{}
+	j.Answer = &reach.Answer{Names: &reach.Names{Tries: []reach.Try{{Name: "web", Code: "NXDOMAIN"}}}}
+	j.From.Spec.HostNetwork = true
+	j.From.Spec.DNSPolicy = corev1.DNSClusterFirst
 	if got := Follow(j).Verdict; !strings.Contains(got, "unless its dnsPolicy is ClusterFirstWithHostNet") {
 		t.Errorf("got %q", got)
 	}

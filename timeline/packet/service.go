@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package packet explains where packets to a Service go and the first thing that stops them. cli calls it for `keelson why svc/NAME` and
-// `keelson trace`. Its functions are pure, from API objects and a probe's result; it does no I/O and sends no packet.
+// Package packet explains where packets to a Service go and the first thing that stops them. cli calls it for `keelson
+// why svc/NAME` and `keelson trace`. Its functions are pure, from API objects and a probe's result; it does no I/O and
+// sends no packet.
 package packet
 
 import (
@@ -68,7 +69,12 @@ type Pod struct {
 // Explain follows a packet to the Service as far as it gets.
 func Explain(o *Objects) *Service {
 	svc := o.Service
-	s := &Service{Namespace: svc.Namespace, Name: svc.Name, Type: string(svc.Spec.Type), Selector: labels.FormatLabels(svc.Spec.Selector)}
+	s := &Service{
+		Namespace: svc.Namespace,
+		Name:      svc.Name,
+		Type:      string(svc.Spec.Type),
+		Selector:  labels.FormatLabels(svc.Spec.Selector),
+	}
 	if len(svc.Spec.Selector) == 0 {
 		s.Selector = ""
 	}
@@ -79,7 +85,8 @@ func Explain(o *Objects) *Service {
 	s.Names = names(o)
 	for i := range o.Pods {
 		p := &o.Pods[i]
-		if len(svc.Spec.Selector) > 0 && labels.SelectorFromSet(svc.Spec.Selector).Matches(labels.Set(p.Labels)) && !podapi.Terminal(p) {
+		if len(svc.Spec.Selector) > 0 && labels.SelectorFromSet(svc.Spec.Selector).Matches(labels.Set(p.Labels)) &&
+			!podapi.Terminal(p) {
 			s.Pods = append(s.Pods, explainPod(o, p))
 		}
 	}
@@ -139,7 +146,8 @@ func explainPod(o *Objects, p *corev1.Pod) Pod {
 	}
 	for i := range o.Policies {
 		pol := &o.Policies[i]
-		v := (&verdict.Cluster{Policies: []*networkingv1.NetworkPolicy{pol}}).Ingress(verdict.End{}, verdict.End{Pod: p, Addr: anAddress}, verdict.Port{})
+		v := (&verdict.Cluster{Policies: []*networkingv1.NetworkPolicy{pol}}).Ingress(verdict.End{},
+			verdict.End{Pod: p, Addr: anAddress}, verdict.Port{})
 		out.Policies = append(out.Policies, v.Isolating...)
 	}
 	return out
@@ -188,7 +196,8 @@ func found(o *Objects, p *corev1.Pod) string {
 		failed = "Readiness probe failed: "
 		most   = 200 // of a server's response
 	)
-	text, newest := "", time.Time{}
+	text := ""
+	newest := time.Time{}
 	for i := range o.Unhealthy {
 		e := &o.Unhealthy[i]
 		_, words, ok := strings.Cut(e.Message, failed)
@@ -200,7 +209,8 @@ func found(o *Objects, p *corev1.Pod) string {
 			at = e.Series.LastObservedTime.Time
 		}
 		if text == "" || at.After(newest) {
-			text, newest = strings.Join(strings.Fields(words), " "), at
+			text = strings.Join(strings.Fields(words), " ")
+			newest = at
 		}
 	}
 	if text == "" {
@@ -248,9 +258,12 @@ func wrong(o *Objects, s *Service) string {
 	for i := range svc.Spec.Ports {
 		sp := &svc.Spec.Ports[i]
 		if sp.TargetPort.Type == intstr.String && !slices.ContainsFunc(s.Pods, func(p Pod) bool {
-			return slices.ContainsFunc(p.Ports, func(t string) bool { return strings.HasPrefix(t, fmt.Sprintf("%d -> ", sp.Port)) })
+			return slices.ContainsFunc(p.Ports, func(t string) bool {
+				return strings.HasPrefix(t, fmt.Sprintf("%d -> ", sp.Port))
+			})
 		}) {
-			return fmt.Sprintf("port %d -> targetPort %s: no container port of that name; there %s", sp.Port, sp.TargetPort.StrVal, portNames(o, s))
+			return fmt.Sprintf("port %d -> targetPort %s: no container port of that name; there %s", sp.Port,
+				sp.TargetPort.StrVal, portNames(o, s))
 		}
 	}
 	ready := slices.DeleteFunc(slices.Clone(s.Pods), func(p Pod) bool { return !p.Ready })
@@ -259,7 +272,8 @@ func wrong(o *Objects, s *Service) string {
 	}
 	for _, p := range ready {
 		if p.Slice == "" {
-			return fmt.Sprintf("pod %s is ready, but no EndpointSlice carries it: does the endpointslice-controller run?", p.Name)
+			return fmt.Sprintf("pod %s is ready, but no EndpointSlice carries it: does the endpointslice-controller "+
+				"run?", p.Name)
 		}
 	}
 	return dropped(o, ready)
@@ -332,7 +346,8 @@ func Render(out io.Writer, s *Service) {
 		if !p.Ready {
 			state = "not ready: " + p.Why
 		}
-		fmt.Fprintf(&b, "   pod    %s   %s   %s\n", p.Name, strings.TrimSpace(p.Address+"  "+strings.Join(p.Ports, ", ")), state)
+		fmt.Fprintf(&b, "   pod    %s   %s   %s\n", p.Name,
+			strings.TrimSpace(p.Address+"  "+strings.Join(p.Ports, ", ")), state)
 		if p.Slice != "" {
 			fmt.Fprintf(&b, "          in slice %s\n", p.Slice)
 		}

@@ -25,22 +25,41 @@ func web() *Objects {
 	o := &Objects{Service: &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"},
 		Spec: corev1.ServiceSpec{
-			Type: corev1.ServiceTypeClusterIP, ClusterIP: "10.96.12.3", ClusterIPs: []string{"10.96.12.3"}, Selector: map[string]string{"app": "web"},
-			Ports: []corev1.ServicePort{{Name: "http", Port: 80, Protocol: corev1.ProtocolTCP, TargetPort: intstr.FromString("http")}},
+			Type:       corev1.ServiceTypeClusterIP,
+			ClusterIP:  "10.96.12.3",
+			ClusterIPs: []string{"10.96.12.3"},
+			Selector:   map[string]string{"app": "web"},
+			Ports: []corev1.ServicePort{{
+				Name:       "http",
+				Port:       80,
+				Protocol:   corev1.ProtocolTCP,
+				TargetPort: intstr.FromString("http"),
+			}},
 		},
 	}}
 	slice := discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Name: "web-x2f4k"}}
 	for i, name := range []string{"web-1", "web-2"} {
-		p := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, Labels: map[string]string{"app": "web"}}}
+		p := corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, Labels: map[string]string{"app": "web"}},
+		}
 		p.Spec.Containers = []corev1.Container{{
-			Name: "c", Ports: []corev1.ContainerPort{{Name: "http", ContainerPort: 8080, Protocol: corev1.ProtocolTCP}},
-			ReadinessProbe: &corev1.Probe{ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: "/healthz", Port: intstr.FromInt32(8080)}}},
+			Name:  "c",
+			Ports: []corev1.ContainerPort{{Name: "http", ContainerPort: 8080, Protocol: corev1.ProtocolTCP}},
+			ReadinessProbe: &corev1.Probe{ProbeHandler: corev1.ProbeHandler{
+				HTTPGet: &corev1.HTTPGetAction{Path: "/healthz", Port: intstr.FromInt32(8080)},
+			}},
 		}}
-		p.Status.Phase, p.Status.PodIP = corev1.PodRunning, []string{"10.42.0.5", "10.42.0.6"}[i]
+		p.Status.Phase = corev1.PodRunning
+		p.Status.PodIP = []string{"10.42.0.5", "10.42.0.6"}[i]
 		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
-		p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "c", Ready: true, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}}
+		p.Status.ContainerStatuses = []corev1.ContainerStatus{
+			{Name: "c", Ready: true, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}},
+		}
 		o.Pods = append(o.Pods, p)
-		slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{TargetRef: &corev1.ObjectReference{Kind: "Pod", Name: name}})
+		slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{TargetRef: &corev1.ObjectReference{
+			Kind: "Pod",
+			Name: name,
+		}})
 	}
 	o.Slices = []discoveryv1.EndpointSlice{slice}
 	return o
@@ -63,7 +82,10 @@ func TestExplain(t *testing.T) {
 		"well":      func(*Objects) {},
 		"misspelt":  func(o *Objects) { each(o, func(p *corev1.Pod) { p.Labels["app"] = "wbe" }) },
 		"wrong-key": func(o *Objects) { each(o, func(p *corev1.Pod) { p.Labels = map[string]string{"name": "web"} }) },
-		"no-pods":   func(o *Objects) { o.Pods, o.Slices = nil, nil },
+		"no-pods": func(o *Objects) {
+			o.Pods = nil
+			o.Slices = nil
+		},
 		"port-name": func(o *Objects) {
 			o.Service.Spec.Ports[0].TargetPort = intstr.FromString("web")
 		},
@@ -75,7 +97,11 @@ func TestExplain(t *testing.T) {
 			})
 			for i, words := range []string{"503", "connection refused", "of another pod", ""} {
 				pod := []string{"web-1", "web-1", "other", "web-1"}[i]
-				e := corev1.Event{InvolvedObject: corev1.ObjectReference{UID: types.UID(pod)}, LastTimestamp: metav1.Unix(int64(i), 0), Message: "spec.containers{c}: Readiness probe failed: " + words}
+				e := corev1.Event{
+					InvolvedObject: corev1.ObjectReference{UID: types.UID(pod)},
+					LastTimestamp:  metav1.Unix(int64(i), 0),
+					Message:        "spec.containers{c}: Readiness probe failed: " + words,
+				}
 				if words == "" {
 					e.Message = "Liveness probe failed: never told"
 				}
@@ -85,18 +111,25 @@ func TestExplain(t *testing.T) {
 		"crash": func(o *Objects) {
 			each(o, func(p *corev1.Pod) {
 				unreadyContainers(p)
-				p.Status.ContainerStatuses[0].State = corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff", Message: "back-off 10s"}}
+				p.Status.ContainerStatuses[0].State = corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{
+					Reason:  "CrashLoopBackOff",
+					Message: "back-off 10s",
+				}}
 			})
 		},
 		"no-slice": func(o *Objects) { o.Slices = nil },
 		"denied":   func(o *Objects) { o.Policies = []networkingv1.NetworkPolicy{deny} },
 		"headless": func(o *Objects) {
-			o.Service.Spec.ClusterIP, o.Service.Spec.ClusterIPs = corev1.ClusterIPNone, []string{corev1.ClusterIPNone}
+			o.Service.Spec.ClusterIP = corev1.ClusterIPNone
+			o.Service.Spec.ClusterIPs = []string{corev1.ClusterIPNone}
 		},
 		"external": func(o *Objects) {
 			o.Service.Spec = corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "example.com"}
 		},
-		"by-hand": func(o *Objects) { o.Service.Spec.Selector, o.Slices = nil, nil },
+		"by-hand": func(o *Objects) {
+			o.Service.Spec.Selector = nil
+			o.Slices = nil
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := web()
@@ -129,7 +162,8 @@ func TestDistance(t *testing.T) {
 	for _, c := range []struct {
 		a, b string
 		want int
-	}{{"", "", 0}, {"web", "wbe", 1}, {"web", "web1", 1}, {"web", "wob", 1}, {"", "abc", 3}, {strings.Repeat("x", 1000), "x", 62}} {
+	}{{"", "", 0}, {"web", "wbe", 1}, {"web", "web1", 1}, {"web", "wob", 1}, {"", "abc", 3}, {strings.Repeat("x",
+		1000), "x", 62}} {
 		if got := distance(c.a, c.b); got != c.want {
 			t.Errorf("distance(%q, %q) = %d, want %d", c.a, c.b, got, c.want)
 		}

@@ -21,9 +21,11 @@ type Node struct {
 	Error string `json:"error,omitempty"`
 }
 
-// Serve adds the nodes' reports and, if the API objects showed no problem, the first problem of a node. now is used for ages.
+// Serve adds the nodes' reports and, if the API objects showed no problem, the first problem of a node. now is used for
+// ages.
 func (s *Service) Serve(o *Objects, nodes []Node, now time.Time) {
-	s.Nodes, s.now = nodes, now
+	s.Nodes = nodes
+	s.now = now
 	for i := range nodes {
 		if s.Wrong != "" {
 			return
@@ -40,17 +42,20 @@ func wrongAt(o *Objects, n *Node) string {
 		case d.Error != "":
 			return fmt.Sprintf("the cluster's DNS server %s does not answer node %s: %s", d.Server, n.Node, d.Error)
 		case d.Code != "NOERROR":
-			return fmt.Sprintf("DNS server %s answers node %s that there is no %s: %s", d.Server, n.Node, d.Name, d.Code)
+			return fmt.Sprintf("DNS server %s answers node %s that there is no %s: %s", d.Server, n.Node, d.Name,
+				d.Code)
 		}
 	}
 	if n.Rules == nil || svc.Spec.ClusterIP == corev1.ClusterIPNone || svc.Spec.ClusterIP == "" {
 		return ""
 	}
 	if !n.Rules.Failing.IsZero() {
-		return fmt.Sprintf("the kernel of node %s refuses rules since %s", n.Node, n.Rules.Failing.Local().Format(time.TimeOnly))
+		return fmt.Sprintf("the kernel of node %s refuses rules since %s", n.Node,
+			n.Rules.Failing.Local().Format(time.TimeOnly))
 	}
 	if n.Rules.Since.IsZero() {
-		return fmt.Sprintf("node %s has no rules for it: does another proxy serve it (label service.kubernetes.io/service-proxy-name)?", n.Node)
+		return fmt.Sprintf("node %s has no rules for it: does another proxy serve it (label "+
+			"service.kubernetes.io/service-proxy-name)?", n.Node)
 	}
 	if len(n.Rules.Refused) > 0 {
 		return fmt.Sprintf("node %s does not serve %s", n.Node, n.Rules.Refused[0])
@@ -91,7 +96,8 @@ func renderNode(b *strings.Builder, n *Node, now time.Time) {
 		fmt.Fprintf(b, "   node   %s: no rules in the kernel\n", n.Node)
 	default:
 		age := now.Sub(n.Rules.Since).Round(time.Second)
-		fmt.Fprintf(b, "   node   %s: rules in the kernel since %s (%s)\n", n.Node, n.Rules.Since.Local().Format("15:04:05.000"), age)
+		fmt.Fprintf(b, "   node   %s: rules in the kernel since %s (%s)\n", n.Node,
+			n.Rules.Since.Local().Format("15:04:05.000"), age)
 		for _, p := range n.Rules.Ports {
 			fmt.Fprintf(b, "          %s\n", portRules(&p))
 		}

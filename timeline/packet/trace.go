@@ -57,7 +57,8 @@ type Trace struct {
 	Protocol string       `json:"protocol"`
 	Names    *reach.Names `json:"names,omitempty"`
 	Address  string       `json:"address,omitempty"`
-	// Service is namespace/name; Front the kind of its address; Rules describes what a node does with such a connection.
+	// Service is namespace/name; Front the kind of its address; Rules describes what a node does with such a
+	// connection.
 	Service string `json:"service,omitempty"`
 	Front   string `json:"front,omitempty"`
 	Rules   string `json:"rules,omitempty"`
@@ -110,15 +111,22 @@ const annotationFake = "keelson.dev/simulated-by"
 // Follow computes the path of a connection and the expected result.
 func Follow(j *TraceInput) *Trace {
 	t := &Trace{
-		From: j.From.Namespace + "/" + j.From.Name, Node: j.From.Spec.NodeName, To: j.To, Port: j.Port, Protocol: string(j.Protocol),
-		NoProbe: j.NoAnswer, Unread: j.Unread,
+		From:     j.From.Namespace + "/" + j.From.Name,
+		Node:     j.From.Spec.NodeName,
+		To:       j.To,
+		Port:     j.Port,
+		Protocol: string(j.Protocol),
+		NoProbe:  j.NoAnswer,
+		Unread:   j.Unread,
 	}
 	if j.Answer != nil {
-		t.Names, t.Connection = j.Answer.Names, j.Answer.Connection
+		t.Names = j.Answer.Names
+		t.Connection = j.Answer.Connection
 	}
 	switch {
 	case !j.Address.IsValid():
-		t.Expected, t.Why = NoName, "the name leads to no address"+nameless(j, t.Names)
+		t.Expected = NoName
+		t.Why = "the name leads to no address" + nameless(j, t.Names)
 	default:
 		t.Address = j.Address.String()
 		t.rules(j)
@@ -133,7 +141,8 @@ func nameless(j *TraceInput, n *reach.Names) string {
 		return ""
 	}
 	if p := j.From; p.Spec.HostNetwork && p.Spec.DNSPolicy == corev1.DNSClusterFirst {
-		return ": a pod with hostNetwork asks the node's DNS servers, which know no Services, unless its dnsPolicy is ClusterFirstWithHostNet"
+		return ": a pod with hostNetwork asks the node's DNS servers, which know no Services, unless its dnsPolicy " +
+			"is ClusterFirstWithHostNet"
 	}
 	for _, try := range n.Tries {
 		if try.Error != "" {
@@ -148,7 +157,8 @@ func (t *Trace) rules(j *TraceInput) {
 	to := netip.AddrPortFrom(j.Address, j.Port)
 	if j.Service == nil && j.ServiceRange.IsValid() {
 		t.Expected = Drops
-		t.Rules = fmt.Sprintf("no Service has this address of the Services' range %s: nothing of the cluster answers there", j.ServiceRange)
+		t.Rules = fmt.Sprintf("no Service has this address of the Services' range %s: nothing of the cluster answers "+
+			"there", j.ServiceRange)
 		return
 	}
 	if j.Service == nil {
@@ -158,7 +168,8 @@ func (t *Trace) rules(j *TraceInput) {
 	}
 	t.Service = j.Service.Namespace + "/" + j.Service.Name
 	if j.Service.Spec.ClusterIP == corev1.ClusterIPNone {
-		t.Front, t.Rules = "pod's address (headless)", "a headless Service has no rules: it is sent to the pod"
+		t.Front = "pod's address (headless)"
+		t.Rules = "a headless Service has no rules: it is sent to the pod"
 		t.Hops = []Hop{t.hop(j, to, 1)}
 		return
 	}
@@ -171,11 +182,17 @@ func (t *Trace) rules(j *TraceInput) {
 	t.Front = way.Front
 	switch {
 	case way.Unserved:
-		t.Expected, t.Rules = Refuses, fmt.Sprintf("refused: the Service has no port %d/%s; it has %s", j.Port, j.Protocol, portsOf(j.Service))
+		t.Expected = Refuses
+		t.Rules = fmt.Sprintf("refused: the Service has no port %d/%s; it has %s", j.Port, j.Protocol,
+			portsOf(j.Service))
 	case way.Fate == services.Refused:
-		t.Expected, t.Rules = Refuses, "refused: port "+portWords(way.Port, j.Port)+" has no endpoint (keelson why -n "+j.Service.Namespace+" svc/"+j.Service.Name+" says why)"
+		t.Expected = Refuses
+		t.Rules = "refused: port " + portWords(way.Port, j.Port) + " has no endpoint (keelson why -n " +
+			j.Service.Namespace + " svc/" + j.Service.Name + " says why)"
 	case way.Fate == services.Dropped:
-		t.Expected, t.Rules = Drops, "dropped: port "+portWords(way.Port, j.Port)+" has no endpoint on this node, and internalTrafficPolicy is Local"
+		t.Expected = Drops
+		t.Rules = "dropped: port " + portWords(way.Port, j.Port) + " has no endpoint on this node, and " +
+			"internalTrafficPolicy is Local"
 	default:
 		t.Rules = fmt.Sprintf("port %s leads to %s", portWords(way.Port, j.Port), count(len(way.Endpoints), "endpoint"))
 		if way.Sticky > 0 {
@@ -202,8 +219,10 @@ func (t *Trace) elsewhere(j *TraceInput) {
 	for i := range t.Hops {
 		t.Hops[i].Probability = 1 / float64(len(t.Hops))
 	}
-	if t.Rules += fmt.Sprintf("; externalTrafficPolicy is Local, and %s of them there", count(len(t.Hops), "endpoint")); len(t.Hops) == 0 {
-		t.Expected, t.Rules = Drops, "dropped: node "+j.ToNode+" has no endpoint, and externalTrafficPolicy is Local"
+	if t.Rules += fmt.Sprintf("; externalTrafficPolicy is Local, and %s of them there",
+		count(len(t.Hops), "endpoint")); len(t.Hops) == 0 {
+		t.Expected = Drops
+		t.Rules = "dropped: node " + j.ToNode + " has no endpoint, and externalTrafficPolicy is Local"
 	}
 }
 
@@ -257,17 +276,22 @@ func (t *Trace) hop(j *TraceInput, at netip.AddrPort, probability float64) Hop {
 	client := verdict.End{Pod: j.From}
 	client.Addr = addressOf(j.From, at.Addr().Is4())
 	if server.Pod != nil {
-		h.Pod, h.Node = server.Pod.Namespace+"/"+server.Pod.Name, server.Pod.Spec.NodeName
+		h.Pod = server.Pod.Namespace + "/" + server.Pod.Name
+		h.Node = server.Pod.Spec.NodeName
 		h.Way, h.NoWay = wayTo(j.Nodes, t.Node, h.Node)
 		n := j.Nodes[h.Node]
 		h.Fake = n != nil && n.Annotations[annotationFake] != ""
 	}
 	c := &verdict.Cluster{Policies: j.Policies, Namespaces: j.Namespaces}
 	port := verdict.Port{Protocol: j.Protocol, Number: int32(at.Port())}
-	out, in := c.Egress(client, server, port), c.Ingress(client, server, port)
-	h.Egress, h.Ingress, h.Allowed = verdictWords(out), verdictWords(in), out.Allowed() && in.Allowed()
+	out := c.Egress(client, server, port)
+	in := c.Ingress(client, server, port)
+	h.Egress = verdictWords(out)
+	h.Ingress = verdictWords(in)
+	h.Allowed = out.Allowed() && in.Allowed()
 	if j.From.Spec.HostNetwork && server.Pod != nil && h.Node == t.Node {
-		h.Ingress, h.Allowed = "what comes from the pod's own node is not judged", true
+		h.Ingress = "what comes from the pod's own node is not judged"
+		h.Allowed = true
 	}
 	return h
 }
@@ -285,7 +309,8 @@ func addressOf(p *corev1.Pod, is4 bool) netip.Addr {
 // podAt is the pod with an own address a.
 func podAt(pods []*corev1.Pod, a netip.Addr) *corev1.Pod {
 	i := slices.IndexFunc(pods, func(p *corev1.Pod) bool {
-		return verdict.Selectable(p) && (p.Status.PodIP == a.String() || slices.ContainsFunc(p.Status.PodIPs, func(ip corev1.PodIP) bool { return ip.IP == a.String() }))
+		return verdict.Selectable(p) && (p.Status.PodIP == a.String() ||
+			slices.ContainsFunc(p.Status.PodIPs, func(ip corev1.PodIP) bool { return ip.IP == a.String() }))
 	})
 	if i < 0 {
 		return nil
@@ -342,9 +367,11 @@ func (t *Trace) expect() {
 	}
 	switch {
 	case allowed == len(t.Hops):
-		t.Expected, t.Why = Passes, "nothing stops it"
+		t.Expected = Passes
+		t.Why = "nothing stops it"
 	case allowed > 0:
-		t.Expected, t.Why = Sometimes, fmt.Sprintf("%d of %s can be reached", allowed, count(len(t.Hops), "endpoint"))
+		t.Expected = Sometimes
+		t.Why = fmt.Sprintf("%d of %s can be reached", allowed, count(len(t.Hops), "endpoint"))
 	default:
 		t.Expected, t.Why = Drops, t.stopper()
 	}

@@ -23,38 +23,69 @@ import (
 // journey is from pod a to the service web, whose two pods are on this node and on another one.
 func journey() *TraceInput {
 	web := web()
-	http, tcp, port := "http", corev1.ProtocolTCP, int32(8080)
+	http := "http"
+	tcp := corev1.ProtocolTCP
+	port := int32(8080)
 	slice := &discoveryv1.EndpointSlice{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web-x2f4k"}, AddressType: discoveryv1.AddressTypeIPv4,
-		Ports: []discoveryv1.EndpointPort{{Name: &http, Protocol: &tcp, Port: &port}},
+		ObjectMeta:  metav1.ObjectMeta{Namespace: "default", Name: "web-x2f4k"},
+		AddressType: discoveryv1.AddressTypeIPv4,
+		Ports:       []discoveryv1.EndpointPort{{Name: &http, Protocol: &tcp, Port: &port}},
 	}
-	a := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "a", Labels: map[string]string{"role": "friend"}}}
-	a.Spec.NodeName, a.Status.PodIP = "n1", "10.42.0.4"
+	a := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "a", Labels: map[string]string{"role": "friend"}},
+	}
+	a.Spec.NodeName = "n1"
+	a.Status.PodIP = "10.42.0.4"
 	j := &TraceInput{
-		From: a, To: "svc/web:80", Port: 80, Protocol: tcp, Address: netip.MustParseAddr("10.96.12.3"), Service: web.Service,
-		Pods: []*corev1.Pod{a}, Nodes: map[string]*corev1.Node{}, Namespaces: map[string]map[string]string{"default": {}},
+		From:       a,
+		To:         "svc/web:80",
+		Port:       80,
+		Protocol:   tcp,
+		Address:    netip.MustParseAddr("10.96.12.3"),
+		Service:    web.Service,
+		Pods:       []*corev1.Pod{a},
+		Nodes:      map[string]*corev1.Node{},
+		Namespaces: map[string]map[string]string{"default": {}},
 	}
 	for i, name := range []string{"n1", "n2"} {
 		p := web.Pods[i].DeepCopy()
 		p.Spec.NodeName = name
 		j.Pods = append(j.Pods, p)
 		slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{
-			Addresses: []string{p.Status.PodIP}, NodeName: &j.Pods[i+1].Spec.NodeName, TargetRef: &corev1.ObjectReference{Kind: "Pod", Namespace: "default", Name: p.Name},
+			Addresses: []string{p.Status.PodIP},
+			NodeName:  &j.Pods[i+1].Spec.NodeName,
+			TargetRef: &corev1.ObjectReference{Kind: "Pod", Namespace: "default", Name: p.Name},
 		})
 		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
-		n.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: []string{"192.0.2.1", "192.0.2.2"}[i]}}
+		n.Status.Addresses = []corev1.NodeAddress{
+			{Type: corev1.NodeInternalIP, Address: []string{"192.0.2.1", "192.0.2.2"}[i]},
+		}
 		j.Nodes[name] = n
 	}
 	j.Slices = []*discoveryv1.EndpointSlice{slice}
 	j.Answer = &reach.Answer{
 		Node: "n1",
 		Names: &reach.Names{
-			Servers: []string{"10.96.0.10"}, Searches: []string{"default.svc.cluster.local", "svc.cluster.local"}, NDots: 5, Addresses: []netip.Addr{j.Address},
-			Tries: []reach.Try{{Name: "web.default.svc.cluster.local", Search: "default.svc.cluster.local", Server: "10.96.0.10", Code: "NOERROR", Addresses: []netip.Addr{j.Address}, Took: 400 * time.Microsecond}},
+			Servers:   []string{"10.96.0.10"},
+			Searches:  []string{"default.svc.cluster.local", "svc.cluster.local"},
+			NDots:     5,
+			Addresses: []netip.Addr{j.Address},
+			Tries: []reach.Try{{
+				Name:      "web.default.svc.cluster.local",
+				Search:    "default.svc.cluster.local",
+				Server:    "10.96.0.10",
+				Code:      "NOERROR",
+				Addresses: []netip.Addr{j.Address},
+				Took:      400 * time.Microsecond,
+			}},
 		},
 		Connection: &reach.Connection{
-			Local: netip.MustParseAddrPort("10.42.0.4:40000"), Remote: netip.MustParseAddrPort("10.96.12.3:80"), Outcome: reach.Connected, Took: 300 * time.Microsecond,
-			Endpoint: netip.MustParseAddrPort("10.42.0.6:8080"), Route: "tunnel kx-1 (VXLAN)",
+			Local:    netip.MustParseAddrPort("10.42.0.4:40000"),
+			Remote:   netip.MustParseAddrPort("10.96.12.3:80"),
+			Outcome:  reach.Connected,
+			Took:     300 * time.Microsecond,
+			Endpoint: netip.MustParseAddrPort("10.42.0.6:8080"),
+			Route:    "tunnel kx-1 (VXLAN)",
 		},
 	}
 	return j
@@ -62,14 +93,21 @@ func journey() *TraceInput {
 
 // fails is a probe that did not come through.
 func fails(j *TraceInput, how reach.Outcome) {
-	j.Answer.Connection = &reach.Connection{Remote: j.Answer.Connection.Remote, Outcome: how, Took: time.Second, Error: "dial: " + string(how)}
+	j.Answer.Connection = &reach.Connection{
+		Remote:  j.Answer.Connection.Remote,
+		Outcome: how,
+		Took:    time.Second,
+		Error:   "dial: " + string(how),
+	}
 }
 
 func ingress(name string, from map[string]string) *networkingv1.NetworkPolicy {
 	p := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}}
 	p.Spec.PodSelector.MatchLabels = map[string]string{"app": "web"}
 	if from != nil {
-		p.Spec.Ingress = []networkingv1.NetworkPolicyIngressRule{{From: []networkingv1.NetworkPolicyPeer{{PodSelector: &metav1.LabelSelector{MatchLabels: from}}}}}
+		p.Spec.Ingress = []networkingv1.NetworkPolicyIngressRule{
+			{From: []networkingv1.NetworkPolicyPeer{{PodSelector: &metav1.LabelSelector{MatchLabels: from}}}},
+		}
 	}
 	return p
 }
@@ -86,7 +124,10 @@ var journeys = map[string]func(*TraceInput){
 	"denied-but-connects": func(j *TraceInput) { j.Policies = append(j.Policies, ingress("deny", nil)) },
 	"egress-denied": func(j *TraceInput) {
 		j.Policies = append(j.Policies, &networkingv1.NetworkPolicy{
-			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "jail"}, Spec: networkingv1.NetworkPolicySpec{PolicyTypes: []networkingv1.PolicyType{networkingv1.PolicyTypeEgress}},
+			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "jail"},
+			Spec: networkingv1.NetworkPolicySpec{
+				PolicyTypes: []networkingv1.PolicyType{networkingv1.PolicyTypeEgress},
+			},
 		})
 		fails(j, reach.TimedOut)
 	},
@@ -94,8 +135,14 @@ var journeys = map[string]func(*TraceInput){
 		fails(j, reach.Refused)
 		j.Answer.Connection.Endpoint = netip.MustParseAddrPort("10.42.0.5:8080")
 	},
-	"no-endpoints": func(j *TraceInput) { j.Slices = nil; fails(j, reach.Refused) },
-	"wrong-port":   func(j *TraceInput) { j.Port = 81; fails(j, reach.Refused) },
+	"no-endpoints": func(j *TraceInput) {
+		j.Slices = nil
+		fails(j, reach.Refused)
+	},
+	"wrong-port": func(j *TraceInput) {
+		j.Port = 81
+		fails(j, reach.Refused)
+	},
 	"fake": func(j *TraceInput) {
 		j.Nodes["n2"].Annotations = map[string]string{annotationFake: "simulate"}
 	},
@@ -111,27 +158,48 @@ var journeys = map[string]func(*TraceInput){
 		j.Answer.Connection.Error = "dial tcp 10.96.12.3:80: connect: no route to host"
 	},
 	"no-probe": func(j *TraceInput) {
-		j.Answer, j.NoAnswer = nil, "node n1 of pod a is simulated: there is no packet to send"
+		j.Answer = nil
+		j.NoAnswer = "node n1 of pod a is simulated: there is no packet to send"
 	},
 	"no-name": func(j *TraceInput) {
-		j.Address, j.Service, j.Slices, j.Answer.Connection = netip.Addr{}, nil, nil, nil
-		j.Answer.Names.Addresses, j.Answer.Names.Tries = nil, []reach.Try{{Name: "nobody.default.svc.cluster.local", Code: "NXDOMAIN"}, {Name: "nobody", Error: "i/o timeout", Server: "10.96.0.10"}}
+		j.Address = netip.Addr{}
+		j.Service = nil
+		j.Slices = nil
+		j.Answer.Connection = nil
+		j.Answer.Names.Addresses = nil
+		j.Answer.Names.Tries = []reach.Try{
+			{Name: "nobody.default.svc.cluster.local", Code: "NXDOMAIN"},
+			{Name: "nobody", Error: "i/o timeout", Server: "10.96.0.10"},
+		}
 	},
 	"address": func(j *TraceInput) {
-		j.Service, j.Slices, j.Address, j.Port, j.To = nil, nil, netip.MustParseAddr("10.42.0.5"), 8080, "10.42.0.5:8080"
+		j.Service = nil
+		j.Slices = nil
+		j.Address = netip.MustParseAddr("10.42.0.5")
+		j.Port = 8080
+		j.To = "10.42.0.5:8080"
 		j.Answer.Names = nil
 		j.Unread = []string{"services: services is forbidden"}
 	},
 	"no-service": func(j *TraceInput) {
-		j.Service, j.Slices, j.Address, j.To = nil, nil, netip.MustParseAddr("10.96.77.77"), "10.96.77.77:80"
-		j.Answer.Names, j.ServiceRange = nil, netip.MustParsePrefix("10.96.0.0/16")
+		j.Service = nil
+		j.Slices = nil
+		j.Address = netip.MustParseAddr("10.96.77.77")
+		j.To = "10.96.77.77:80"
+		j.Answer.Names = nil
+		j.ServiceRange = netip.MustParsePrefix("10.96.0.0/16")
 		fails(j, reach.TimedOut)
 	},
 	"no-service-but-connects": func(j *TraceInput) {
-		j.Service, j.Slices, j.Address, j.To = nil, nil, netip.MustParseAddr("10.96.77.77"), "10.96.77.77:80"
-		j.Answer.Names, j.ServiceRange = nil, netip.MustParsePrefix("10.96.0.0/16")
+		j.Service = nil
+		j.Slices = nil
+		j.Address = netip.MustParseAddr("10.96.77.77")
+		j.To = "10.96.77.77:80"
+		j.Answer.Names = nil
+		j.ServiceRange = netip.MustParsePrefix("10.96.0.0/16")
 		j.Answer.Connection.Remote = netip.MustParseAddrPort("10.96.77.77:80")
-		j.Answer.Connection.Endpoint, j.Answer.Connection.Route = netip.AddrPort{}, "eth0"
+		j.Answer.Connection.Endpoint = netip.AddrPort{}
+		j.Answer.Connection.Route = "eth0"
 	},
 	"sticky": func(j *TraceInput) {
 		j.Service = j.Service.DeepCopy()
@@ -151,9 +219,15 @@ var journeys = map[string]func(*TraceInput){
 	},
 	"strayed": func(j *TraceInput) { j.Answer.Connection.Endpoint = netip.MustParseAddrPort("10.99.0.1:80") },
 	"datagram": func(j *TraceInput) {
-		j.Protocol, j.Service = corev1.ProtocolUDP, j.Service.DeepCopy()
+		j.Protocol = corev1.ProtocolUDP
+		j.Service = j.Service.DeepCopy()
 		udp := corev1.ProtocolUDP
-		j.Service.Spec.Ports = []corev1.ServicePort{{Name: "http", Port: 80, Protocol: udp, TargetPort: intstr.FromInt32(8080)}}
+		j.Service.Spec.Ports = []corev1.ServicePort{{
+			Name:       "http",
+			Port:       80,
+			Protocol:   udp,
+			TargetPort: intstr.FromInt32(8080),
+		}}
 		j.Slices[0].Ports[0].Protocol = &udp
 		j.Answer.Connection.Outcome = reach.Sent
 	},

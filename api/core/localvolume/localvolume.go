@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package localvolume names what the provisioner of local volumes, the kubelets that keep them, and the server that guards them
-// agree on (docs/decisions/0076). A local volume is a directory of one node:
+// Package localvolume names what the provisioner of local volumes, the kubelets that keep them, and the server that
+// guards them agree on (docs/decisions/0076). A local volume is a directory of one node:
 //
 //   - a Node with the label NodeHas has room for them, in the directory that NodeAnnotation names;
 //   - a PersistentVolume is one of them if it says that Provisioner made it; NodeLabel says on which node it is;
@@ -36,7 +36,8 @@ func Is(v *corev1.PersistentVolume) bool {
 // On tells whether v is a local volume of this node.
 func On(v *corev1.PersistentVolume, node string) bool { return Is(v) && v.Labels[NodeLabel] == node }
 
-// Fits says why a node can have no local volume of this size. What its volumes take of the disk together is not bounded.
+// Fits says why a node can have no local volume of this size. What its volumes take of the disk together is not
+// bounded.
 func Fits(size int64, n *corev1.Node) error {
 	if n.Labels[NodeHas] != "true" {
 		return fmt.Errorf("node %q keeps no local volumes", n.Name)

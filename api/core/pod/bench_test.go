@@ -104,7 +104,11 @@ func TestSameSpec(t *testing.T) {
 	}{
 		{"nothing", func(*corev1.PodSpec) {}, true},
 		{"empty for nil", func(s *corev1.PodSpec) { s.HostAliases = []corev1.HostAlias{} }, true},
-		{"another of that length", func(s *corev1.PodSpec) { s.Containers[0].Image = strings.ToUpper(s.Containers[0].Image) }, false},
+		{
+			"another of that length", func(s *corev1.PodSpec) {
+				s.Containers[0].Image = strings.ToUpper(s.Containers[0].Image)
+			}, false,
+		},
 		{"more", func(s *corev1.PodSpec) { s.NodeName = "n" }, false},
 	} {
 		p := old.DeepCopy()

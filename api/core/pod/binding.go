@@ -48,10 +48,13 @@ func Bind(p *corev1.Pod, b *corev1.Binding) error {
 	p.Annotations = overlay(p.Annotations, b.Annotations)
 	p.Labels = overlay(p.Labels, b.Labels)
 	scheduled := corev1.PodCondition{
-		Type: corev1.PodScheduled, Status: corev1.ConditionTrue,
+		Type:               corev1.PodScheduled,
+		Status:             corev1.ConditionTrue,
 		LastTransitionTime: metav1.Now().Rfc3339Copy(),
 	}
-	conditions := slices.DeleteFunc(slices.Clone(p.Status.Conditions), func(c corev1.PodCondition) bool { return c.Type == corev1.PodScheduled })
+	conditions := slices.DeleteFunc(slices.Clone(p.Status.Conditions), func(c corev1.PodCondition) bool {
+		return c.Type == corev1.PodScheduled
+	})
 	p.Status.Conditions = append(conditions, scheduled)
 	return nil
 }
@@ -60,7 +63,10 @@ func Bind(p *corev1.Pod, b *corev1.Binding) error {
 func Evicted(p *corev1.Pod) *corev1.Pod {
 	next := p.DeepCopy()
 	c := corev1.PodCondition{
-		Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: "EvictionByEvictionAPI", Message: "Eviction API: evicting",
+		Type:               corev1.DisruptionTarget,
+		Status:             corev1.ConditionTrue,
+		Reason:             "EvictionByEvictionAPI",
+		Message:            "Eviction API: evicting",
 		LastTransitionTime: metav1.Now().Rfc3339Copy(),
 	}
 	old := Condition(next, c.Type)

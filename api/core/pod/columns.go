@@ -17,7 +17,12 @@ var columns = []metav1.TableColumnDefinition{
 	kind.NameColumn,
 	{Name: "Ready", Type: "string", Description: "The aggregate readiness state of this pod for accepting traffic."},
 	{Name: "Status", Type: "string", Description: "The aggregate status of the containers in this pod."},
-	{Name: "Restarts", Type: "string", Description: "The number of times the containers in this pod have been restarted and when the last container in this pod has restarted."},
+	{
+		Name: "Restarts",
+		Type: "string",
+		Description: "The number of times the containers in this pod have been restarted and when the last container " +
+			"in this pod has restarted.",
+	},
 	kind.AgeColumn,
 	kind.Wide("IP", corev1.PodStatus{}.SwaggerDoc()["podIP"]),
 	kind.Wide("Node", corev1.PodSpec{}.SwaggerDoc()["nodeName"]),
@@ -53,7 +58,10 @@ func done(p *corev1.Pod) []metav1.TableRowCondition {
 		return nil
 	}
 	return []metav1.TableRowCondition{{
-		Type: metav1.RowCompleted, Status: metav1.ConditionTrue, Reason: string(p.Status.Phase), Message: text,
+		Type:    metav1.RowCompleted,
+		Status:  metav1.ConditionTrue,
+		Reason:  string(p.Status.Phase),
+		Message: text,
 	}}
 }
 
@@ -96,7 +104,8 @@ func summarize(p *corev1.Pod) summary {
 	}
 	sidecars, initializing := s.initContainers(p)
 	if !initializing || IsTrue(p, corev1.PodInitialized) {
-		s.restarts, s.lastRestart = sidecars.restarts, sidecars.lastRestart
+		s.restarts = sidecars.restarts
+		s.lastRestart = sidecars.lastRestart
 		s.containers(p)
 	}
 	finished := p.Status.Phase == corev1.PodFailed || p.Status.Phase == corev1.PodSucceeded
@@ -132,7 +141,8 @@ func (s *summary) initContainers(p *corev1.Pod) (sidecars summary, initializing 
 		if sidecar {
 			sidecars.count(c)
 		}
-		t, w := c.State.Terminated, c.State.Waiting
+		t := c.State.Terminated
+		w := c.State.Waiting
 		switch {
 		case t != nil && t.ExitCode == 0:
 			continue

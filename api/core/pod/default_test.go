@@ -89,7 +89,8 @@ func TestDefaultPodLevelResources(t *testing.T) {
 resources: {limits: {cpu: "2", memory: 1Gi}}
 containers: [{name: a, resources: {requests: {cpu: 500m}}}, {name: b, resources: {limits: {hugepages-2Mi: 4Mi}}}]`)}
 	setDefaults(p)
-	want := specOf(t, `resources: {limits: {cpu: "2", memory: 1Gi, hugepages-2Mi: 4Mi}, requests: {cpu: 500m, memory: 1Gi, hugepages-2Mi: 4Mi}}`)
+	want := specOf(t,
+		`resources: {limits: {cpu: "2", memory: 1Gi, hugepages-2Mi: 4Mi}, requests: {cpu: 500m, memory: 1Gi, hugepages-2Mi: 4Mi}}`)
 	if d := cmp.Diff(want.Resources, p.Spec.Resources); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
@@ -100,10 +101,13 @@ func TestDisabledFieldsAreDropped(t *testing.T) {
 schedulingGroup: {podGroupName: g}
 volumes: [{name: v, secret: {secretName: s, defaultUser: 5}}]
 containers: [{name: a, livenessProbe: {grpc: {port: 1, mode: TLS}}, volumeMounts: [{name: v, mountPath: /v, bindMountOptions: [noexec]}]}]`
-	s, old := specOf(t, text), specOf(t, `{schedulingGroup: {podGroupName: g}, containers: []}`)
+	s := specOf(t, text)
+	old := specOf(t, `{schedulingGroup: {podGroupName: g}, containers: []}`)
 	on := *s.DeepCopy()
-	if podspec.DropDisabled(&on, nil, gates.All()); on.SchedulingGroup == nil || on.Containers[0].LivenessProbe.GRPC.Mode != nil {
-		t.Errorf("with GenericWorkload on: group %v, mode %v; want the group alone", on.SchedulingGroup, on.Containers[0].LivenessProbe.GRPC.Mode)
+	if podspec.DropDisabled(&on, nil, gates.All()); on.SchedulingGroup == nil ||
+		on.Containers[0].LivenessProbe.GRPC.Mode != nil {
+		t.Errorf("with GenericWorkload on: group %v, mode %v; want the group alone", on.SchedulingGroup,
+			on.Containers[0].LivenessProbe.GRPC.Mode)
 	}
 	podspec.DropDisabled(&s, nil, gates.On{})
 	want := specOf(t, `
@@ -113,7 +117,8 @@ containers: [{name: a, livenessProbe: {grpc: {port: 1}}, volumeMounts: [{name: v
 		t.Errorf("create (-want +got):\n%s", d)
 	}
 	s = specOf(t, text)
-	if podspec.DropDisabled(&s, &old, gates.On{}); s.SchedulingGroup == nil || s.Containers[0].LivenessProbe.GRPC.Mode != nil {
+	if podspec.DropDisabled(&s, &old, gates.On{}); s.SchedulingGroup == nil ||
+		s.Containers[0].LivenessProbe.GRPC.Mode != nil {
 		t.Errorf("update: %+v", s)
 	}
 }
@@ -130,19 +135,23 @@ topologySpreadConstraints: [{maxSkew: 1, topologyKey: k, whenUnsatisfiable: DoNo
 	kindtest.Create(Pod(gates.On{}), p)
 	kindtest.Same(t, "pod", Pod(gates.On{}).Validate(p), nil)
 	term := p.Spec.Affinity.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution[0].LabelSelector.MatchExpressions
-	if len(term) != 2 || term[0].Operator != "In" || term[0].Values[0] != "web" || term[1].Operator != "NotIn" || term[1].Values[0] != "1" {
+	if len(term) != 2 || term[0].Operator != "In" || term[0].Values[0] != "web" || term[1].Operator != "NotIn" ||
+		term[1].Values[0] != "1" {
 		t.Errorf("affinity: %v", term)
 	}
 	if got := p.Spec.TopologySpreadConstraints[0].LabelSelector.MatchExpressions; len(got) != 1 || got[0].Key != "app" {
 		t.Errorf("spread: %v", got)
 	}
-	if p.Status.Phase != corev1.PodPending || Condition(p, corev1.PodScheduled).Reason != corev1.PodReasonSchedulingGated {
+	if p.Status.Phase != corev1.PodPending ||
+		Condition(p, corev1.PodScheduled).Reason != corev1.PodReasonSchedulingGated {
 		t.Errorf("status: %+v", p.Status)
 	}
-	if a := p.Spec.Containers[0].SecurityContext.AppArmorProfile; a.Type != corev1.AppArmorProfileTypeLocalhost || *a.LocalhostProfile != "mine" {
+	if a := p.Spec.Containers[0].SecurityContext.AppArmorProfile; a.Type != corev1.AppArmorProfileTypeLocalhost ||
+		*a.LocalhostProfile != "mine" {
 		t.Errorf("AppArmor: %+v", a)
 	}
-	if w := Pod(gates.On{}).Warnings(p, nil); len(w) != 2 || w[1] != `metadata.annotations[container.apparmor.security.beta.kubernetes.io/a]: deprecated since v1.30; use the "appArmorProfile" field instead` {
+	if w := Pod(gates.On{}).Warnings(p, nil); len(w) != 2 ||
+		w[1] != `metadata.annotations[container.apparmor.security.beta.kubernetes.io/a]: deprecated since v1.30; use the "appArmorProfile" field instead` {
 		t.Errorf("warnings: %q", w)
 	}
 }

@@ -46,7 +46,8 @@ func IsTrue(p *corev1.Pod, t corev1.PodConditionType) bool {
 // Ready reports the Ready condition.
 func Ready(p *corev1.Pod) bool { return IsTrue(p, corev1.PodReady) }
 
-// Available reports whether p has been ready for minReady; if it is ready but not yet available, wait says how long it still takes.
+// Available reports whether p has been ready for minReady; if it is ready but not yet available, wait says how long it
+// still takes.
 func Available(p *corev1.Pod, minReady time.Duration, now time.Time) (ok bool, wait time.Duration) {
 	if !Ready(p) {
 		return false, 0
@@ -97,7 +98,8 @@ func HostPorts(p *corev1.Pod) []HostPort {
 		}
 	}
 	for i := range p.Spec.InitContainers {
-		if c := &p.Spec.InitContainers[i]; c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
+		if c := &p.Spec.InitContainers[i]; c.RestartPolicy != nil &&
+			*c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
 			collect(c)
 		}
 	}

@@ -29,8 +29,12 @@ func FuzzPodJSON(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Add(b)
-	f.Add([]byte(`{"metadata":{"name":"a"},"spec":{"affinity":{"podAntiAffinity":{"requiredDuringSchedulingIgnoredDuringExecution":[{"topologyKey":"zone","labelSelector":{"matchLabels":{"a":"b"}}}]}},"tolerations":[{"operator":"Exists"}],"volumes":[{"name":"v","projected":{"sources":[{"serviceAccountToken":{"path":"t"}}]}}]}}`))
-	f.Add([]byte(`{"spec":{"resources":{"limits":{"cpu":"1","hugepages-0":"1e30"}},"containers":[{"name":"a","resources":{"requests":{"hugepages-2Mi":"-1"}}}]}}`))
+	f.Add(
+		[]byte(
+			`{"metadata":{"name":"a"},"spec":{"affinity":{"podAntiAffinity":{"requiredDuringSchedulingIgnoredDuringExecution":[{"topologyKey":"zone","labelSelector":{"matchLabels":{"a":"b"}}}]}},"tolerations":[{"operator":"Exists"}],"volumes":[{"name":"v","projected":{"sources":[{"serviceAccountToken":{"path":"t"}}]}}]}}`))
+	f.Add(
+		[]byte(
+			`{"spec":{"resources":{"limits":{"cpu":"1","hugepages-0":"1e30"}},"containers":[{"name":"a","resources":{"requests":{"hugepages-2Mi":"-1"}}}]}}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		p := &corev1.Pod{}
 		if json.Unmarshal(b, p) != nil {

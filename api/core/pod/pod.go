@@ -23,8 +23,13 @@ import (
 func Pod(on gates.On) *kind.Kind {
 	return kind.Spec[*corev1.Pod]{
 		Names: kind.Names{
-			Version: "v1", Kind: "Pod", Resource: "pods", Singular: "pod", ShortNames: []string{"po"},
-			Categories: []string{"all"}, Namespaced: true,
+			Version:    "v1",
+			Kind:       "Pod",
+			Resource:   "pods",
+			Singular:   "pod",
+			ShortNames: []string{"po"},
+			Categories: []string{"all"},
+			Namespaced: true,
 		},
 		New:            func() *corev1.Pod { return &corev1.Pod{} },
 		NewList:        func() runtime.Object { return &corev1.PodList{} },
@@ -54,7 +59,9 @@ func prepareCreate(p *corev1.Pod, on gates.On) {
 	podspec.DropDisabled(&p.Spec, nil, on)
 	if len(p.Spec.SchedulingGates) > 0 {
 		p.Status.Conditions = []corev1.PodCondition{{
-			Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonSchedulingGated,
+			Type:               corev1.PodScheduled,
+			Status:             corev1.ConditionFalse,
+			Reason:             corev1.PodReasonSchedulingGated,
 			Message:            "Scheduling is blocked due to non-empty scheduling gates",
 			LastTransitionTime: metav1.Now().Rfc3339Copy(),
 		}}

@@ -12,7 +12,8 @@ import (
 	"keelson/api/resources"
 )
 
-// keepRest puts back all that a subresource does not own. The spec's lists stay shared with old: replace, do not change.
+// keepRest puts back all that a subresource does not own. The spec's lists stay shared with old: replace, do not
+// change.
 func keepRest(p, old *corev1.Pod) {
 	p.Spec = old.Spec
 	p.Status = old.Status
@@ -22,12 +23,15 @@ func keepRest(p, old *corev1.Pod) {
 // prepareResize keeps everything but the resources and resize policies of containers, and the pod's own resources.
 // Where containers were added, removed or renamed it keeps nothing, for validation to refuse.
 func prepareResize(p, old *corev1.Pod) {
-	if len(p.Spec.Containers) == len(old.Spec.Containers) && len(p.Spec.InitContainers) == len(old.Spec.InitContainers) {
+	if len(p.Spec.Containers) == len(old.Spec.Containers) && len(p.Spec.InitContainers) == len(
+		old.Spec.InitContainers) {
 		containers := onlyResources(p.Spec.Containers, old.Spec.Containers)
 		initContainers := onlyResources(p.Spec.InitContainers, old.Spec.InitContainers)
 		whole := p.Spec.Resources
 		keepRest(p, old)
-		p.Spec.Containers, p.Spec.InitContainers, p.Spec.Resources = containers, initContainers, whole
+		p.Spec.Containers = containers
+		p.Spec.InitContainers = initContainers
+		p.Spec.Resources = whole
 	}
 	bumpGeneration(p, old)
 }
@@ -60,7 +64,8 @@ func validateResize(p, old *corev1.Pod) field.ErrorList {
 	c := newChecker(p)
 	c.Pod(p)
 	c.In("spec")
-	if len(p.Spec.Containers) != len(old.Spec.Containers) || len(p.Spec.InitContainers) != len(old.Spec.InitContainers) {
+	if len(p.Spec.Containers) != len(old.Spec.Containers) ||
+		len(p.Spec.InitContainers) != len(old.Spec.InitContainers) {
 		c.Forbidden("", "containers may not be added or removed on resize")
 		return c.Errors()
 	}
@@ -130,12 +135,14 @@ func (c *checker) notRemoved(now, old *corev1.ResourceRequirements) {
 func (c *checker) onlyCPUMemory(p, old *corev1.Pod) {
 	now := p.Spec.DeepCopy()
 	for i := range now.Containers {
-		if putBack(&now.Containers[i], &old.Spec.Containers[i]); !equality.Semantic.DeepEqual(now.Containers[i], old.Spec.Containers[i]) {
+		if putBack(&now.Containers[i], &old.Spec.Containers[i]); !equality.Semantic.DeepEqual(now.Containers[i],
+			old.Spec.Containers[i]) {
 			c.Forbidden("", "only cpu and memory resources are mutable")
 		}
 	}
 	for i := range now.InitContainers {
-		is, was := &now.InitContainers[i], &old.Spec.InitContainers[i]
+		is := &now.InitContainers[i]
+		was := &old.Spec.InitContainers[i]
 		why := "resources for non-sidecar init containers are immutable"
 		if podspec.IsSidecar(is) {
 			putBack(is, was)

@@ -98,11 +98,13 @@ func (c *checker) transitions(now *corev1.PodStatus, old *corev1.Pod) {
 			if restartsAll(&old.Spec) {
 				return true
 			}
-			return policy == corev1.RestartPolicyAlways || policy == corev1.RestartPolicyOnFailure && s.State.Terminated.ExitCode != 0
+			return policy == corev1.RestartPolicyAlways ||
+				policy == corev1.RestartPolicyOnFailure && s.State.Terminated.ExitCode != 0
 		}
 	}
 	stays("containerStatuses", now.ContainerStatuses, old.Status.ContainerStatuses, mayRestart(old.Spec.Containers))
-	stays("initContainerStatuses", now.InitContainerStatuses, old.Status.InitContainerStatuses, mayRestart(old.Spec.InitContainers))
+	stays("initContainerStatuses", now.InitContainerStatuses, old.Status.InitContainerStatuses,
+		mayRestart(old.Spec.InitContainers))
 	stays("ephemeralContainerStatuses", now.EphemeralContainerStatuses, old.Status.EphemeralContainerStatuses,
 		func(*corev1.ContainerStatus) bool { return false })
 }
@@ -159,14 +161,17 @@ func (c *checker) extendedStatus(s *corev1.PodExtendedResourceClaimStatus) {
 	for i, m := range s.RequestMappings {
 		at := c.Path("requestMappings").Index(i)
 		if ctr := containers[m.ContainerName]; ctr == nil {
-			c.Add(field.Invalid(at.Child("containerName"), m.ContainerName, "must match the name of an entry in spec.initContainers.name or spec.containers.name"))
+			c.Add(field.Invalid(at.Child("containerName"), m.ContainerName,
+				"must match the name of an entry in spec.initContainers.name or spec.containers.name"))
 		} else if _, ok := ctr.Resources.Requests[corev1.ResourceName(m.ResourceName)]; !ok {
 			c.Add(field.Invalid(at.Child("resourceName"), m.ResourceName,
-				"must match the extended resource name of an entry in spec.initContainers.resources.requests or spec.containers.resources.requests"))
+				"must match the extended resource name of an entry in spec.initContainers.resources.requests or "+
+					"spec.containers.resources.requests"))
 		}
 		c.Label("requestName", m.RequestName)
 		if seen[m] {
-			c.Add(field.Duplicate(at.Child("containerName"), m.ContainerName), field.Duplicate(at.Child("resourceName"), m.ResourceName),
+			c.Add(field.Duplicate(at.Child("containerName"), m.ContainerName),
+				field.Duplicate(at.Child("resourceName"), m.ResourceName),
 				field.Duplicate(at.Child("requestName"), m.RequestName))
 		}
 		seen[m] = true
@@ -238,7 +243,9 @@ func (c *checker) onePerFamily(ips []string, value any) {
 	}
 }
 
-func (c *checker) containerStatuses(child string, list []corev1.ContainerStatus, containers []corev1.Container, pod *corev1.PodStatus) {
+func (c *checker) containerStatuses(
+	child string, list []corev1.ContainerStatus, containers []corev1.Container, pod *corev1.PodStatus,
+) {
 	c.In(child)
 	for i := range list {
 		c.Index(i)
@@ -258,7 +265,9 @@ func (c *checker) containerStatuses(child string, list []corev1.ContainerStatus,
 			}
 		default:
 			var ctr *corev1.Container // unknown ones are let through (kubernetes/kubernetes#124915)
-			if j := slices.IndexFunc(containers, func(ctr corev1.Container) bool { return ctr.Name == list[i].Name }); j >= 0 {
+			if j := slices.IndexFunc(containers, func(ctr corev1.Container) bool {
+				return ctr.Name == list[i].Name
+			}); j >= 0 {
 				ctr = &containers[j]
 			}
 			c.allocated(list[i].AllocatedResourcesStatus, ctr, pod.ExtendedResourceClaimStatus)
@@ -279,8 +288,11 @@ func (c *checker) linuxUser(u *corev1.LinuxContainerUser) {
 	c.Out()
 }
 
-// allocated checks the health of devices, which must belong to resources the container, when it is known, asks for (KEP-4680).
-func (c *checker) allocated(list []corev1.ResourceStatus, ctr *corev1.Container, extended *corev1.PodExtendedResourceClaimStatus) {
+// allocated checks the health of devices, which must belong to resources the container, when it is known, asks for
+// (KEP-4680).
+func (c *checker) allocated(
+	list []corev1.ResourceStatus, ctr *corev1.Container, extended *corev1.PodExtendedResourceClaimStatus,
+) {
 	check.Each(c.List, "allocatedResourcesStatus", list, func(_ int, s *corev1.ResourceStatus) {
 		if ctr != nil {
 			c.asked(s.Name, ctr, extended)
@@ -288,7 +300,8 @@ func (c *checker) allocated(list []corev1.ResourceStatus, ctr *corev1.Container,
 		var seen check.Set
 		check.Each(c.List, "resources", s.Resources, func(_ int, r *corev1.ResourceHealth) {
 			check.Pointer(c.List, "health", &r.Health,
-				corev1.ResourceHealthStatusHealthy, corev1.ResourceHealthStatusUnhealthy, corev1.ResourceHealthStatusUnknown)
+				corev1.ResourceHealthStatusHealthy, corev1.ResourceHealthStatusUnhealthy,
+				corev1.ResourceHealthStatusUnknown)
 			if m := r.Message; m != nil && *m == "" {
 				c.Required("message", "must be non-empty if specified")
 			} else if m != nil && len(*m) > corev1.ResourceHealthMessageMaxLength {
@@ -302,7 +315,9 @@ func (c *checker) allocated(list []corev1.ResourceStatus, ctr *corev1.Container,
 }
 
 // asked wants name to be a resource or a claim that the container asks for.
-func (c *checker) asked(name corev1.ResourceName, ctr *corev1.Container, extended *corev1.PodExtendedResourceClaimStatus) {
+func (c *checker) asked(
+	name corev1.ResourceName, ctr *corev1.Container, extended *corev1.PodExtendedResourceClaimStatus,
+) {
 	claim, ok := strings.CutPrefix(string(name), "claim:")
 	if !ok {
 		if _, ok := ctr.Resources.Requests[name]; !ok {
@@ -315,9 +330,12 @@ func (c *checker) asked(name corev1.ResourceName, ctr *corev1.Container, extende
 	}) {
 		return
 	}
-	if extended != nil && slices.ContainsFunc(extended.RequestMappings, func(m corev1.ContainerExtendedResourceRequest) bool {
+	if extended != nil && slices.ContainsFunc(extended.RequestMappings, func(
+		m corev1.ContainerExtendedResourceRequest,
+	) bool {
 		q, found := ctr.Resources.Requests[corev1.ResourceName(m.ResourceName)]
-		return m.ContainerName == ctr.Name && claim == extended.ResourceClaimName+"/"+m.RequestName && found && !q.IsZero()
+		return m.ContainerName == ctr.Name && claim == extended.ResourceClaimName+"/"+m.RequestName && found &&
+			!q.IsZero()
 	}) {
 		return
 	}

@@ -142,14 +142,16 @@ func (c *checker) nothingElse(p, old *corev1.Pod) {
 	now.ActiveDeadlineSeconds = old.Spec.ActiveDeadlineSeconds
 	now.SchedulingGates = old.Spec.SchedulingGates
 	now.Tolerations = old.Spec.Tolerations
-	if was, is := old.Spec.TerminationGracePeriodSeconds, now.TerminationGracePeriodSeconds; was != nil && *was < 0 && is != nil && *is == 1 {
+	if was, is := old.Spec.TerminationGracePeriodSeconds, now.TerminationGracePeriodSeconds; was != nil && *was < 0 &&
+		is != nil && *is == 1 {
 		now.TerminationGracePeriodSeconds = was
 	}
 	if len(old.Spec.SchedulingGates) > 0 {
 		c.gatedChanges(now, &old.Spec)
 	}
 	if !equality.Semantic.DeepEqual(*now, old.Spec) {
-		c.Forbidden("", fmt.Sprintf("pod updates may not change fields other than %s\n%v", updatable, cmp.Diff(old.Spec, *now)))
+		c.Forbidden("", fmt.Sprintf("pod updates may not change fields other than %s\n%v", updatable,
+			cmp.Diff(old.Spec, *now)))
 	}
 }
 
@@ -158,7 +160,8 @@ func (c *checker) gatedChanges(now, old *corev1.PodSpec) {
 	if !equality.Semantic.DeepEqual(now.NodeSelector, old.NodeSelector) {
 		for k, v := range old.NodeSelector {
 			if w, ok := now.NodeSelector[k]; !ok || w != v {
-				c.Invalid("nodeSelector", now.NodeSelector, "only additions to spec.nodeSelector are allowed (no mutations or deletions)")
+				c.Invalid("nodeSelector", now.NodeSelector,
+					"only additions to spec.nodeSelector are allowed (no mutations or deletions)")
 				break
 			}
 		}
@@ -240,11 +243,15 @@ func validateEphemeralUpdate(p, old *corev1.Pod) field.ErrorList {
 	c.In("spec")
 	for i := range old.Spec.EphemeralContainers {
 		was := &old.Spec.EphemeralContainers[i]
-		j := slices.IndexFunc(p.Spec.EphemeralContainers, func(ec corev1.EphemeralContainer) bool { return ec.Name == was.Name })
+		j := slices.IndexFunc(p.Spec.EphemeralContainers, func(ec corev1.EphemeralContainer) bool {
+			return ec.Name == was.Name
+		})
 		if j < 0 {
-			c.Forbidden("ephemeralContainers", fmt.Sprintf("existing ephemeral containers %q may not be removed\n", was.Name))
+			c.Forbidden("ephemeralContainers", fmt.Sprintf("existing ephemeral containers %q may not be removed\n",
+				was.Name))
 		} else if is := p.Spec.EphemeralContainers[j]; !equality.Semantic.DeepEqual(*was, is) {
-			c.Forbidden("ephemeralContainers", fmt.Sprintf("existing ephemeral containers %q may not be changed\n%v", was.Name, cmp.Diff(*was, is)))
+			c.Forbidden("ephemeralContainers", fmt.Sprintf("existing ephemeral containers %q may not be changed\n%v",
+				was.Name, cmp.Diff(*was, is)))
 		}
 	}
 	c.Out()

@@ -19,10 +19,18 @@ import (
 func storedPod(t *testing.T, change ...func(*corev1.Pod)) *corev1.Pod {
 	t.Helper()
 	p := &corev1.Pod{}
-	p.Name, p.Namespace = "web", "default"
-	p.Spec.Containers = []corev1.Container{{Name: "web", Image: "nginx:1", Resources: corev1.ResourceRequirements{
-		Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("100m"), corev1.ResourceMemory: resource.MustParse("64Mi")},
-	}}}
+	p.Name = "web"
+	p.Namespace = "default"
+	p.Spec.Containers = []corev1.Container{{
+		Name:  "web",
+		Image: "nginx:1",
+		Resources: corev1.ResourceRequirements{
+			Requests: corev1.ResourceList{
+				corev1.ResourceCPU:    resource.MustParse("100m"),
+				corev1.ResourceMemory: resource.MustParse("64Mi"),
+			},
+		},
+	}}
 	p.Spec.Tolerations = []corev1.Toleration{{Key: "a", Operator: corev1.TolerationOpExists}}
 	for _, f := range change {
 		f(p)
@@ -34,7 +42,8 @@ func storedPod(t *testing.T, change ...func(*corev1.Pod)) *corev1.Pod {
 	return p
 }
 
-const onlyThese = "spec: Forbidden: pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`," +
+const onlyThese = "spec: Forbidden: pod updates may not change fields other than " +
+	"`spec.containers[*].image`,`spec.initContainers[*].image`," +
 	"`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations)," +
 	"`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)\n"
 
@@ -44,7 +53,8 @@ func TestPodUpdate(t *testing.T) {
 		p.Spec.NodeSelector = map[string]string{"a": "b"}
 	}
 	mirror := func(p *corev1.Pod) {
-		p.Spec.NodeName, p.Annotations = "n", map[string]string{corev1.MirrorPodAnnotationKey: "x"}
+		p.Spec.NodeName = "n"
+		p.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "x"}
 	}
 	tests := []struct {
 		name  string
@@ -54,7 +64,10 @@ func TestPodUpdate(t *testing.T) {
 	}{
 		{"nothing", nil, func(*corev1.Pod) {}, nil},
 		{"image", nil, func(p *corev1.Pod) { p.Spec.Containers[0].Image = "nginx:2" }, nil},
-		{"no image", nil, func(p *corev1.Pod) { p.Spec.Containers[0].Image = "" }, []string{"spec.containers[0].image: Required value"}},
+		{
+			"no image", nil, func(p *corev1.Pod) { p.Spec.Containers[0].Image = "" },
+			[]string{"spec.containers[0].image: Required value"},
+		},
 		{"command", nil, func(p *corev1.Pod) { p.Spec.Containers[0].Command = []string{"sh"} }, []string{onlyThese}},
 		{"another container", nil, func(p *corev1.Pod) {
 			c := p.Spec.Containers[0].DeepCopy()
@@ -64,30 +77,78 @@ func TestPodUpdate(t *testing.T) {
 		{"toleration added", nil, func(p *corev1.Pod) {
 			p.Spec.Tolerations = append(p.Spec.Tolerations, corev1.Toleration{Operator: corev1.TolerationOpExists})
 		}, nil},
-		{"toleration removed", nil, func(p *corev1.Pod) { p.Spec.Tolerations = nil },
-			[]string{"spec.tolerations: Forbidden: existing toleration can not be modified except its tolerationSeconds"}},
+		{
+			"toleration removed", nil, func(p *corev1.Pod) { p.Spec.Tolerations = nil },
+			[]string{
+				"spec.tolerations: Forbidden: existing toleration can not be modified except its tolerationSeconds",
+			},
+		},
 		{"deadline set", nil, func(p *corev1.Pod) { p.Spec.ActiveDeadlineSeconds = new(int64(5)) }, nil},
-		{"deadline later", func(p *corev1.Pod) { p.Spec.ActiveDeadlineSeconds = new(int64(5)) }, func(p *corev1.Pod) { p.Spec.ActiveDeadlineSeconds = new(int64(6)) },
-			[]string{"spec.activeDeadlineSeconds: Invalid value: 6: must be less than or equal to previous value"}},
-		{"deadline gone", func(p *corev1.Pod) { p.Spec.ActiveDeadlineSeconds = new(int64(5)) }, func(p *corev1.Pod) { p.Spec.ActiveDeadlineSeconds = nil },
-			[]string{"spec.activeDeadlineSeconds: Invalid value: null: must not update from a positive integer to nil value"}},
-		{"grace", nil, func(p *corev1.Pod) { p.Spec.TerminationGracePeriodSeconds = new(int64(1)) }, []string{onlyThese}},
-		{"negative grace", func(p *corev1.Pod) { p.Spec.TerminationGracePeriodSeconds = new(int64(-1)) },
-			func(p *corev1.Pod) { p.Spec.TerminationGracePeriodSeconds = new(int64(1)) }, nil},
-		{"gate added", nil, func(p *corev1.Pod) { p.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "wait"}} },
-			[]string{"spec.schedulingGates[0].name: Forbidden: only deletion is allowed, but found new scheduling gate 'wait'"}},
+		{
+			"deadline later", func(p *corev1.Pod) { p.Spec.ActiveDeadlineSeconds = new(int64(5)) }, func(p *corev1.Pod) {
+				p.Spec.ActiveDeadlineSeconds = new(int64(6))
+			},
+			[]string{"spec.activeDeadlineSeconds: Invalid value: 6: must be less than or equal to previous value"},
+		},
+		{
+			"deadline gone", func(p *corev1.Pod) { p.Spec.ActiveDeadlineSeconds = new(int64(5)) }, func(p *corev1.Pod) {
+				p.Spec.ActiveDeadlineSeconds = nil
+			},
+			[]string{
+				"spec.activeDeadlineSeconds: Invalid value: null: must not update from a positive integer to nil value",
+			},
+		},
+		{
+			"grace", nil, func(p *corev1.Pod) { p.Spec.TerminationGracePeriodSeconds = new(int64(1)) },
+			[]string{onlyThese},
+		},
+		{
+			"negative grace", func(p *corev1.Pod) { p.Spec.TerminationGracePeriodSeconds = new(int64(-1)) },
+			func(p *corev1.Pod) { p.Spec.TerminationGracePeriodSeconds = new(int64(1)) }, nil,
+		},
+		{
+			"gate added", nil, func(p *corev1.Pod) { p.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "wait"}} },
+			[]string{
+				"spec.schedulingGates[0].name: Forbidden: only deletion is allowed, but found new scheduling gate " +
+					"'wait'",
+			},
+		},
 		{"gate removed", gated, func(p *corev1.Pod) { p.Spec.SchedulingGates = nil }, nil},
-		{"gated selector added to", gated, func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{"a": "b", "c": "d"} }, nil},
-		{"gated selector changed", gated, func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{"a": "c"} },
-			[]string{`spec.nodeSelector: Invalid value: {"a":"c"}: only additions to spec.nodeSelector are allowed (no mutations or deletions)`}},
+		{
+			"gated selector added to", gated, func(p *corev1.Pod) {
+				p.Spec.NodeSelector = map[string]string{"a": "b", "c": "d"}
+			}, nil,
+		},
+		{
+			"gated selector changed", gated, func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{"a": "c"} },
+			[]string{
+				`spec.nodeSelector: Invalid value: {"a":"c"}: only additions to spec.nodeSelector are allowed (no mutations or deletions)`,
+			},
+		},
 		{"gated affinity", gated, func(p *corev1.Pod) {
-			p.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
-				NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "a", Operator: corev1.NodeSelectorOpExists}}}},
-			}}}
+			p.Spec.Affinity = &corev1.Affinity{
+				NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
+					NodeSelectorTerms: []corev1.NodeSelectorTerm{
+						{
+							MatchExpressions: []corev1.NodeSelectorRequirement{
+								{Key: "a", Operator: corev1.NodeSelectorOpExists},
+							},
+						},
+					},
+				}},
+			}
 		}, nil},
-		{"selector", nil, func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{"c": "d"} }, []string{onlyThese}},
-		{"mirror annotation", mirror, func(p *corev1.Pod) { p.Annotations[corev1.MirrorPodAnnotationKey] = "y" },
-			[]string{"metadata.annotations[kubernetes.io/config.mirror]: Forbidden: may not remove or update mirror pod annotation"}},
+		{
+			"selector", nil, func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{"c": "d"} },
+			[]string{onlyThese},
+		},
+		{
+			"mirror annotation", mirror, func(p *corev1.Pod) { p.Annotations[corev1.MirrorPodAnnotationKey] = "y" },
+			[]string{
+				"metadata.annotations[kubernetes.io/config.mirror]: Forbidden: may not remove or update mirror pod " +
+					"annotation",
+			},
+		},
 		{"label", nil, func(p *corev1.Pod) { p.Labels = map[string]string{"a": "b"} }, nil},
 	}
 	k := Pod(gates.On{})
@@ -117,7 +178,9 @@ func TestPodUpdateGenerationAndStatus(t *testing.T) {
 	k := Pod(gates.On{})
 	old := storedPod(t)
 	p := old.DeepCopy()
-	p.Generation, p.Status.Phase, p.Labels = 99, corev1.PodRunning, map[string]string{"a": "b"}
+	p.Generation = 99
+	p.Status.Phase = corev1.PodRunning
+	p.Labels = map[string]string{"a": "b"}
 	if k.PrepareUpdate(p, old); p.Generation != 1 || p.Status.Phase != corev1.PodPending {
 		t.Errorf("label: generation %d, phase %s; want 1, Pending", p.Generation, p.Status.Phase)
 	}
@@ -132,20 +195,29 @@ func TestPodStatusUpdate(t *testing.T) {
 	old := storedPod(t, func(p *corev1.Pod) { p.Spec.RestartPolicy = corev1.RestartPolicyNever })
 	old.Status.ObservedGeneration = 4
 	old.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, ObservedGeneration: 3}}
-	old.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "web", State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{}}}}
+	old.Status.ContainerStatuses = []corev1.ContainerStatus{
+		{Name: "web", State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{}}},
+	}
 	old.OwnerReferences = []metav1.OwnerReference{{Name: "rs"}}
 	p := old.DeepCopy()
-	p.Spec.NodeName, p.OwnerReferences = "elsewhere", nil
+	p.Spec.NodeName = "elsewhere"
+	p.OwnerReferences = nil
 	p.Status = corev1.PodStatus{
-		Phase: corev1.PodRunning, PodIP: "10.0.0.1", Conditions: []corev1.PodCondition{{Type: corev1.PodReady}},
-		ContainerStatuses: []corev1.ContainerStatus{{Name: "web", State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}},
+		Phase:      corev1.PodRunning,
+		PodIP:      "10.0.0.1",
+		Conditions: []corev1.PodCondition{{Type: corev1.PodReady}},
+		ContainerStatuses: []corev1.ContainerStatus{
+			{Name: "web", State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}},
+		},
 	}
 	sub.PrepareUpdate(p, old)
 	if p.Spec.NodeName != "" || len(p.OwnerReferences) != 1 || p.Status.QOSClass != corev1.PodQOSBurstable {
-		t.Errorf("a status update changed node %q, owners %v or class %q", p.Spec.NodeName, p.OwnerReferences, p.Status.QOSClass)
+		t.Errorf("a status update changed node %q, owners %v or class %q", p.Spec.NodeName, p.OwnerReferences,
+			p.Status.QOSClass)
 	}
 	if p.Status.ObservedGeneration != 4 || p.Status.Conditions[0].ObservedGeneration != 3 {
-		t.Errorf("observed generations %d and %d, want 4 and 3", p.Status.ObservedGeneration, p.Status.Conditions[0].ObservedGeneration)
+		t.Errorf("observed generations %d and %d, want 4 and 3", p.Status.ObservedGeneration,
+			p.Status.Conditions[0].ObservedGeneration)
 	}
 	if len(p.Status.PodIPs) != 1 || p.Status.PodIPs[0].IP != "10.0.0.1" {
 		t.Errorf("podIPs %v, want 10.0.0.1", p.Status.PodIPs)
@@ -156,7 +228,8 @@ func TestPodStatusUpdate(t *testing.T) {
 	p.Status.ContainerStatuses = nil
 	p.Status.QOSClass = corev1.PodQOSGuaranteed
 	p.Status.PodIPs = []corev1.PodIP{{IP: "10.0.0.1"}, {IP: "10.0.0.2"}}
-	p.Status.HostIPs, p.Status.NominatedNodeName = []corev1.HostIP{{IP: "x"}}, "A"
+	p.Status.HostIPs = []corev1.HostIP{{IP: "x"}}
+	p.Status.NominatedNodeName = "A"
 	kindtest.Same(t, "bad status", sub.ValidateUpdate(p, old), []string{
 		`status.nominatedNodeName: Invalid value: "A": a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')`,
 		`status.qosClass: Invalid value: "Guaranteed": field is immutable`,
@@ -178,14 +251,21 @@ func TestEphemeralContainers(t *testing.T) {
 		sub.PrepareUpdate(p, old)
 		return p, p
 	}
-	debug := corev1.EphemeralContainer{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "debug", Image: "busybox"}, TargetContainerName: "web"}
+	debug := corev1.EphemeralContainer{
+		EphemeralContainerCommon: corev1.EphemeralContainerCommon{
+			Name:  "debug",
+			Image: "busybox",
+		},
+		TargetContainerName: "web",
+	}
 	obj, p := add(debug)
 	kindtest.Same(t, "debug container", sub.ValidateUpdate(obj, old), nil)
 	if p.Spec.Containers[0].Image != "nginx:1" || p.Generation != 2 {
 		t.Errorf("image %q and generation %d, want nginx:1 and 2", p.Spec.Containers[0].Image, p.Generation)
 	}
 	bad := *debug.DeepCopy()
-	bad.Name, bad.TargetContainerName = "web", "gone"
+	bad.Name = "web"
+	bad.TargetContainerName = "gone"
 	bad.Ports = []corev1.ContainerPort{{ContainerPort: 80}}
 	obj, _ = add(bad)
 	kindtest.Same(t, "bad container", sub.ValidateUpdate(obj, old), []string{
@@ -195,7 +275,9 @@ func TestEphemeralContainers(t *testing.T) {
 	})
 	gone := p.DeepCopy()
 	gone.Spec.EphemeralContainers = nil
-	kindtest.Same(t, "removed", sub.ValidateUpdate(gone, p), []string{`spec.ephemeralContainers: Forbidden: existing ephemeral containers "debug" may not be removed` + "\n"})
+	kindtest.Same(t, "removed", sub.ValidateUpdate(gone, p), []string{
+		`spec.ephemeralContainers: Forbidden: existing ephemeral containers "debug" may not be removed` + "\n",
+	})
 }
 
 func TestResize(t *testing.T) {
@@ -211,8 +293,10 @@ func TestResize(t *testing.T) {
 	}{
 		{"cpu", func(p *corev1.Pod) { cpu(p, "200m") }, nil},
 		{"image is ignored", func(p *corev1.Pod) { p.Spec.Containers[0].Image = "x" }, nil},
-		{"removed", func(p *corev1.Pod) { delete(p.Spec.Containers[0].Resources.Requests, corev1.ResourceCPU) },
-			[]string{"spec.containers[0].resources.requests: Forbidden: resource requests cannot be removed"}},
+		{
+			"removed", func(p *corev1.Pod) { delete(p.Spec.Containers[0].Resources.Requests, corev1.ResourceCPU) },
+			[]string{"spec.containers[0].resources.requests: Forbidden: resource requests cannot be removed"},
+		},
 		{"class", func(p *corev1.Pod) {
 			p.Spec.Containers[0].Resources.Limits = p.Spec.Containers[0].Resources.Requests.DeepCopy()
 		}, []string{`spec: Invalid value: "Burstable": Pod QOS Class may not change as a result of resizing`}},
@@ -243,8 +327,10 @@ func TestBind(t *testing.T) {
 	if err := Bind(p, b); err != nil {
 		t.Fatal(err)
 	}
-	if p.Spec.NodeName != "n1" || p.Annotations["a"] != "b" || !IsTrue(p, corev1.PodScheduled) || p.Status.NominatedNodeName != "" {
-		t.Errorf("bound pod: node %q, annotations %v, conditions %v", p.Spec.NodeName, p.Annotations, p.Status.Conditions)
+	if p.Spec.NodeName != "n1" || p.Annotations["a"] != "b" || !IsTrue(p, corev1.PodScheduled) ||
+		p.Status.NominatedNodeName != "" {
+		t.Errorf("bound pod: node %q, annotations %v, conditions %v", p.Spec.NodeName, p.Annotations,
+			p.Status.Conditions)
 	}
 	want := `pod web is already assigned to node "n1"`
 	if err := Bind(p, b); err == nil || err.Error() != want {
@@ -275,7 +361,13 @@ func TestGrace(t *testing.T) {
 		{"force", "n", corev1.PodRunning, 30, new(int64(0)), 0},
 	}
 	for _, tt := range tests {
-		p := &corev1.Pod{Spec: corev1.PodSpec{NodeName: tt.node, TerminationGracePeriodSeconds: &tt.spec}, Status: corev1.PodStatus{Phase: tt.phase}}
+		p := &corev1.Pod{
+			Spec: corev1.PodSpec{
+				NodeName:                      tt.node,
+				TerminationGracePeriodSeconds: &tt.spec,
+			},
+			Status: corev1.PodStatus{Phase: tt.phase},
+		}
 		opts := &metav1.DeleteOptions{GracePeriodSeconds: tt.asked}
 		if got := Pod(gates.On{}).Grace(p, opts); got != tt.want || *opts.GracePeriodSeconds != tt.want {
 			t.Errorf("%s: %d seconds and %d in the options, want %d", tt.name, got, *opts.GracePeriodSeconds, tt.want)

@@ -46,7 +46,9 @@ func warnings(p, old *corev1.Pod) []string {
 	}
 	var out []string
 	if msgs := validation.IsDNS1123Label(p.Name); len(msgs) != 0 {
-		out = append(out, fmt.Sprintf("metadata.name: this is used in the Pod's hostname, which can result in surprising behavior; a DNS label is recommended: %v", msgs))
+		out = append(out,
+			fmt.Sprintf("metadata.name: this is used in the Pod's hostname, which can result in surprising behavior; "+
+				"a DNS label is recommended: %v", msgs))
 	}
 	return append(out, podspec.Warnings(p)...)
 }

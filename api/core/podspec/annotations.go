@@ -66,7 +66,8 @@ func (c *Checker) tolerationsAnnotation(v string) {
 
 func (c *Checker) seccompName(child, v string) {
 	switch {
-	case v == corev1.SeccompProfileRuntimeDefault, v == corev1.DeprecatedSeccompProfileDockerDefault, v == corev1.SeccompProfileNameUnconfined:
+	case v == corev1.SeccompProfileRuntimeDefault, v == corev1.DeprecatedSeccompProfileDockerDefault,
+		v == corev1.SeccompProfileNameUnconfined:
 	case strings.HasPrefix(v, localhostProfile):
 		c.descending(child, strings.TrimPrefix(v, localhostProfile))
 	default:
@@ -80,13 +81,15 @@ func (c *Checker) appArmorAnnotation(container, v string) {
 	if !found {
 		c.Invalid("", container, "container not found")
 	}
-	if v != "" && v != corev1.DeprecatedAppArmorBetaProfileRuntimeDefault && v != corev1.DeprecatedAppArmorBetaProfileNameUnconfined &&
+	if v != "" && v != corev1.DeprecatedAppArmorBetaProfileRuntimeDefault &&
+		v != corev1.DeprecatedAppArmorBetaProfileNameUnconfined &&
 		!strings.HasPrefix(v, corev1.DeprecatedAppArmorBetaProfileNamePrefix) {
 		c.Invalid("", v, fmt.Sprintf("invalid AppArmor profile name: %q", v))
 	}
 }
 
-// ProfilesMatch wants the old annotations for seccomp and AppArmor to say what the fields say; the list stands at the spec.
+// ProfilesMatch wants the old annotations for seccomp and AppArmor to say what the fields say; the list stands at the
+// spec.
 func (c *Checker) ProfilesMatch(a map[string]string) {
 	sc := c.spec.SecurityContext
 	if sc != nil && sc.SeccompProfile != nil {
@@ -206,6 +209,7 @@ func sameAppArmor(p *corev1.AppArmorProfile, sc *corev1.PodSecurityContext) bool
 	if sc == nil || sc.AppArmorProfile == nil || sc.AppArmorProfile.Type != p.Type {
 		return false
 	}
-	a, b := p.LocalhostProfile, sc.AppArmorProfile.LocalhostProfile
+	a := p.LocalhostProfile
+	b := sc.AppArmorProfile.LocalhostProfile
 	return (a == nil) == (b == nil) && (a == nil || *a == *b)
 }

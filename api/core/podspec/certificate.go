@@ -27,13 +27,15 @@ func (c *Checker) podCertificate(p *corev1.PodCertificateProjection) {
 			c.Add(field.TooLong(c.Path("userAnnotations"), "", apivalidation.TotalAnnotationSizeLimitB))
 		}
 	}
-	if types := []string{"RSA3072", "RSA4096", "ECDSAP256", "ECDSAP384", "ECDSAP521", "ED25519"}; !slices.Contains(types, p.KeyType) {
+	if types := []string{"RSA3072", "RSA4096", "ECDSAP256", "ECDSAP384", "ECDSAP521", "ED25519"}; !slices.Contains(
+		types, p.KeyType) {
 		check.NotSupported(c.List, "keyType", p.KeyType, types...)
 	}
 	if s := p.MaxExpirationSeconds; s != nil {
 		const least, day = 3600, 24 * 3600
 		most := int32(91 * day)
-		if host, _, _ := strings.Cut(p.SignerName, "/"); host == "kubernetes.io" || strings.HasSuffix(host, ".kubernetes.io") {
+		if host, _, _ := strings.Cut(p.SignerName, "/"); host == "kubernetes.io" ||
+			strings.HasSuffix(host, ".kubernetes.io") {
 			most = day
 		}
 		if *s < least {

@@ -21,16 +21,40 @@ func TestPodCertificate(t *testing.T) {
 	}{
 		{"an hour", "example.com/s", 3600, nil, ""},
 		{"91 days", "example.com/s", 91 * day, map[string]string{"Example.com/a": "b"}, ""},
-		{"too short", "example.com/s", 3599, nil, "maxExpirationSeconds: Invalid value: 3599: if provided, maxExpirationSeconds must be >= 3600"},
-		{"too long", "example.com/s", 91*day + 1, nil, "maxExpirationSeconds: Invalid value: 7862401: if provided, maxExpirationSeconds must be <= 7862400"},
-		{"too long for Kubernetes' own", "kubernetes.io/s", day + 1, nil, "maxExpirationSeconds: Invalid value: 86401: if provided, maxExpirationSeconds must be <= 86400"},
-		{"too long for one below", "x.kubernetes.io/s", day + 1, nil, "maxExpirationSeconds: Invalid value: 86401: if provided, maxExpirationSeconds must be <= 86400"},
-		{"a note without a domain", "example.com/s", 3600, map[string]string{"a": "b"}, `userAnnotations: Invalid value: "a": must be a domain-prefixed key (such as "acme.io/foo")`},
-		{"too many notes", "example.com/s", 3600, map[string]string{"example.com/a": strings.Repeat("x", 1<<18)}, "userAnnotations: Too long: may not be more than 262144 bytes"},
+		{
+			"too short", "example.com/s", 3599, nil,
+			"maxExpirationSeconds: Invalid value: 3599: if provided, maxExpirationSeconds must be >= 3600",
+		},
+		{
+			"too long", "example.com/s", 91*day + 1, nil,
+			"maxExpirationSeconds: Invalid value: 7862401: if provided, maxExpirationSeconds must be <= 7862400",
+		},
+		{
+			"too long for Kubernetes' own", "kubernetes.io/s", day + 1, nil,
+			"maxExpirationSeconds: Invalid value: 86401: if provided, maxExpirationSeconds must be <= 86400",
+		},
+		{
+			"too long for one below", "x.kubernetes.io/s", day + 1, nil,
+			"maxExpirationSeconds: Invalid value: 86401: if provided, maxExpirationSeconds must be <= 86400",
+		},
+		{
+			"a note without a domain", "example.com/s", 3600,
+			map[string]string{"a": "b"},
+			`userAnnotations: Invalid value: "a": must be a domain-prefixed key (such as "acme.io/foo")`,
+		},
+		{
+			"too many notes", "example.com/s", 3600,
+			map[string]string{"example.com/a": strings.Repeat("x", 1<<18)},
+			"userAnnotations: Too long: may not be more than 262144 bytes",
+		},
 	} {
 		ch := ForPod(&corev1.Pod{})
 		ch.podCertificate(&corev1.PodCertificateProjection{
-			SignerName: c.signer, KeyType: "ED25519", MaxExpirationSeconds: &c.seconds, KeyPath: "key.pem", UserAnnotations: c.notes,
+			SignerName:           c.signer,
+			KeyType:              "ED25519",
+			MaxExpirationSeconds: &c.seconds,
+			KeyPath:              "key.pem",
+			UserAnnotations:      c.notes,
 		})
 		got := ""
 		if errs := ch.Errors(); len(errs) > 0 {

@@ -97,7 +97,8 @@ func (c *Checker) initOnly(ctr *corev1.Container) {
 	for i, p := range ctr.ResizePolicy {
 		if p.RestartPolicy == corev1.RestartContainer {
 			c.Index(i)
-			c.Invalid("restartPolicy", p.RestartPolicy, "must not be set to 'RestartContainer' for non-sidecar initContainers")
+			c.Invalid("restartPolicy", p.RestartPolicy,
+				"must not be set to 'RestartContainer' for non-sidecar initContainers")
 			c.Out()
 		}
 	}
@@ -142,7 +143,8 @@ func (c *Checker) ephemeralContainers() {
 // ephemeralFields are the fields that an ephemeral container may have.
 var ephemeralFields = []string{
 	"Name", "Image", "Command", "Args", "WorkingDir", "EnvFrom", "Env", "VolumeMounts", "VolumeDevices",
-	"TerminationMessagePath", "TerminationMessagePolicy", "ImagePullPolicy", "SecurityContext", "Stdin", "StdinOnce", "TTY",
+	"TerminationMessagePath", "TerminationMessagePolicy", "ImagePullPolicy", "SecurityContext", "Stdin", "StdinOnce",
+	"TTY",
 }
 
 func (c *Checker) ephemeralOnly(ctr *corev1.Container) {
@@ -275,11 +277,13 @@ func (c *Checker) resizePolicy(policies []corev1.ContainerResizePolicy) {
 
 // restartRules checks a container's own restart policy and rules (KEP-5307).
 func (c *Checker) restartRules(ctr *corev1.Container, init bool) {
-	policy, rules := ctr.RestartPolicy, ctr.RestartPolicyRules
+	policy := ctr.RestartPolicy
+	rules := ctr.RestartPolicyRules
 	switch {
 	case policy != nil:
 		check.Pointer(c.List, "restartPolicy", policy,
-			corev1.ContainerRestartPolicyAlways, corev1.ContainerRestartPolicyNever, corev1.ContainerRestartPolicyOnFailure)
+			corev1.ContainerRestartPolicyAlways, corev1.ContainerRestartPolicyNever,
+			corev1.ContainerRestartPolicyOnFailure)
 	case len(rules) > 0:
 		c.Required("restartPolicy", "must specify restartPolicy when restart rules are used")
 		if init {
@@ -306,7 +310,8 @@ func (c *Checker) exitCodes(codes *corev1.ContainerRestartRuleOnExitCodes) {
 		return
 	}
 	c.In("exitCodes")
-	check.Pointer(c.List, "operator", &codes.Operator, corev1.ContainerRestartRuleOnExitCodesOpIn, corev1.ContainerRestartRuleOnExitCodesOpNotIn)
+	check.Pointer(c.List, "operator", &codes.Operator, corev1.ContainerRestartRuleOnExitCodesOpIn,
+		corev1.ContainerRestartRuleOnExitCodesOpNotIn)
 	if len(codes.Values) > 255 {
 		c.Add(field.TooMany(c.Path("values"), len(codes.Values), 255))
 	}

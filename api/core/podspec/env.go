@@ -35,7 +35,8 @@ func (c *Checker) env(ctr *corev1.Container) {
 }
 
 func (c *Checker) envSource(e *corev1.EnvVar) {
-	from, n := e.ValueFrom, 0
+	from := e.ValueFrom
+	n := 0
 	if from.FieldRef != nil {
 		n++
 		c.In("fieldRef")
@@ -64,7 +65,8 @@ func (c *Checker) envSource(e *corev1.EnvVar) {
 	}
 	switch {
 	case n == 0:
-		c.Invalid("", "", "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef` or `fileKeyRef`")
+		c.Invalid("", "", "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef` or "+
+			"`fileKeyRef`")
 	case e.Value != "":
 		c.Invalid("", "", "may not be specified when `value` is not empty")
 	case n > 1:
@@ -115,7 +117,8 @@ func (c *Checker) fileRef(r *corev1.FileKeySelector) {
 func (c *Checker) envFrom(ctr *corev1.Container) {
 	c.In("envFrom")
 	for i := range ctr.EnvFrom {
-		from, n := &ctr.EnvFrom[i], 0
+		from := &ctr.EnvFrom[i]
+		n := 0
 		c.Index(i)
 		if from.Prefix != "" {
 			c.EnvName("prefix", from.Prefix)
@@ -155,13 +158,17 @@ var (
 		"metadata.name", "metadata.namespace", "metadata.uid", "spec.nodeName", "spec.serviceAccountName",
 		"status.hostIP", "status.hostIPs", "status.podIP", "status.podIPs",
 	}
-	fileFields     = []string{"metadata.annotations", "metadata.labels", "metadata.name", "metadata.namespace", "metadata.uid"}
+	fileFields = []string{
+		"metadata.annotations", "metadata.labels", "metadata.name", "metadata.namespace", "metadata.uid",
+	}
 	resourceFields = []string{
-		"limits.cpu", "limits.ephemeral-storage", "limits.memory", "requests.cpu", "requests.ephemeral-storage", "requests.memory",
+		"limits.cpu", "limits.ephemeral-storage", "limits.memory", "requests.cpu", "requests.ephemeral-storage",
+		"requests.memory",
 	}
 	// knownFields are the paths that mean something in v1 at all.
 	knownFields = []string{
-		"metadata.annotations", "metadata.labels", "metadata.name", "metadata.namespace", "metadata.uid", "spec.nodeName",
+		"metadata.annotations", "metadata.labels", "metadata.name", "metadata.namespace", "metadata.uid",
+		"spec.nodeName",
 		"spec.restartPolicy", "spec.serviceAccountName", "spec.schedulerName", "status.phase",
 		"status.hostIP", "status.hostIPs", "status.podIP", "status.podIPs",
 	}
@@ -176,7 +183,8 @@ func (c *Checker) fieldRef(r *corev1.ObjectFieldSelector, valid []string) {
 		c.Required("fieldPath", "")
 		return
 	case r.APIVersion != "v1":
-		c.Invalid("fieldPath", r.FieldPath, fmt.Sprintf("error converting fieldPath: unsupported pod version: %s", r.APIVersion))
+		c.Invalid("fieldPath", r.FieldPath, fmt.Sprintf("error converting fieldPath: unsupported pod version: %s",
+			r.APIVersion))
 		return
 	}
 	path, key, subscripted := splitSubscript(r.FieldPath)
@@ -226,7 +234,8 @@ func (c *Checker) resourceRef(r *corev1.ResourceFieldSelector, inVolume bool) {
 	if r.Divisor.IsZero() {
 		return
 	}
-	divisor, name := r.Divisor.String(), ""
+	divisor := r.Divisor.String()
+	name := ""
 	switch r.Resource {
 	case "limits.cpu", "requests.cpu":
 		if divisor != "1m" && divisor != "1" {
@@ -242,7 +251,8 @@ func (c *Checker) resourceRef(r *corev1.ResourceFieldSelector, inVolume bool) {
 		name = "hugepages"
 	}
 	if name != "" && !slices.Contains(byteDivisors, divisor) {
-		c.Invalid("divisor", r.Resource, "only divisor's values "+strings.Join(byteDivisors, ", ")+" are supported with the "+name+" resource")
+		c.Invalid("divisor", r.Resource, "only divisor's values "+strings.Join(byteDivisors, ", ")+
+			" are supported with the "+name+" resource")
 	}
 }
 

@@ -27,7 +27,8 @@ func pullPolicy(image string) corev1.PullPolicy {
 func plainTag(image string) (tag string, ok bool) {
 	name := image
 	if i := strings.LastIndexByte(image, ':'); i > strings.LastIndexByte(image, '/') {
-		name, tag = image[:i], image[i+1:]
+		name = image[:i]
+		tag = image[i+1:]
 		if tag == "" || len(tag) > 128 || tag[0] == '.' || tag[0] == '-' || !onlyTagBytes(tag) {
 			return "", false
 		}
@@ -37,7 +38,8 @@ func plainTag(image string) (tag string, ok bool) {
 	if len(name) == 0 || len(name) >= 64 {
 		return "", false
 	}
-	separated, colons := true, 0
+	separated := true
+	colons := 0
 	for i := range len(name) {
 		switch c := name[i]; {
 		case '0' <= c && c <= '9':
@@ -49,9 +51,11 @@ func plainTag(image string) (tag string, ok bool) {
 		case separated:
 			return "", false
 		case c == '/' && colons == 1:
-			separated, colons = true, 2
+			separated = true
+			colons = 2
 		case c == ':' && colons == 0 && !strings.Contains(name[:i], "/"):
-			separated, colons = true, 1
+			separated = true
+			colons = 1
 		case c == '/' || c == '.' || c == '-':
 			separated = true
 		default:

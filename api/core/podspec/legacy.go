@@ -24,26 +24,53 @@ func (c *Checker) legacyVolume(v *corev1.Volume, in func(set bool, child string)
 		check func()
 	}{
 		{s.GitRepo != nil, "gitRepo", func() { c.gitRepo(s.GitRepo) }},
-		{s.GCEPersistentDisk != nil, "persistentDisk", func() { c.disk("pdName", s.GCEPersistentDisk.PDName, s.GCEPersistentDisk.Partition) }},
-		{s.AWSElasticBlockStore != nil, "awsElasticBlockStore", func() { c.disk("volumeID", s.AWSElasticBlockStore.VolumeID, s.AWSElasticBlockStore.Partition) }},
+		{
+			s.GCEPersistentDisk != nil, "persistentDisk", func() {
+				c.disk("pdName", s.GCEPersistentDisk.PDName, s.GCEPersistentDisk.Partition)
+			},
+		},
+		{
+			s.AWSElasticBlockStore != nil, "awsElasticBlockStore", func() {
+				c.disk("volumeID", s.AWSElasticBlockStore.VolumeID, s.AWSElasticBlockStore.Partition)
+			},
+		},
 		{s.NFS != nil, "nfs", func() { c.nfs(s.NFS) }},
 		{s.ISCSI != nil, "iscsi", func() { c.iscsi(s.ISCSI) }},
-		{s.Glusterfs != nil, "glusterfs", func() { c.requiredNames("endpoints", s.Glusterfs.EndpointsName, "path", s.Glusterfs.Path) }},
+		{
+			s.Glusterfs != nil, "glusterfs", func() {
+				c.requiredNames("endpoints", s.Glusterfs.EndpointsName, "path", s.Glusterfs.Path)
+			},
+		},
 		{s.Flocker != nil, "flocker", func() { c.flocker(s.Flocker) }},
-		{s.RBD != nil, "rbd", func() { c.monitors(s.RBD.CephMonitors); c.requiredName("image", s.RBD.RBDImage) }},
-		{s.Cinder != nil, "cinder", func() { c.requiredName("volumeID", s.Cinder.VolumeID); c.secretRef(s.Cinder.SecretRef) }},
+		{s.RBD != nil, "rbd", func() {
+			c.monitors(s.RBD.CephMonitors)
+			c.requiredName("image", s.RBD.RBDImage)
+		}},
+		{s.Cinder != nil, "cinder", func() {
+			c.requiredName("volumeID", s.Cinder.VolumeID)
+			c.secretRef(s.Cinder.SecretRef)
+		}},
 		{s.CephFS != nil, "cephfs", func() { c.monitors(s.CephFS.Monitors) }},
 		{s.Quobyte != nil, "quobyte", func() { c.quobyte(s.Quobyte) }},
 		{s.FC != nil, "fc", func() { c.fibre(s.FC) }},
 		{s.FlexVolume != nil, "flexVolume", func() { c.flex(s.FlexVolume) }},
-		{s.AzureFile != nil, "azureFile", func() { c.requiredNames("secretName", s.AzureFile.SecretName, "shareName", s.AzureFile.ShareName) }},
+		{
+			s.AzureFile != nil, "azureFile", func() {
+				c.requiredNames("secretName", s.AzureFile.SecretName, "shareName", s.AzureFile.ShareName)
+			},
+		},
 		{s.VsphereVolume != nil, "vsphereVolume", func() { c.requiredName("volumePath", s.VsphereVolume.VolumePath) }},
-		{s.PhotonPersistentDisk != nil, "photonPersistentDisk", func() { c.requiredName("pdID", s.PhotonPersistentDisk.PdID) }},
+		{
+			s.PhotonPersistentDisk != nil, "photonPersistentDisk", func() {
+				c.requiredName("pdID", s.PhotonPersistentDisk.PdID)
+			},
+		},
 		{s.PortworxVolume != nil, "portworxVolume", func() { c.requiredName("volumeID", s.PortworxVolume.VolumeID) }},
 		{s.AzureDisk != nil, "azureDisk", func() { c.azureDisk(s.AzureDisk) }},
 		{s.StorageOS != nil, "storageos", func() { c.storageOS(s.StorageOS) }},
 		{s.ScaleIO != nil, "scaleIO", func() {
-			c.requiredNames("gateway", s.ScaleIO.Gateway, "system", s.ScaleIO.System, "volumeName", s.ScaleIO.VolumeName)
+			c.requiredNames("gateway", s.ScaleIO.Gateway, "system", s.ScaleIO.System, "volumeName",
+				s.ScaleIO.VolumeName)
 		}},
 	} {
 		if in(source.set, source.child) {
@@ -52,7 +79,8 @@ func (c *Checker) legacyVolume(v *corev1.Volume, in func(set bool, child string)
 		}
 	}
 	if s.ISCSI != nil && s.ISCSI.InitiatorName != nil && len(v.Name)+1+len(s.ISCSI.TargetPortal) > 64 {
-		c.Invalid("name", v.Name, "Total length of <volume name>:<iscsi.targetPortal> must be under 64 characters if iscsi.initiatorName is specified.")
+		c.Invalid("name", v.Name, "Total length of <volume name>:<iscsi.targetPortal> must be under 64 characters if "+
+			"iscsi.initiatorName is specified.")
 	}
 }
 
@@ -221,7 +249,9 @@ func (c *Checker) azureDisk(s *corev1.AzureDiskVolumeSource) {
 	if s.Kind == nil {
 		return
 	}
-	kinds := []corev1.AzureDataDiskKind{corev1.AzureDedicatedBlobDisk, corev1.AzureManagedDisk, corev1.AzureSharedBlobDisk}
+	kinds := []corev1.AzureDataDiskKind{
+		corev1.AzureDedicatedBlobDisk, corev1.AzureManagedDisk, corev1.AzureSharedBlobDisk,
+	}
 	if !slices.Contains(kinds, *s.Kind) {
 		check.NotSupported(c.List, "kind", *s.Kind, kinds...)
 	}
@@ -231,6 +261,7 @@ func (c *Checker) azureDisk(s *corev1.AzureDiskVolumeSource) {
 			"/subscriptions/{sub-id}/resourcegroups/{group-name}/providers/microsoft.compute/disks/{disk-id}")
 	}
 	if !managed && !strings.HasPrefix(s.DataDiskURI, "https://") {
-		check.NotSupported(c.List, "diskURI", s.DataDiskURI, "https://{account-name}.blob.core.windows.net/{container-name}/{disk-name}.vhd")
+		check.NotSupported(c.List, "diskURI", s.DataDiskURI,
+			"https://{account-name}.blob.core.windows.net/{container-name}/{disk-name}.vhd")
 	}
 }

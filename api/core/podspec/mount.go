@@ -131,7 +131,8 @@ func (c *Checker) devices(ctr *corev1.Container) {
 		if v == nil {
 			c.NotFound("name", d.Name)
 		} else if v.PersistentVolumeClaim == nil && v.Ephemeral == nil {
-			c.Invalid("name", d.Name, "can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode")
+			c.Invalid("name", d.Name, "can only use volume source type of PersistentVolumeClaim or Ephemeral for "+
+				"block mode")
 		}
 		if d.DevicePath == "" {
 			c.Required("devicePath", "")

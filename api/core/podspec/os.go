@@ -29,7 +29,8 @@ func (c *Checker) dns() {
 			return
 		}
 		if len(d.Nameservers) == 0 {
-			c.Required("dnsConfig.nameservers", fmt.Sprintf("must provide at least one DNS nameserver when `dnsPolicy` is %s", corev1.DNSNone))
+			c.Required("dnsConfig.nameservers",
+				fmt.Sprintf("must provide at least one DNS nameserver when `dnsPolicy` is %s", corev1.DNSNone))
 			return
 		}
 	}
@@ -51,7 +52,8 @@ func (c *Checker) dns() {
 		c.Invalid("searches", d.Searches, fmt.Sprintf("must not have more than %v search paths", maxSearchPaths))
 	}
 	if len(strings.Join(d.Searches, " ")) > maxSearchLength {
-		c.Invalid("searches", d.Searches, fmt.Sprintf("must not have more than %v characters (including spaces) in the search list", maxSearchLength))
+		c.Invalid("searches", d.Searches,
+			fmt.Sprintf("must not have more than %v characters (including spaces) in the search list", maxSearchLength))
 	}
 	c.In("searches")
 	for i, s := range d.Searches {
@@ -195,7 +197,8 @@ func (c *Checker) hostProcess() {
 	if sc := c.spec.SecurityContext; sc != nil && sc.WindowsOptions != nil {
 		pod = sc.WindowsOptions.HostProcess
 	}
-	all, host := 0, 0
+	all := 0
+	host := 0
 	if pod == nil && !c.anyWindowsOptions() {
 		return
 	}
@@ -217,7 +220,8 @@ func (c *Checker) hostProcess() {
 		return
 	}
 	if host != all {
-		c.Invalid("", "", "If pod contains any hostProcess containers then all containers must be HostProcess containers")
+		c.Invalid("", "", "If pod contains any hostProcess containers then all containers must be HostProcess "+
+			"containers")
 	}
 	if !c.spec.HostNetwork {
 		c.Invalid("hostNetwork", false, "hostNetwork must be true if pod contains any hostProcess containers")
@@ -276,7 +280,8 @@ func windowsUser(name string) (msgs []string) {
 	case strings.Contains(user, `\`):
 		return []string{"runAsUserName cannot contain more than one backslash"}
 	case !qualified:
-		domain, user = "", name
+		domain = ""
+		user = name
 	}
 	if len(domain) >= 256 {
 		msgs = append(msgs, "runAsUserName's Domain length must be under 256 characters")

@@ -23,7 +23,8 @@ func (c *Checker) probes(ctr *corev1.Container) {
 		c.In("readinessProbe")
 		c.probe(p)
 		if p.TerminationGracePeriodSeconds != nil {
-			c.Invalid("terminationGracePeriodSeconds", *p.TerminationGracePeriodSeconds, "must not be set for readinessProbes")
+			c.Invalid("terminationGracePeriodSeconds", *p.TerminationGracePeriodSeconds,
+				"must not be set for readinessProbes")
 		}
 		c.Out()
 	}
@@ -42,7 +43,12 @@ func (c *Checker) succeedsOnce(p *corev1.Probe) {
 }
 
 func (c *Checker) probe(p *corev1.Probe) {
-	c.handler(handler{exec: p.Exec, http: p.HTTPGet, tcp: p.TCPSocket, grpc: p.GRPC})
+	c.handler(handler{
+		exec: p.Exec,
+		http: p.HTTPGet,
+		tcp:  p.TCPSocket,
+		grpc: p.GRPC,
+	})
 	c.NotNegative("initialDelaySeconds", int64(p.InitialDelaySeconds))
 	c.NotNegative("timeoutSeconds", int64(p.TimeoutSeconds))
 	c.NotNegative("periodSeconds", int64(p.PeriodSeconds))
@@ -60,12 +66,22 @@ func (c *Checker) lifecycle(l *corev1.Lifecycle) {
 	c.In("lifecycle")
 	if h := l.PostStart; h != nil {
 		c.In("postStart")
-		c.handler(handler{exec: h.Exec, http: h.HTTPGet, tcp: h.TCPSocket, sleep: h.Sleep})
+		c.handler(handler{
+			exec:  h.Exec,
+			http:  h.HTTPGet,
+			tcp:   h.TCPSocket,
+			sleep: h.Sleep,
+		})
 		c.Out()
 	}
 	if h := l.PreStop; h != nil {
 		c.In("preStop")
-		c.handler(handler{exec: h.Exec, http: h.HTTPGet, tcp: h.TCPSocket, sleep: h.Sleep})
+		c.handler(handler{
+			exec:  h.Exec,
+			http:  h.HTTPGet,
+			tcp:   h.TCPSocket,
+			sleep: h.Sleep,
+		})
 		c.Out()
 	}
 	c.stopSignal(l.StopSignal)
@@ -116,7 +132,8 @@ func (c *Checker) handler(h handler) {
 	}
 	if in("sleep", h.sleep != nil) {
 		if g := c.spec.TerminationGracePeriodSeconds; g != nil && (h.sleep.Seconds < 0 || h.sleep.Seconds > *g) {
-			c.Invalid("", h.sleep.Seconds, fmt.Sprintf("must be non-negative and less than terminationGracePeriodSeconds (%d)", *g))
+			c.Invalid("", h.sleep.Seconds,
+				fmt.Sprintf("must be non-negative and less than terminationGracePeriodSeconds (%d)", *g))
 		}
 		c.Out()
 	}

@@ -19,7 +19,8 @@ import (
 
 // requirements checks limits, requests and claims; name checks a resource's name.
 func (c *Checker) requirements(r *corev1.ResourceRequirements, name func(*Checker, corev1.ResourceName) bool) {
-	computed, huge := false, false
+	computed := false
+	huge := false
 	note := func(n corev1.ResourceName) {
 		computed = computed || n == corev1.ResourceCPU || n == corev1.ResourceMemory
 		huge = huge || resources.IsHugePages(n)
@@ -96,7 +97,8 @@ func (c *Checker) withinLimits(r *corev1.ResourceRequirements) {
 		case limited && q.Cmp(limit) != 0 && !resources.MayOvercommit(n):
 			c.Invalid("requests", q.String(), fmt.Sprintf("must be equal to %s limit of %s", n, limit.String()))
 		case limited && q.Cmp(limit) > 0:
-			c.Invalid("requests", q.String(), fmt.Sprintf("must be less than or equal to %s limit of %s", n, limit.String()))
+			c.Invalid("requests", q.String(), fmt.Sprintf("must be less than or equal to %s limit of %s", n,
+				limit.String()))
 		case !limited && !resources.MayOvercommit(n):
 			c.Required("limits", "Limit must be set for non overcommitable resources")
 		}
@@ -135,7 +137,8 @@ func (c *Checker) podResourceName(n corev1.ResourceName) bool {
 	before := c.Len()
 	ResourceName(c.List, n)
 	if c.Len() == before && !helper.IsSupportedPodLevelResource(n) {
-		check.NotSupported(c.List, "", n, corev1.ResourceCPU, corev1.ResourceName(corev1.ResourceHugePagesPrefix), corev1.ResourceMemory)
+		check.NotSupported(c.List, "", n, corev1.ResourceCPU, corev1.ResourceName(corev1.ResourceHugePagesPrefix),
+			corev1.ResourceMemory)
 	}
 	return c.Len() == before
 }

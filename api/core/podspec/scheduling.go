@@ -30,7 +30,8 @@ func Tolerations(l *check.List, list []corev1.Toleration) {
 		if t.Key != "" {
 			l.Qualified("key", t.Key)
 		} else if t.Operator != corev1.TolerationOpExists {
-			l.Invalid("operator", t.Operator, "operator must be Exists when `key` is empty, which means \"match all values and all keys\"")
+			l.Invalid("operator", t.Operator,
+				"operator must be Exists when `key` is empty, which means \"match all values and all keys\"")
 		}
 		if t.TolerationSeconds != nil && t.Effect != corev1.TaintEffectNoExecute {
 			l.Invalid("effect", t.Effect, "effect must be 'NoExecute' when `tolerationSeconds` is set")
@@ -53,8 +54,10 @@ func tolerationOperator(l *check.List, t *corev1.Toleration) {
 		if t.Value != "" {
 			l.Invalid("operator", t.Value, "value must be empty when `operator` is 'Exists'")
 		}
-	case corev1.TolerationOpLt, corev1.TolerationOpGt: // behind TaintTolerationComparisonOperators, which is off; the message says otherwise
-		check.NotSupported(l, "operator", t.Operator, corev1.TolerationOpEqual, corev1.TolerationOpExists, corev1.TolerationOpLt, corev1.TolerationOpGt)
+	case corev1.TolerationOpLt, corev1.TolerationOpGt:
+		// behind TaintTolerationComparisonOperators, which is off; the message says otherwise
+		check.NotSupported(l, "operator", t.Operator, corev1.TolerationOpEqual, corev1.TolerationOpExists,
+			corev1.TolerationOpLt, corev1.TolerationOpGt)
 	default:
 		check.NotSupported(l, "operator", t.Operator, corev1.TolerationOpEqual, corev1.TolerationOpExists)
 	}
@@ -62,7 +65,8 @@ func tolerationOperator(l *check.List, t *corev1.Toleration) {
 
 // TaintEffect wants one of the effects at the child "effect".
 func TaintEffect(l *check.List, e corev1.TaintEffect) {
-	check.OneOf(l, "effect", e, corev1.TaintEffectNoSchedule, corev1.TaintEffectPreferNoSchedule, corev1.TaintEffectNoExecute)
+	check.OneOf(l, "effect", e, corev1.TaintEffectNoSchedule, corev1.TaintEffectPreferNoSchedule,
+		corev1.TaintEffectNoExecute)
 }
 
 func (c *Checker) gates() {
@@ -329,11 +333,14 @@ func (c *Checker) spreadConstraints() {
 				c.Invalid("minDomains", *d, "must be greater than zero")
 			}
 			if s.WhenUnsatisfiable != corev1.DoNotSchedule {
-				c.Invalid("minDomains", *d, fmt.Sprintf("can only use minDomains if whenUnsatisfiable=%s, not %s", corev1.DoNotSchedule, s.WhenUnsatisfiable))
+				c.Invalid("minDomains", *d, fmt.Sprintf("can only use minDomains if whenUnsatisfiable=%s, not %s",
+					corev1.DoNotSchedule, s.WhenUnsatisfiable))
 			}
 		}
-		check.Pointer(c.List, "nodeAffinityPolicy", s.NodeAffinityPolicy, corev1.NodeInclusionPolicyHonor, corev1.NodeInclusionPolicyIgnore)
-		check.Pointer(c.List, "nodeTaintsPolicy", s.NodeTaintsPolicy, corev1.NodeInclusionPolicyHonor, corev1.NodeInclusionPolicyIgnore)
+		check.Pointer(c.List, "nodeAffinityPolicy", s.NodeAffinityPolicy, corev1.NodeInclusionPolicyHonor,
+			corev1.NodeInclusionPolicyIgnore)
+		check.Pointer(c.List, "nodeTaintsPolicy", s.NodeTaintsPolicy, corev1.NodeInclusionPolicyHonor,
+			corev1.NodeInclusionPolicyIgnore)
 		c.spreadKeys(s)
 		c.Selector("labelSelector", s.LabelSelector)
 		c.Out()

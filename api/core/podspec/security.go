@@ -17,7 +17,8 @@ import (
 func (c *Checker) podSecurity() {
 	sc := c.spec.SecurityContext
 	if share := c.spec.ShareProcessNamespace; share != nil && *share && c.spec.HostPID {
-		c.Invalid("securityContext.shareProcessNamespace", *share, "ShareProcessNamespace and HostPID cannot both be enabled")
+		c.Invalid("securityContext.shareProcessNamespace", *share,
+			"ShareProcessNamespace and HostPID cannot both be enabled")
 	}
 	if sc == nil {
 		return
@@ -36,7 +37,8 @@ func (c *Checker) podSecurity() {
 		c.Out()
 	}
 	c.sysctls(sc.Sysctls)
-	check.Pointer(c.List, "fsGroupChangePolicy", sc.FSGroupChangePolicy, corev1.FSGroupChangeAlways, corev1.FSGroupChangeOnRootMismatch)
+	check.Pointer(c.List, "fsGroupChangePolicy", sc.FSGroupChangePolicy, corev1.FSGroupChangeAlways,
+		corev1.FSGroupChangeOnRootMismatch)
 	c.seccomp(sc.SeccompProfile)
 	c.windowsOptions(sc.WindowsOptions)
 	c.appArmor(sc.AppArmorProfile)
@@ -64,7 +66,8 @@ func (c *Checker) sysctls(list []corev1.Sysctl) {
 		case name == "":
 			c.Required("name", "")
 		case len(name) > sysctlMaxLength || !sysctlName.MatchString(name):
-			c.Invalid("name", name, fmt.Sprintf("must have at most %d characters and match regex %s", sysctlMaxLength, sysctlName))
+			c.Invalid("name", name, fmt.Sprintf("must have at most %d characters and match regex %s", sysctlMaxLength,
+				sysctlName))
 		case !seen.Add(name):
 			c.Duplicate("name", name)
 		}
@@ -102,7 +105,8 @@ func (c *Checker) security(sc *corev1.SecurityContext) {
 		if sc.Capabilities != nil {
 			for _, capability := range sc.Capabilities.Add {
 				if capability == "CAP_SYS_ADMIN" {
-					c.Invalid("", sc, "cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` CAP_SYS_ADMIN")
+					c.Invalid("", sc, "cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` "+
+						"CAP_SYS_ADMIN")
 				}
 			}
 		}
@@ -118,12 +122,14 @@ func (c *Checker) seccomp(p *corev1.SeccompProfile) {
 	}
 	c.In("seccompProfile")
 	switch p.Type {
-	case corev1.SeccompProfileTypeLocalhost, corev1.SeccompProfileTypeRuntimeDefault, corev1.SeccompProfileTypeUnconfined:
+	case corev1.SeccompProfileTypeLocalhost, corev1.SeccompProfileTypeRuntimeDefault,
+		corev1.SeccompProfileTypeUnconfined:
 	case "":
 		c.Required("type", "type is required when seccompProfile is set")
 	default:
 		check.NotSupported(c.List, "type", p.Type,
-			corev1.SeccompProfileTypeLocalhost, corev1.SeccompProfileTypeRuntimeDefault, corev1.SeccompProfileTypeUnconfined)
+			corev1.SeccompProfileTypeLocalhost, corev1.SeccompProfileTypeRuntimeDefault,
+			corev1.SeccompProfileTypeUnconfined)
 	}
 	switch local := p.Type == corev1.SeccompProfileTypeLocalhost; {
 	case local && p.LocalhostProfile == nil:
@@ -152,7 +158,8 @@ func (c *Checker) appArmor(p *corev1.AppArmorProfile) {
 		c.Required("type", "type is required when appArmorProfile is set")
 	default:
 		check.NotSupported(c.List, "type", p.Type,
-			corev1.AppArmorProfileTypeLocalhost, corev1.AppArmorProfileTypeRuntimeDefault, corev1.AppArmorProfileTypeUnconfined)
+			corev1.AppArmorProfileTypeLocalhost, corev1.AppArmorProfileTypeRuntimeDefault,
+			corev1.AppArmorProfileTypeUnconfined)
 	}
 	c.Out()
 }

@@ -14,17 +14,34 @@ import (
 // TemplateColumns are the wide columns of kinds that make pods; TemplateCells fills them. selector describes theirs.
 func TemplateColumns(selector string) []metav1.TableColumnDefinition {
 	return []metav1.TableColumnDefinition{
-		{Name: "Containers", Type: "string", Priority: 1, Description: "Names of each container in the template."},
-		{Name: "Images", Type: "string", Priority: 1, Description: "Images referenced by each container in the template."},
-		{Name: "Selector", Type: "string", Priority: 1, Description: selector},
+		{
+			Name:        "Containers",
+			Type:        "string",
+			Priority:    1,
+			Description: "Names of each container in the template.",
+		},
+		{
+			Name:        "Images",
+			Type:        "string",
+			Priority:    1,
+			Description: "Images referenced by each container in the template.",
+		},
+		{
+			Name:        "Selector",
+			Type:        "string",
+			Priority:    1,
+			Description: selector,
+		},
 	}
 }
 
 // TemplateCells are names and images of t's containers, and the selector.
 func TemplateCells(t *corev1.PodTemplateSpec, sel *metav1.LabelSelector) []any {
-	names, images := make([]string, len(t.Spec.Containers)), make([]string, len(t.Spec.Containers))
+	names := make([]string, len(t.Spec.Containers))
+	images := make([]string, len(t.Spec.Containers))
 	for i := range t.Spec.Containers {
-		names[i], images[i] = t.Spec.Containers[i].Name, t.Spec.Containers[i].Image
+		names[i] = t.Spec.Containers[i].Name
+		images[i] = t.Spec.Containers[i].Image
 	}
 	return []any{strings.Join(names, ","), strings.Join(images, ","), metav1.FormatLabelSelector(sel)}
 }
@@ -35,5 +52,8 @@ func NameWarnings(name string) []string {
 	if len(msgs) == 0 {
 		return nil
 	}
-	return []string{fmt.Sprintf("metadata.name: this is used in Pod names and hostnames, which can result in surprising behavior; a DNS label is recommended: %v", msgs)}
+	return []string{
+		fmt.Sprintf("metadata.name: this is used in Pod names and hostnames, which can result in surprising "+
+			"behavior; a DNS label is recommended: %v", msgs),
+	}
 }

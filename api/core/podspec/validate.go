@@ -85,7 +85,8 @@ func (c *Checker) podOnly() {
 		}
 		for j := range p.Sources {
 			if p.Sources[j].ServiceAccountToken != nil {
-				c.Add(field.Forbidden(c.Path("volumes").Index(i).Child("projected", "sources").Index(j).Child("serviceAccountToken"),
+				c.Add(field.Forbidden(c.Path("volumes").Index(i).Child("projected", "sources").Index(j).Child(
+					"serviceAccountToken"),
 					"must not be specified when serviceAccountName is not set"))
 			}
 		}
@@ -119,8 +120,10 @@ func (c *Checker) podSpec() {
 	c.ephemeralContainers()
 	c.podResources()
 	c.hostNetworkPorts()
-	check.OneOf(c.List, "restartPolicy", s.RestartPolicy, corev1.RestartPolicyAlways, corev1.RestartPolicyOnFailure, corev1.RestartPolicyNever)
-	check.OneOf(c.List, "dnsPolicy", s.DNSPolicy, corev1.DNSClusterFirstWithHostNet, corev1.DNSClusterFirst, corev1.DNSDefault, corev1.DNSNone)
+	check.OneOf(c.List, "restartPolicy", s.RestartPolicy, corev1.RestartPolicyAlways, corev1.RestartPolicyOnFailure,
+		corev1.RestartPolicyNever)
+	check.OneOf(c.List, "dnsPolicy", s.DNSPolicy, corev1.DNSClusterFirstWithHostNet, corev1.DNSClusterFirst,
+		corev1.DNSDefault, corev1.DNSNone)
 	c.Labels("nodeSelector", s.NodeSelector)
 	c.podSecurity()
 	c.affinity()
@@ -241,7 +244,8 @@ func (c *Checker) resourceClaims() {
 		default:
 			c.Label("name", claim.Name)
 		}
-		name, template := claim.ResourceClaimName, claim.ResourceClaimTemplateName
+		name := claim.ResourceClaimName
+		template := claim.ResourceClaimTemplateName
 		if name != nil && template != nil {
 			c.Invalid("", *claim, "at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified")
 		}

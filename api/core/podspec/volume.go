@@ -66,15 +66,25 @@ func (c *Checker) createsClaim(name string) bool {
 
 // sourceOrder are the volume sources in the order in which Kubernetes looks at them.
 var sourceOrder = []string{
-	"EmptyDir", "HostPath", "GitRepo", "GCEPersistentDisk", "AWSElasticBlockStore", "Secret", "NFS", "ISCSI", "Glusterfs", "Flocker",
-	"PersistentVolumeClaim", "RBD", "Cinder", "CephFS", "Quobyte", "DownwardAPI", "FC", "FlexVolume", "ConfigMap", "AzureFile", "VsphereVolume",
-	"PhotonPersistentDisk", "PortworxVolume", "AzureDisk", "StorageOS", "Projected", "ScaleIO", "CSI", "Ephemeral", "Image",
+	"EmptyDir", "HostPath", "GitRepo", "GCEPersistentDisk", "AWSElasticBlockStore", "Secret", "NFS", "ISCSI",
+	"Glusterfs", "Flocker",
+	"PersistentVolumeClaim", "RBD", "Cinder", "CephFS", "Quobyte", "DownwardAPI", "FC", "FlexVolume", "ConfigMap",
+	"AzureFile", "VsphereVolume",
+	"PhotonPersistentDisk", "PortworxVolume", "AzureDisk", "StorageOS", "Projected", "ScaleIO", "CSI", "Ephemeral",
+	"Image",
 }
 
 // twice are where Kubernetes reports a second source, if not where its fields are.
 var twice = map[string]string{
-	"GCEPersistentDisk": "gcePersistentDisk", "AWSElasticBlockStore": "awsElasticBlockStore", "NFS": "nfs", "ISCSI": "iscsi", "RBD": "rbd", "FC": "fc",
-	"DownwardAPI": "downwarAPI", "StorageOS": "storageos", "CSI": "csi",
+	"GCEPersistentDisk":    "gcePersistentDisk",
+	"AWSElasticBlockStore": "awsElasticBlockStore",
+	"NFS":                  "nfs",
+	"ISCSI":                "iscsi",
+	"RBD":                  "rbd",
+	"FC":                   "fc",
+	"DownwardAPI":          "downwarAPI",
+	"StorageOS":            "storageos",
+	"CSI":                  "csi",
 }
 
 // TwiceName is where Kubernetes reports that the source is one too many.
@@ -88,7 +98,8 @@ func TwiceName(source string) string {
 // volumeSource wants exactly one source.
 func (c *Checker) volumeSource(v *corev1.Volume) {
 	var one corev1.Volume
-	all, n := reflect.ValueOf(&v.VolumeSource).Elem(), 0
+	all := reflect.ValueOf(&v.VolumeSource).Elem()
+	n := 0
 	for _, source := range all.Fields() {
 		if !source.IsNil() {
 			n++
@@ -203,7 +214,8 @@ func (c *Checker) hostPath(s *corev1.HostPathVolumeSource) {
 		return
 	}
 	c.noBacksteps("path", s.Path)
-	check.Pointer(c.List, "type", s.Type, corev1.HostPathUnset, corev1.HostPathBlockDev, corev1.HostPathCharDev, corev1.HostPathDirectory,
+	check.Pointer(c.List, "type", s.Type, corev1.HostPathUnset, corev1.HostPathBlockDev, corev1.HostPathCharDev,
+		corev1.HostPathDirectory,
 		corev1.HostPathDirectoryOrCreate, corev1.HostPathFile, corev1.HostPathFileOrCreate, corev1.HostPathSocket)
 }
 
@@ -463,7 +475,9 @@ func NoBacksteps(l *check.List, child, p string) { (&Checker{List: l}).noBackste
 
 // ClaimSpec checks what a persistent volume claim needs to be created at all.
 func ClaimSpec(l *check.List, s *corev1.PersistentVolumeClaimSpec) {
-	modes := []corev1.PersistentVolumeAccessMode{corev1.ReadOnlyMany, corev1.ReadWriteMany, corev1.ReadWriteOnce, corev1.ReadWriteOncePod}
+	modes := []corev1.PersistentVolumeAccessMode{
+		corev1.ReadOnlyMany, corev1.ReadWriteMany, corev1.ReadWriteOnce, corev1.ReadWriteOncePod,
+	}
 	if len(s.AccessModes) == 0 {
 		l.Required("accessModes", "at least 1 access mode is required")
 	}
@@ -521,7 +535,8 @@ func claimSources(l *check.List, s *corev1.PersistentVolumeClaimSpec) {
 			l.Subdomain("apiGroup", group)
 		}
 	}
-	d, ref := s.DataSource, s.DataSourceRef
+	d := s.DataSource
+	ref := s.DataSourceRef
 	if d != nil {
 		l.Within("dataSource", func() { reference(value(d.APIGroup), d.Kind, d.Name) })
 	}

@@ -51,7 +51,10 @@ var oldNodeLabels = map[string]string{
 }
 
 var oldPodAnnotations = [][2]string{
-	{"scheduler.alpha.kubernetes.io/critical-pod", `non-functional in v1.16+; use the "priorityClassName" field instead`},
+	{
+		"scheduler.alpha.kubernetes.io/critical-pod",
+		`non-functional in v1.16+; use the "priorityClassName" field instead`,
+	},
 	{"security.alpha.kubernetes.io/sysctls", `non-functional in v1.11+; use the "sysctls" field instead`},
 	{"security.alpha.kubernetes.io/unsafe-sysctls", `non-functional in v1.11+; use the "sysctls" field instead`},
 }
@@ -189,7 +192,8 @@ func (w *podWarner) volumes() {
 		old(v.Quobyte != nil, "quobyte", "deprecated in v1.22, non-functional in v1.25+")
 		old(v.Glusterfs != nil, "glusterfs", "deprecated in v1.25, non-functional in v1.26+")
 		if e := v.Ephemeral; e != nil && e.VolumeClaimTemplate != nil {
-			w.out = append(w.out, ClaimWarnings(&e.VolumeClaimTemplate.Spec, w.Path("").Index(i).Child("ephemeral", "volumeClaimTemplate", "spec"))...)
+			w.out = append(w.out, ClaimWarnings(&e.VolumeClaimTemplate.Spec,
+				w.Path("").Index(i).Child("ephemeral", "volumeClaimTemplate", "spec"))...)
 		}
 		old(v.CephFS != nil, "cephfs", "deprecated in v1.28, non-functional in v1.31+")
 		old(v.RBD != nil, "rbd", "deprecated in v1.28, non-functional in v1.31+")
@@ -207,7 +211,8 @@ func ClaimWarnings(s *corev1.PersistentVolumeClaimSpec, path *field.Path) []stri
 	}{{"requests", s.Resources.Requests}, {"limits", s.Resources.Limits}} {
 		if q, ok := f.list[corev1.ResourceStorage]; ok && !resources.Whole(&q) {
 			at := path.Child("resources").Child(f.child).Key(string(corev1.ResourceStorage))
-			out = append(out, fmt.Sprintf("%s: fractional byte value %q is invalid, must be an integer", at, q.String()))
+			out = append(out, fmt.Sprintf("%s: fractional byte value %q is invalid, must be an integer", at,
+				q.String()))
 		}
 	}
 	return out
@@ -323,7 +328,8 @@ func (w *podWarner) profiles(annotations map[string]string) {
 		}
 		// A pod's own annotation has by now become the field: it is enough that the annotation is there.
 		hasField := pod != nil && pod.AppArmorProfile != nil || sc != nil && sc.AppArmorProfile != nil
-		if v, ok := annotations[AppArmorPrefix+c.Name]; ok && (!hasField || !w.template && sc != nil && sameProfile(v, sc.AppArmorProfile)) {
+		if v, ok := annotations[AppArmorPrefix+c.Name]; ok &&
+			(!hasField || !w.template && sc != nil && sameProfile(v, sc.AppArmorProfile)) {
 			w.annotation(AppArmorPrefix+c.Name, appArmorText)
 		}
 	})
@@ -417,10 +423,12 @@ func (w *podWarner) nullSelectors() {
 	}
 	w.In("affinity")
 	if p := a.PodAffinity; p != nil {
-		terms("podAffinity", p.RequiredDuringSchedulingIgnoredDuringExecution, p.PreferredDuringSchedulingIgnoredDuringExecution)
+		terms("podAffinity", p.RequiredDuringSchedulingIgnoredDuringExecution,
+			p.PreferredDuringSchedulingIgnoredDuringExecution)
 	}
 	if p := a.PodAntiAffinity; p != nil {
-		terms("podAntiAffinity", p.RequiredDuringSchedulingIgnoredDuringExecution, p.PreferredDuringSchedulingIgnoredDuringExecution)
+		terms("podAntiAffinity", p.RequiredDuringSchedulingIgnoredDuringExecution,
+			p.PreferredDuringSchedulingIgnoredDuringExecution)
 	}
 	w.Out()
 }

@@ -20,7 +20,9 @@ func defaultService(s *corev1.Service) {
 	case corev1.ServiceAffinityClientIP:
 		if c := spec.SessionAffinityConfig; c == nil || c.ClientIP == nil || c.ClientIP.TimeoutSeconds == nil {
 			seconds := corev1.DefaultClientIPServiceAffinitySeconds
-			spec.SessionAffinityConfig = &corev1.SessionAffinityConfig{ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: &seconds}}
+			spec.SessionAffinityConfig = &corev1.SessionAffinityConfig{
+				ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: &seconds},
+			}
 		}
 	}
 	kind.FillZero(&spec.Type, corev1.ServiceTypeClusterIP)
@@ -95,7 +97,8 @@ func GetsNodePorts(s *corev1.Service) bool {
 
 // HasHealthCheck tells load balancers that ask each node whether it has endpoints.
 func HasHealthCheck(s *corev1.Service) bool {
-	return s.Spec.Type == corev1.ServiceTypeLoadBalancer && s.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal
+	return s.Spec.Type == corev1.ServiceTypeLoadBalancer &&
+		s.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal
 }
 
 func headless(s *corev1.Service) bool {
@@ -109,7 +112,8 @@ func prepareServiceUpdate(s, old *corev1.Service) {
 	dropPolicy(s)
 }
 
-// dropPolicy takes from a name what only addresses have and what Kubernetes, too, never shows; what is no policy is left to be refused.
+// dropPolicy takes from a name what only addresses have and what Kubernetes, too, never shows; what is no policy is
+// left to be refused.
 func dropPolicy(s *corev1.Service) {
 	p := s.Spec.InternalTrafficPolicy
 	if s.Spec.Type == corev1.ServiceTypeExternalName && p != nil &&
@@ -119,10 +123,12 @@ func dropPolicy(s *corev1.Service) {
 }
 
 func dropForType(s, old *corev1.Service) {
-	now, was := &s.Spec, &old.Spec
+	now := &s.Spec
+	was := &old.Spec
 	if needsClusterIP(old) && !needsClusterIP(s) {
 		if now.ClusterIP == was.ClusterIP && slices.Equal(now.ClusterIPs, was.ClusterIPs) {
-			now.ClusterIP, now.ClusterIPs = "", nil
+			now.ClusterIP = ""
+			now.ClusterIPs = nil
 		}
 		if slices.Equal(now.IPFamilies, was.IPFamilies) {
 			now.IPFamilies = nil
@@ -139,7 +145,8 @@ func dropForType(s, old *corev1.Service) {
 	}
 	if was.Type == corev1.ServiceTypeLoadBalancer && now.Type != corev1.ServiceTypeLoadBalancer {
 		s.Status.LoadBalancer = corev1.LoadBalancerStatus{}
-		now.AllocateLoadBalancerNodePorts = dropSame(now.AllocateLoadBalancerNodePorts, was.AllocateLoadBalancerNodePorts)
+		now.AllocateLoadBalancerNodePorts = dropSame(now.AllocateLoadBalancerNodePorts,
+			was.AllocateLoadBalancerNodePorts)
 		now.LoadBalancerClass = dropSame(now.LoadBalancerClass, was.LoadBalancerClass)
 	}
 	if fromOutside(old) && !fromOutside(s) && now.ExternalTrafficPolicy == was.ExternalTrafficPolicy {
@@ -150,7 +157,9 @@ func dropForType(s, old *corev1.Service) {
 // samePorts tells whether the client left all node ports alone.
 func samePorts(now, was []corev1.ServicePort) bool {
 	return !slices.ContainsFunc(now, func(p corev1.ServicePort) bool {
-		return p.NodePort != 0 && !slices.ContainsFunc(was, func(o corev1.ServicePort) bool { return o.NodePort == p.NodePort })
+		return p.NodePort != 0 && !slices.ContainsFunc(was, func(o corev1.ServicePort) bool {
+			return o.NodePort == p.NodePort
+		})
 	})
 }
 

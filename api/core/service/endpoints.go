@@ -24,7 +24,12 @@ import (
 func Endpoints() *kind.Kind {
 	return kind.Spec[*corev1.Endpoints]{
 		Names: kind.Names{
-			Version: "v1", Kind: "Endpoints", Resource: "endpoints", Singular: "endpoints", ShortNames: []string{"ep"}, Namespaced: true,
+			Version:    "v1",
+			Kind:       "Endpoints",
+			Resource:   "endpoints",
+			Singular:   "endpoints",
+			ShortNames: []string{"ep"},
+			Namespaced: true,
 		},
 		New:     func() *corev1.Endpoints { return &corev1.Endpoints{} },
 		NewList: func() runtime.Object { return &corev1.EndpointsList{} },
@@ -50,7 +55,11 @@ func Endpoints() *kind.Kind {
 			return []string{"v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice"}
 		},
 		Columns: []metav1.TableColumnDefinition{
-			kind.NameColumn, {Name: "Endpoints", Type: "string", Description: corev1.Endpoints{}.SwaggerDoc()["subsets"]}, kind.AgeColumn,
+			kind.NameColumn, {
+				Name:        "Endpoints",
+				Type:        "string",
+				Description: corev1.Endpoints{}.SwaggerDoc()["subsets"],
+			}, kind.AgeColumn,
 		},
 		Row: func(e *corev1.Endpoints) []any {
 			return []any{e.Name, formatEndpoints(e), kind.Age(e.CreationTimestamp)}
@@ -87,7 +96,8 @@ func formatEndpoints(e *corev1.Endpoints) string {
 func validateEndpoints(e *corev1.Endpoints) field.ErrorList {
 	var errs field.ErrorList
 	for i := range e.Subsets {
-		s, path := &e.Subsets[i], field.NewPath("subsets").Index(i)
+		s := &e.Subsets[i]
+		path := field.NewPath("subsets").Index(i)
 		if len(s.Addresses)+len(s.NotReadyAddresses) == 0 {
 			errs = append(errs, field.Required(path, "must specify `addresses` or `notReadyAddresses`"))
 		}
@@ -95,7 +105,8 @@ func validateEndpoints(e *corev1.Endpoints) field.ErrorList {
 			errs = append(errs, validateEndpointAddress(&s.Addresses[j], path.Child("addresses").Index(j))...)
 		}
 		for j := range s.NotReadyAddresses {
-			errs = append(errs, validateEndpointAddress(&s.NotReadyAddresses[j], path.Child("notReadyAddresses").Index(j))...)
+			errs = append(errs,
+				validateEndpointAddress(&s.NotReadyAddresses[j], path.Child("notReadyAddresses").Index(j))...)
 		}
 		for j := range s.Ports {
 			errs = append(errs, validateEndpointPort(&s.Ports[j], len(s.Ports) > 1, path.Child("ports").Index(j))...)
@@ -130,9 +141,13 @@ func ValidateEndpointIP(address string, path *field.Path) field.ErrorList {
 	case ip.IsLoopback():
 		return field.ErrorList{field.Invalid(path, address, "may not be in the loopback range (127.0.0.0/8, ::1/128)")}
 	case ip.IsLinkLocalUnicast():
-		return field.ErrorList{field.Invalid(path, address, "may not be in the link-local range (169.254.0.0/16, fe80::/10)")}
+		return field.ErrorList{
+			field.Invalid(path, address, "may not be in the link-local range (169.254.0.0/16, fe80::/10)"),
+		}
 	case ip.IsLinkLocalMulticast():
-		return field.ErrorList{field.Invalid(path, address, "may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)")}
+		return field.ErrorList{
+			field.Invalid(path, address, "may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)"),
+		}
 	}
 	return nil
 }
@@ -156,7 +171,9 @@ func validateEndpointPort(p *corev1.EndpointPort, nameRequired bool, path *field
 	case "":
 		errs = append(errs, field.Required(path.Child("protocol"), ""))
 	default:
-		errs = append(errs, field.NotSupported(path.Child("protocol"), p.Protocol, []corev1.Protocol{corev1.ProtocolSCTP, corev1.ProtocolTCP, corev1.ProtocolUDP}))
+		errs = append(errs, field.NotSupported(path.Child("protocol"), p.Protocol, []corev1.Protocol{
+			corev1.ProtocolSCTP, corev1.ProtocolTCP, corev1.ProtocolUDP,
+		}))
 	}
 	if p.AppProtocol != nil {
 		for _, msg := range validation.IsQualifiedName(*p.AppProtocol) {

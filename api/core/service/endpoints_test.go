@@ -21,21 +21,35 @@ func TestSpecialAddresses(t *testing.T) {
 		invalid   = "must be a valid IP address"
 	)
 	for _, c := range []struct{ ip, want string }{
-		{"127.0.0.1", loopback}, {"127.255.0.1", loopback}, {"::1", loopback}, {"::ffff:127.0.0.1", loopback},
-		{"169.254.169.254", local}, {"fe80::1", local},
-		{"224.0.0.251", multicast}, {"ff02::fb", multicast},
-		{"0.0.0.0", "may not be unspecified (0.0.0.0)"}, {"::", "may not be unspecified (::)"},
-		{"10.0.0.1", ""}, {"224.1.0.1", ""}, {"ff05::2", ""}, {"2001:db8::1", ""}, // what Kubernetes lets pass
-		{"10.0.0", invalid}, {"web", invalid}, {"", invalid}, {"10.0.0.1/8", invalid},
+		{"127.0.0.1", loopback},
+		{"127.255.0.1", loopback},
+		{"::1", loopback},
+		{"::ffff:127.0.0.1", loopback},
+		{"169.254.169.254", local},
+		{"fe80::1", local},
+		{"224.0.0.251", multicast},
+		{"ff02::fb", multicast},
+		{"0.0.0.0", "may not be unspecified (0.0.0.0)"},
+		{"::", "may not be unspecified (::)"},
+		{"10.0.0.1", ""},
+		{"224.1.0.1", ""},
+		{"ff05::2", ""},
+		{"2001:db8::1", ""}, // what Kubernetes lets pass
+		{"10.0.0", invalid},
+		{"web", invalid},
+		{"", invalid},
+		{"10.0.0.1/8", invalid},
 		{"127.000.000.001", loopback}, // of an object that was stored before zeros were refused
 	} {
 		errs := ValidateEndpointIP(c.ip, field.NewPath("ip"))
-		if got := errs.ToAggregate(); (got == nil) != (c.want == "") || got != nil && !strings.HasSuffix(got.Error(), c.want) {
+		if got := errs.ToAggregate(); (got == nil) != (c.want == "") || got != nil && !strings.HasSuffix(got.Error(),
+			c.want) {
 			t.Errorf("endpoint %q: got %v, want %q", c.ip, got, c.want)
 		}
 		l := check.At(nil)
 		NonSpecialIP(l, c.ip)
-		if got := l.Errors().ToAggregate(); (got == nil) != (c.want == "") || got != nil && !strings.HasSuffix(got.Error(), c.want) {
+		if got := l.Errors().ToAggregate(); (got == nil) != (c.want == "") ||
+			got != nil && !strings.HasSuffix(got.Error(), c.want) {
 			t.Errorf("external address %q: got %v, want %q", c.ip, got, c.want)
 		}
 	}
@@ -46,7 +60,8 @@ func TestSpecialAddresses(t *testing.T) {
 	e.Name = "e"
 	errs := Endpoints().Validate(e).ToAggregate()
 	for _, want := range []string{
-		`subsets[0].addresses[0].ip: Invalid value: "127.0.0.1": ` + loopback, `subsets[0].notReadyAddresses[0].ip: Invalid value: "ff02::1": ` + multicast,
+		`subsets[0].addresses[0].ip: Invalid value: "127.0.0.1": ` + loopback,
+		`subsets[0].notReadyAddresses[0].ip: Invalid value: "ff02::1": ` + multicast,
 	} {
 		if errs == nil || !strings.Contains(errs.Error(), want) {
 			t.Errorf("got %v\nwant %s", errs, want)

@@ -13,8 +13,9 @@ import (
 	"keelson/api/internal/check"
 )
 
-// Complete puts in what a client that sends a whole service may leave out: what the server allocated for old, and one of clusterIP
-// and clusterIPs where only the other was written. old is nil for a creation. It is the first step of every write.
+// Complete puts in what a client that sends a whole service may leave out: what the server allocated for old, and one
+// of clusterIP and clusterIPs where only the other was written. old is nil for a creation. It is the first step of
+// every write.
 func Complete(s, old *corev1.Service) {
 	if old != nil {
 		keepAllocated(s, old)
@@ -22,7 +23,8 @@ func Complete(s, old *corev1.Service) {
 	syncClusterIPs(s, old)
 }
 
-// syncClusterIPs lets clients that know only clusterIP change it: where clusterIPs was left as it was (or out), it follows.
+// syncClusterIPs lets clients that know only clusterIP change it: where clusterIPs was left as it was (or out), it
+// follows.
 func syncClusterIPs(s, old *corev1.Service) {
 	now := &s.Spec
 	if old == nil {
@@ -46,7 +48,8 @@ func syncClusterIPs(s, old *corev1.Service) {
 }
 
 func keepAllocated(s, old *corev1.Service) {
-	now, was := &s.Spec, &old.Spec
+	now := &s.Spec
+	was := &old.Spec
 	if needsClusterIP(old) && needsClusterIP(s) {
 		if now.ClusterIP == "" {
 			now.ClusterIP = was.ClusterIP
@@ -65,7 +68,8 @@ func keepAllocated(s, old *corev1.Service) {
 
 // keepNodePorts gives ports without node port the one that the port of that name had, unless another port has it now.
 func keepNodePorts(now, was *corev1.ServiceSpec) {
-	used, byName := map[int32]bool{}, map[string]int32{}
+	used := map[int32]bool{}
+	byName := map[string]int32{}
 	for _, p := range now.Ports {
 		used[p.NodePort] = true
 	}
@@ -79,8 +83,8 @@ func keepNodePorts(now, was *corev1.ServiceSpec) {
 	}
 }
 
-// LeftAlone tells whether an update leaves a service that prefers two families with the addresses and families it has: it is not
-// moved to what the cluster has by now.
+// LeftAlone tells whether an update leaves a service that prefers two families with the addresses and families it has:
+// it is not moved to what the cluster has by now.
 func LeftAlone(s, old *corev1.Service) bool {
 	prefers := func(s *corev1.Service, unset bool) bool {
 		p := s.Spec.IPFamilyPolicy
@@ -90,8 +94,9 @@ func LeftAlone(s, old *corev1.Service) bool {
 		slices.Equal(s.Spec.ClusterIPs, old.Spec.ClusterIPs) && slices.Equal(s.Spec.IPFamilies, old.Spec.IPFamilies)
 }
 
-// SettleFamilies says which IP families s has, and by what policy, in a cluster that has the given ones, the default one first. Complete
-// has been before; old is nil for a creation. Errors are what contradicts itself or the cluster; then s is half done.
+// SettleFamilies says which IP families s has, and by what policy, in a cluster that has the given ones, the default
+// one first. Complete has been before; old is nil for a creation. Errors are what contradicts itself or the cluster;
+// then s is half done.
 func SettleFamilies(s, old *corev1.Service, cluster []corev1.IPFamily) field.ErrorList {
 	if !needsClusterIP(s) || LeftAlone(s, old) {
 		return nil
@@ -167,9 +172,11 @@ func configuredFamilies(l *check.List, spec *corev1.ServiceSpec, cluster []corev
 	l.Out()
 }
 
-// release lets the second family go where one stack is asked for and nothing else was touched, and wants that it is asked for.
+// release lets the second family go where one stack is asked for and nothing else was touched, and wants that it is
+// asked for.
 func release(l *check.List, now, was *corev1.ServiceSpec, single bool) {
-	ips, families := len(now.ClusterIPs), len(now.IPFamilies)
+	ips := len(now.ClusterIPs)
+	families := len(now.IPFamilies)
 	if single {
 		if ips > 1 && slices.Equal(now.ClusterIPs, was.ClusterIPs) {
 			now.ClusterIPs = slices.Clone(now.ClusterIPs[:1])

@@ -24,8 +24,10 @@ func said(s *corev1.Service) string {
 }
 
 var (
-	single, prefer, require = corev1.IPFamilyPolicySingleStack, corev1.IPFamilyPolicyPreferDualStack, corev1.IPFamilyPolicyRequireDualStack
-	selector                = map[string]string{"a": "b"}
+	single   = corev1.IPFamilyPolicySingleStack
+	prefer   = corev1.IPFamilyPolicyPreferDualStack
+	require  = corev1.IPFamilyPolicyRequireDualStack
+	selector = map[string]string{"a": "b"}
 )
 
 func one(ip string) corev1.ServiceSpec { return corev1.ServiceSpec{ClusterIP: ip, Selector: selector} }
@@ -45,8 +47,12 @@ func asks(spec corev1.ServiceSpec, policy corev1.IPFamilyPolicy, families ...cor
 // TestFamiliesOfNewServices: one row for a fact; the words are those of Kubernetes v1.37.
 func TestFamiliesOfNewServices(t *testing.T) {
 	type families = []corev1.IPFamily
-	only4, only6, dual, dual6 := families{v4}, families{v6}, families{v4, v6}, families{v6, v4}
-	plain, name := corev1.ServiceSpec{Selector: selector}, corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "a.b"}
+	only4 := families{v4}
+	only6 := families{v6}
+	dual := families{v4, v6}
+	dual6 := families{v6, v4}
+	plain := corev1.ServiceSpec{Selector: selector}
+	name := corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "a.b"}
 	const (
 		notDual = `spec.ipFamilyPolicy: Invalid value: "RequireDualStack": this cluster is not configured for dual-stack services`
 		no4     = `spec.ipFamilies[0]: Invalid value: "IPv4": not configured on this cluster`
@@ -72,11 +78,23 @@ func TestFamiliesOfNewServices(t *testing.T) {
 		{dual, both("10.0.0.1", "fd00::1"), many + "cluster IPs are specified"},
 		{dual, asks(both("10.0.0.1", "fd00::1"), require), "RequireDualStack[IPv4 IPv6][10.0.0.1 fd00::1]"},
 		{dual, asks(one("fd00::1"), prefer), "PreferDualStack[IPv6 IPv4][fd00::1]"},
-		{only4, one("fd00::1"), `spec.clusterIPs[0]: Invalid value: ["fd00::1"]: IPv6 is not configured on this cluster`},
-		{dual, asks(one("10.0.0.1"), "", v6), "spec.clusterIPs[0]: Invalid value: \"10.0.0.1\": expected an IPv6 value as indicated by `ipFamilies[0]`"},
-		{dual, asks(both("10.0.0.1", "10.0.0.2"), prefer), `spec.clusterIPs: Invalid value: ["10.0.0.1","10.0.0.2"]: may specify no more than one IP for each IP family`},
+		{
+			only4, one("fd00::1"),
+			`spec.clusterIPs[0]: Invalid value: ["fd00::1"]: IPv6 is not configured on this cluster`,
+		},
+		{
+			dual, asks(one("10.0.0.1"), "", v6), "spec.clusterIPs[0]: Invalid value: \"10.0.0.1\": expected an IPv6 " +
+				"value as indicated by `ipFamilies[0]`",
+		},
+		{
+			dual, asks(both("10.0.0.1", "10.0.0.2"), prefer),
+			`spec.clusterIPs: Invalid value: ["10.0.0.1","10.0.0.2"]: may specify no more than one IP for each IP family`,
+		},
 		{dual, asks(plain, prefer, v4, v4), `spec.ipFamilies[1]: Duplicate value: "IPv4"`},
-		{dual, asks(plain, "Bogus"), `spec.ipFamilyPolicy: Unsupported value: "Bogus": supported values: "PreferDualStack", "RequireDualStack", "SingleStack"`},
+		{
+			dual, asks(plain, "Bogus"),
+			`spec.ipFamilyPolicy: Unsupported value: "Bogus": supported values: "PreferDualStack", "RequireDualStack", "SingleStack"`,
+		},
 		{dual, one("None"), "SingleStack[IPv4][None]"},
 		{only4, corev1.ServiceSpec{ClusterIP: "None"}, "RequireDualStack[IPv4 IPv6][None]"},
 		{only6, corev1.ServiceSpec{ClusterIP: "None"}, "RequireDualStack[IPv6 IPv4][None]"},
@@ -97,9 +115,11 @@ func TestFamiliesOfNewServices(t *testing.T) {
 	}
 }
 
-// TestFamiliesChange: what an update makes of a service's families; the addresses that are new are for the server to fill in.
+// TestFamiliesChange: what an update makes of a service's families; the addresses that are new are for the server to
+// fill in.
 func TestFamiliesChange(t *testing.T) {
-	four, two := one("10.0.0.1"), asks(both("10.0.0.1", "fd00::1"), require)
+	four := one("10.0.0.1")
+	two := asks(both("10.0.0.1", "fd00::1"), require)
 	policy := func(p corev1.IPFamilyPolicy) func(*corev1.ServiceSpec) {
 		return func(s *corev1.ServiceSpec) { s.IPFamilyPolicy = &p }
 	}
@@ -110,24 +130,40 @@ func TestFamiliesChange(t *testing.T) {
 		want string
 	}{
 		{"upgrade", four, policy(require), "RequireDualStack[IPv4 IPv6][10.0.0.1]"},
-		{"a client that knows no families", four, func(s *corev1.ServiceSpec) { s.IPFamilies, s.IPFamilyPolicy = nil, nil }, "SingleStack[IPv4][10.0.0.1]"},
+		{"a client that knows no families", four, func(s *corev1.ServiceSpec) {
+			s.IPFamilies = nil
+			s.IPFamilyPolicy = nil
+		}, "SingleStack[IPv4][10.0.0.1]"},
 		{"downgrade", two, policy(single), "SingleStack[IPv4][10.0.0.1]"},
 		{"downgrade by hand", two, func(s *corev1.ServiceSpec) {
-			s.IPFamilyPolicy, s.IPFamilies, s.ClusterIPs = &single, s.IPFamilies[:1], s.ClusterIPs[:1]
+			s.IPFamilyPolicy = &single
+			s.IPFamilies = s.IPFamilies[:1]
+			s.ClusterIPs = s.ClusterIPs[:1]
 		}, "SingleStack[IPv4][10.0.0.1]"},
-		{"an address less", two, func(s *corev1.ServiceSpec) { s.ClusterIPs = s.ClusterIPs[:1] },
-			`spec.ipFamilyPolicy: Invalid value: "RequireDualStack": must be 'SingleStack' to release the secondary cluster IP`},
-		{"a family less", two, func(s *corev1.ServiceSpec) { s.IPFamilies = s.IPFamilies[:1] },
-			`spec.ipFamilyPolicy: Invalid value: "RequireDualStack": must be 'SingleStack' to release the secondary IP family`},
-		{"preferred where there is one now", asks(four, prefer, v4), func(s *corev1.ServiceSpec) { s.SessionAffinity = "ClientIP" }, "PreferDualStack[IPv4][10.0.0.1]"},
-		{"to a name", two, func(s *corev1.ServiceSpec) { s.Type, s.ExternalName = "ExternalName", "a.b" }, "-[][]"},
+		{
+			"an address less", two, func(s *corev1.ServiceSpec) { s.ClusterIPs = s.ClusterIPs[:1] },
+			`spec.ipFamilyPolicy: Invalid value: "RequireDualStack": must be 'SingleStack' to release the secondary cluster IP`,
+		},
+		{
+			"a family less", two, func(s *corev1.ServiceSpec) { s.IPFamilies = s.IPFamilies[:1] },
+			`spec.ipFamilyPolicy: Invalid value: "RequireDualStack": must be 'SingleStack' to release the secondary IP family`,
+		},
+		{"preferred where there is one now", asks(four, prefer, v4), func(s *corev1.ServiceSpec) {
+			s.SessionAffinity = "ClientIP"
+		}, "PreferDualStack[IPv4][10.0.0.1]"},
+		{"to a name", two, func(s *corev1.ServiceSpec) {
+			s.Type = "ExternalName"
+			s.ExternalName = "a.b"
+		}, "-[][]"},
 	} {
 		cluster := []corev1.IPFamily{v4, v6}
 		if tt.spec.IPFamilyPolicy != nil && *tt.spec.IPFamilyPolicy == prefer {
 			cluster = cluster[:1] // as it was when the service was made
 		}
 		old := &corev1.Service{Spec: tt.spec}
-		old.Name, old.Namespace, old.ResourceVersion = "web", "default", "1"
+		old.Name = "web"
+		old.Namespace = "default"
+		old.ResourceVersion = "1"
 		old.Spec.Ports = []corev1.ServicePort{{Port: 80}}
 		if errs := create(old, cluster...); len(errs) > 0 {
 			t.Fatalf("%s: %v", tt.what, errs)

@@ -21,13 +21,18 @@ import (
 	"keelson/api/kind"
 )
 
-// Service describes services. Before its functions see one that is created or updated, the server has settled its addresses, families
-// and node ports (see Complete and SettleFamilies): validation judges the final object.
+// Service describes services. Before its functions see one that is created or updated, the server has settled its
+// addresses, families and node ports (see Complete and SettleFamilies): validation judges the final object.
 func Service() *kind.Kind {
 	return kind.Spec[*corev1.Service]{
 		Names: kind.Names{
-			Version: "v1", Kind: "Service", Resource: "services", Singular: "service", ShortNames: []string{"svc"},
-			Categories: []string{"all"}, Namespaced: true,
+			Version:    "v1",
+			Kind:       "Service",
+			Resource:   "services",
+			Singular:   "service",
+			ShortNames: []string{"svc"},
+			Categories: []string{"all"},
+			Namespaced: true,
 		},
 		New:     func() *corev1.Service { return &corev1.Service{} },
 		NewList: func() runtime.Object { return &corev1.ServiceList{} },
@@ -71,7 +76,8 @@ func serviceRow(s *corev1.Service) []any {
 		ip = s.Spec.ClusterIPs[0]
 	}
 	return []any{
-		s.Name, string(s.Spec.Type), kind.OrNone(ip), externalIP(s), kind.OrNone(portsString(s.Spec.Ports)), kind.Age(s.CreationTimestamp),
+		s.Name, string(s.Spec.Type), kind.OrNone(ip), externalIP(s), kind.OrNone(portsString(s.Spec.Ports)),
+		kind.Age(s.CreationTimestamp),
 		labels.FormatLabels(s.Spec.Selector),
 	}
 }
@@ -152,13 +158,16 @@ func serviceWarnings(s *corev1.Service) []string {
 		}
 	}
 	if s.Spec.Type == corev1.ServiceTypeExternalName && len(s.Spec.ExternalIPs) > 0 {
-		out = append(out, fmt.Sprintf("spec.externalIPs is ignored when spec.type is %q", corev1.ServiceTypeExternalName))
+		out = append(out, fmt.Sprintf("spec.externalIPs is ignored when spec.type is %q",
+			corev1.ServiceTypeExternalName))
 	}
 	if s.Spec.Type != corev1.ServiceTypeExternalName && s.Spec.ExternalName != "" {
-		out = append(out, fmt.Sprintf("spec.externalName is ignored when spec.type is not %q", corev1.ServiceTypeExternalName))
+		out = append(out, fmt.Sprintf("spec.externalName is ignored when spec.type is not %q",
+			corev1.ServiceTypeExternalName))
 	}
 	if d := s.Spec.TrafficDistribution; d != nil && *d == corev1.ServiceTrafficDistributionPreferClose {
-		out = append(out, fmt.Sprintf("spec.trafficDistribution: %q is deprecated; use %q", *d, corev1.ServiceTrafficDistributionPreferSameZone))
+		out = append(out, fmt.Sprintf("spec.trafficDistribution: %q is deprecated; use %q", *d,
+			corev1.ServiceTrafficDistributionPreferSameZone))
 	}
 	return out
 }

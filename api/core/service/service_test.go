@@ -16,8 +16,13 @@ import (
 // storedService is a service as it comes out of the store.
 func storedService(t *testing.T, change ...func(*corev1.ServiceSpec)) *corev1.Service {
 	t.Helper()
-	s := &corev1.Service{Spec: corev1.ServiceSpec{Selector: map[string]string{"app": "web"}, Ports: []corev1.ServicePort{{Name: "http", Port: 80}}}}
-	s.Name, s.Namespace, s.Spec.ClusterIP = "web", "default", "10.43.0.7"
+	s := &corev1.Service{Spec: corev1.ServiceSpec{
+		Selector: map[string]string{"app": "web"},
+		Ports:    []corev1.ServicePort{{Name: "http", Port: 80}},
+	}}
+	s.Name = "web"
+	s.Namespace = "default"
+	s.Spec.ClusterIP = "10.43.0.7"
 	for _, f := range change {
 		f(&s.Spec)
 	}
@@ -65,22 +70,47 @@ func TestServiceUpdate(t *testing.T) {
 		want  []string
 	}{
 		{"nothing", nil, func(*corev1.ServiceSpec) {}, nil},
-		{"left out what was allocated", nodePort, func(s *corev1.ServiceSpec) { s.ClusterIP, s.ClusterIPs, s.Ports[0].NodePort = "", nil, 0 }, nil},
-		{"other cluster IP", nil, func(s *corev1.ServiceSpec) { s.ClusterIP = "10.43.0.8" },
-			[]string{`spec.clusterIPs[0]: Invalid value: ["10.43.0.8"]: may not change once set`}},
-		{"headless", nil, func(s *corev1.ServiceSpec) { s.ClusterIP = "None" },
-			[]string{`spec.clusterIPs[0]: Invalid value: ["None"]: may not change once set`}},
-		{"to ExternalName", nodePort, func(s *corev1.ServiceSpec) { s.Type, s.ExternalName = corev1.ServiceTypeExternalName, "example.com" }, nil},
+		{"left out what was allocated", nodePort, func(s *corev1.ServiceSpec) {
+			s.ClusterIP = ""
+			s.ClusterIPs = nil
+			s.Ports[0].NodePort = 0
+		}, nil},
+		{
+			"other cluster IP", nil, func(s *corev1.ServiceSpec) { s.ClusterIP = "10.43.0.8" },
+			[]string{`spec.clusterIPs[0]: Invalid value: ["10.43.0.8"]: may not change once set`},
+		},
+		{
+			"headless", nil, func(s *corev1.ServiceSpec) { s.ClusterIP = "None" },
+			[]string{`spec.clusterIPs[0]: Invalid value: ["None"]: may not change once set`},
+		},
+		{"to ExternalName", nodePort, func(s *corev1.ServiceSpec) {
+			s.Type = corev1.ServiceTypeExternalName
+			s.ExternalName = "example.com"
+		}, nil},
 		{"to ClusterIP", nodePort, func(s *corev1.ServiceSpec) { s.Type = corev1.ServiceTypeClusterIP }, nil},
-		{"to ClusterIP with another node port", nodePort, func(s *corev1.ServiceSpec) { s.Type, s.Ports[0].NodePort = corev1.ServiceTypeClusterIP, 30081 },
-			[]string{"spec.ports[0].nodePort: Forbidden: may not be used when `type` is 'ClusterIP'"}},
+		{
+			"to ClusterIP with another node port", nodePort, func(s *corev1.ServiceSpec) {
+				s.Type = corev1.ServiceTypeClusterIP
+				s.Ports[0].NodePort = 30081
+			},
+			[]string{"spec.ports[0].nodePort: Forbidden: may not be used when `type` is 'ClusterIP'"},
+		},
 		{"to LoadBalancer", nil, func(s *corev1.ServiceSpec) { s.Type = corev1.ServiceTypeLoadBalancer }, nil},
-		{"class changes", func(s *corev1.ServiceSpec) { s.Type, s.LoadBalancerClass = corev1.ServiceTypeLoadBalancer, new("a/b") },
+		{
+			"class changes", func(s *corev1.ServiceSpec) {
+				s.Type = corev1.ServiceTypeLoadBalancer
+				s.LoadBalancerClass = new("a/b")
+			},
 			func(s *corev1.ServiceSpec) { s.LoadBalancerClass = new("a/c") },
-			[]string{`spec.loadBalancerClass: Invalid value: "a/c": may not change once set`}},
-		{"families", nil, func(s *corev1.ServiceSpec) { s.IPFamilies = []corev1.IPFamily{corev1.IPv6Protocol} }, []string{
-			"spec.clusterIPs[0]: Invalid value: \"10.43.0.7\": expected an IPv6 value as indicated by `ipFamilies[0]`",
-		}},
+			[]string{`spec.loadBalancerClass: Invalid value: "a/c": may not change once set`},
+		},
+		{
+			"families", nil, func(s *corev1.ServiceSpec) { s.IPFamilies = []corev1.IPFamily{corev1.IPv6Protocol} },
+			[]string{
+				"spec.clusterIPs[0]: Invalid value: \"10.43.0.7\": expected an IPv6 value as indicated by " +
+					"`ipFamilies[0]`",
+			},
+		},
 	}
 	for _, tt := range tests {
 		setup := tt.setup
@@ -102,11 +132,15 @@ func TestServiceUpdate(t *testing.T) {
 func TestServiceToExternalNameDropsAllocations(t *testing.T) {
 	old := storedService(t, nodePort)
 	s := old.DeepCopy()
-	s.Spec.Type, s.Spec.ExternalName = corev1.ServiceTypeExternalName, "example.com"
+	s.Spec.Type = corev1.ServiceTypeExternalName
+	s.Spec.ExternalName = "example.com"
 	Service().PrepareUpdate(s, old)
 	want := corev1.ServiceSpec{
-		Type: corev1.ServiceTypeExternalName, ExternalName: "example.com", Selector: old.Spec.Selector, SessionAffinity: corev1.ServiceAffinityNone,
-		Ports: slices.Clone(old.Spec.Ports),
+		Type:            corev1.ServiceTypeExternalName,
+		ExternalName:    "example.com",
+		Selector:        old.Spec.Selector,
+		SessionAffinity: corev1.ServiceAffinityNone,
+		Ports:           slices.Clone(old.Spec.Ports),
 	}
 	want.Ports[0].NodePort = 0
 	if d := cmp.Diff(want, s.Spec); d != "" {
@@ -115,10 +149,17 @@ func TestServiceToExternalNameDropsAllocations(t *testing.T) {
 }
 
 func TestServiceDefaults(t *testing.T) {
-	s := &corev1.Service{Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer, SessionAffinity: corev1.ServiceAffinityClientIP, Ports: []corev1.ServicePort{{Port: 53}}}}
+	s := &corev1.Service{
+		Spec: corev1.ServiceSpec{
+			Type:            corev1.ServiceTypeLoadBalancer,
+			SessionAffinity: corev1.ServiceAffinityClientIP,
+			Ports:           []corev1.ServicePort{{Port: 53}},
+		},
+	}
 	s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "1.2.3.4"}}
 	defaultService(s)
-	if s.Spec.ExternalTrafficPolicy != corev1.ServiceExternalTrafficPolicyCluster || !*s.Spec.AllocateLoadBalancerNodePorts ||
+	if s.Spec.ExternalTrafficPolicy != corev1.ServiceExternalTrafficPolicyCluster ||
+		!*s.Spec.AllocateLoadBalancerNodePorts ||
 		*s.Spec.SessionAffinityConfig.ClientIP.TimeoutSeconds != 10800 || s.Spec.Ports[0].TargetPort.IntVal != 53 ||
 		*s.Status.LoadBalancer.Ingress[0].IPMode != corev1.LoadBalancerIPModeVIP {
 		t.Errorf("defaults: %+v", s)
@@ -126,9 +167,13 @@ func TestServiceDefaults(t *testing.T) {
 }
 
 func TestServiceRow(t *testing.T) {
-	lb := &corev1.Service{Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer, ClusterIPs: []string{"10.43.0.1"},
-		Ports: []corev1.ServicePort{{Port: 80, NodePort: 30080, Protocol: "TCP"}, {Port: 53, Protocol: "UDP"}}}}
-	if d := cmp.Diff([]any{"LoadBalancer", "10.43.0.1", "<pending>", "80:30080/TCP,53/UDP"}, serviceRow(lb)[1:5]); d != "" {
+	lb := &corev1.Service{Spec: corev1.ServiceSpec{
+		Type:       corev1.ServiceTypeLoadBalancer,
+		ClusterIPs: []string{"10.43.0.1"},
+		Ports:      []corev1.ServicePort{{Port: 80, NodePort: 30080, Protocol: "TCP"}, {Port: 53, Protocol: "UDP"}},
+	}}
+	if d := cmp.Diff([]any{"LoadBalancer", "10.43.0.1", "<pending>", "80:30080/TCP,53/UDP"},
+		serviceRow(lb)[1:5]); d != "" {
 		t.Errorf("pending (-want +got):\n%s", d)
 	}
 	lb.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{Hostname: "z"}, {IP: "1.2.3.4"}}
@@ -137,7 +182,8 @@ func TestServiceRow(t *testing.T) {
 		t.Errorf("external IP: got %v", got)
 	}
 	name := &corev1.Service{Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "example.com"}}
-	if d := cmp.Diff([]any{"ExternalName", "<none>", "example.com", "<none>", "<unknown>", "<none>"}, serviceRow(name)[1:]); d != "" {
+	if d := cmp.Diff([]any{"ExternalName", "<none>", "example.com", "<none>", "<unknown>", "<none>"},
+		serviceRow(name)[1:]); d != "" {
 		t.Errorf("external name (-want +got):\n%s", d)
 	}
 }
@@ -145,19 +191,25 @@ func TestServiceRow(t *testing.T) {
 func TestServiceWarnings(t *testing.T) {
 	near := corev1.ServiceTrafficDistributionPreferClose
 	s := storedService(t, func(s *corev1.ServiceSpec) {
-		s.ClusterIP, s.ExternalIPs, s.LoadBalancerIP, s.TrafficDistribution = "", []string{"1.2.3.4"}, "1.2.3.5", &near
+		s.ClusterIP = ""
+		s.ExternalIPs = []string{"1.2.3.4"}
+		s.LoadBalancerIP = "1.2.3.5"
+		s.TrafficDistribution = &near
 		s.SessionAffinity = corev1.ServiceAffinityClientIP
 	})
 	s.Annotations = map[string]string{corev1.DeprecatedAnnotationTopologyAwareHints: "auto"}
 	want := []string{
-		"annotation service.kubernetes.io/topology-aware-hints is deprecated, please use service.kubernetes.io/topology-mode instead",
+		"annotation service.kubernetes.io/topology-aware-hints is deprecated, please use " +
+			"service.kubernetes.io/topology-mode instead",
 		"spec.externalIPs is deprecated and may no longer be implemented in some clusters",
 		`spec.trafficDistribution: "PreferClose" is deprecated; use "PreferSameZone"`,
 	}
 	if d := cmp.Diff(want, Service().Warnings(s, nil)); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
-	s.Annotations, s.Spec.TrafficDistribution, s.Spec.ClusterIPs = nil, nil, []string{corev1.ClusterIPNone}
+	s.Annotations = nil
+	s.Spec.TrafficDistribution = nil
+	s.Spec.ClusterIPs = []string{corev1.ClusterIPNone}
 	want = []string{
 		"spec.loadBalancerIP is ignored for headless services", "spec.externalIPs is ignored for headless services",
 		"spec.SessionAffinity is ignored for headless services",
@@ -170,20 +222,31 @@ func TestServiceWarnings(t *testing.T) {
 // TestOldFormsStay: what older rules let in is no obstacle to an update; new values are read strictly.
 func TestOldFormsStay(t *testing.T) {
 	old := storedService(t, func(s *corev1.ServiceSpec) { s.Type = corev1.ServiceTypeLoadBalancer })
-	old.Spec.ExternalIPs, old.Spec.LoadBalancerSourceRanges = []string{"192.000.002.001"}, []string{"10.1.2.3/8"}
-	old.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "192.000.002.001", IPMode: new(corev1.LoadBalancerIPModeVIP)}}
+	old.Spec.ExternalIPs = []string{"192.000.002.001"}
+	old.Spec.LoadBalancerSourceRanges = []string{"10.1.2.3/8"}
+	old.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{
+		{IP: "192.000.002.001", IPMode: new(corev1.LoadBalancerIPModeVIP)},
+	}
 	s := old.DeepCopy()
 	s.Labels = map[string]string{"a": "b"}
 	kindtest.Same(t, "labels", update(s, old, corev1.IPv4Protocol), nil)
 	kindtest.Same(t, "status", validateLoadBalancerStatus(s, old), nil)
-	s.Spec.ExternalIPs, s.Spec.LoadBalancerSourceRanges = []string{"192.000.002.001", "192.000.002.002"}, []string{"10.1.2.3/8", "10.1.2.4/8"}
+	s.Spec.ExternalIPs = []string{"192.000.002.001", "192.000.002.002"}
+	s.Spec.LoadBalancerSourceRanges = []string{"10.1.2.3/8", "10.1.2.4/8"}
 	kindtest.Same(t, "new values", update(s, old, corev1.IPv4Protocol), []string{
 		`spec.externalIPs[1]: Invalid value: "192.000.002.002": must not have leading 0s`,
 		`spec.LoadBalancerSourceRanges[1]: Invalid value: "10.1.2.4/8": must not have bits set beyond the prefix length`,
 	})
-	s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "192.000.002.002", IPMode: new(corev1.LoadBalancerIPModeVIP)}} // of an update of the status
-	kindtest.Same(t, "new status", validateLoadBalancerStatus(s, old), []string{`status.loadBalancer.ingress[0].ip: Invalid value: "192.000.002.002": must not have leading 0s`})
+	// of an update of the status
+	s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{
+		{IP: "192.000.002.002", IPMode: new(corev1.LoadBalancerIPModeVIP)},
+	}
+	kindtest.Same(t, "new status", validateLoadBalancerStatus(s, old),
+		[]string{`status.loadBalancer.ingress[0].ip: Invalid value: "192.000.002.002": must not have leading 0s`})
 	old.Spec.ExternalIPs = []string{"127.000.000.001"} // never allowed, in whatever form
 	s = old.DeepCopy()
-	kindtest.Same(t, "loopback", update(s, old, corev1.IPv4Protocol), []string{`spec.externalIPs[0]: Invalid value: "127.000.000.001": may not be in the loopback range (127.0.0.0/8, ::1/128)`})
+	kindtest.Same(t, "loopback", update(s, old, corev1.IPv4Protocol),
+		[]string{
+			`spec.externalIPs[0]: Invalid value: "127.000.000.001": may not be in the loopback range (127.0.0.0/8, ::1/128)`,
+		})
 }

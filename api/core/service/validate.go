@@ -23,7 +23,8 @@ func validateService(s, old *corev1.Service) field.ErrorList {
 	mode, hasMode := s.Annotations[corev1.AnnotationTopologyMode]
 	if hasHints && hasMode && hints != mode {
 		l.Add(field.Invalid(field.NewPath("metadata", "annotations").Key(corev1.AnnotationTopologyMode), mode,
-			fmt.Sprintf("must match annotations[%s] when both are specified", corev1.DeprecatedAnnotationTopologyAwareHints)))
+			fmt.Sprintf("must match annotations[%s] when both are specified",
+				corev1.DeprecatedAnnotationTopologyAwareHints)))
 	}
 	l.In("spec")
 	if len(s.Spec.Ports) == 0 && !headless(s) && s.Spec.Type != corev1.ServiceTypeExternalName {
@@ -119,7 +120,8 @@ func serviceDuplicates(l *check.List, s *corev1.Service) {
 			l.Out()
 		}
 	}
-	nodePorts, ports := map[key]bool{}, map[key]bool{}
+	nodePorts := map[key]bool{}
+	ports := map[key]bool{}
 	for i, p := range s.Spec.Ports {
 		if k := (key{p.Protocol, p.NodePort}); p.NodePort != 0 {
 			if nodePorts[k] {
@@ -147,7 +149,8 @@ func sessionAffinity(l *check.List, s *corev1.ServiceSpec) {
 	c := s.SessionAffinityConfig
 	switch {
 	case s.SessionAffinity == corev1.ServiceAffinityNone && c != nil:
-		l.Forbidden("sessionAffinityConfig", fmt.Sprintf("must not be set when session affinity is %s", corev1.ServiceAffinityNone))
+		l.Forbidden("sessionAffinityConfig", fmt.Sprintf("must not be set when session affinity is %s",
+			corev1.ServiceAffinityNone))
 	case s.SessionAffinity == corev1.ServiceAffinityClientIP:
 		why := fmt.Sprintf("when session affinity type is %s", corev1.ServiceAffinityClientIP)
 		const seconds = "sessionAffinityConfig.clientIP.timeoutSeconds"
@@ -169,7 +172,8 @@ func clusterIPs(l *check.List, s, old *corev1.Service) {
 	if s.Spec.Type == corev1.ServiceTypeExternalName {
 		return
 	}
-	ips, families := s.Spec.ClusterIPs, s.Spec.IPFamilies
+	ips := s.Spec.ClusterIPs
+	families := s.Spec.IPFamilies
 	switch {
 	case s.Spec.ClusterIP != "" && len(ips) == 0:
 		l.Required("clusterIPs", "")
@@ -214,7 +218,8 @@ func clusterIPs(l *check.List, s, old *corev1.Service) {
 	}
 	l.In("clusterIPs")
 	for i := range min(len(ips), len(families)) {
-		if v6 := utilnet.IsIPv6String(ips[i]); (families[i] == corev1.IPv4Protocol && v6) || (families[i] == corev1.IPv6Protocol && !v6) {
+		if v6 := utilnet.IsIPv6String(ips[i]); (families[i] == corev1.IPv4Protocol && v6) ||
+			(families[i] == corev1.IPv6Protocol && !v6) {
 			l.Index(i)
 			l.Invalid("", ips[i], fmt.Sprintf("expected an %s value as indicated by `ipFamilies[%v]`", families[i], i))
 			l.Out()
@@ -239,7 +244,8 @@ func ipFamilies(l *check.List, s *corev1.Service) {
 	}
 	l.Out()
 	p := s.Spec.IPFamilyPolicy
-	check.Pointer(l, "ipFamilyPolicy", p, corev1.IPFamilyPolicyPreferDualStack, corev1.IPFamilyPolicyRequireDualStack, corev1.IPFamilyPolicySingleStack)
+	check.Pointer(l, "ipFamilyPolicy", p, corev1.IPFamilyPolicyPreferDualStack, corev1.IPFamilyPolicyRequireDualStack,
+		corev1.IPFamilyPolicySingleStack)
 }
 
 // externalIPs lets the form of an address stay that the old Service has; what it means must be allowed.
@@ -276,8 +282,8 @@ func NonSpecialIP(l *check.List, s string) {
 	}
 }
 
-// sourceRanges checks the field, or without it the annotation of former times; both may be padded with space. Ranges in the old Service's
-// field stay.
+// sourceRanges checks the field, or without it the annotation of former times; both may be padded with space. Ranges in
+// the old Service's field stay.
 func sourceRanges(l *check.List, s, old *corev1.Service) {
 	const why = "may only be used when `type` is 'LoadBalancer'"
 	balanced := s.Spec.Type == corev1.ServiceTypeLoadBalancer
@@ -349,11 +355,13 @@ func trafficPolicies(l *check.List, s *corev1.Service) {
 		check.OneOf(l, "externalTrafficPolicy", spec.ExternalTrafficPolicy,
 			corev1.ServiceExternalTrafficPolicyCluster, corev1.ServiceExternalTrafficPolicyLocal)
 	} else if spec.ExternalTrafficPolicy != "" {
-		l.Invalid("externalTrafficPolicy", spec.ExternalTrafficPolicy, "may only be set for externally-accessible services")
+		l.Invalid("externalTrafficPolicy", spec.ExternalTrafficPolicy,
+			"may only be set for externally-accessible services")
 	}
 	switch port := spec.HealthCheckNodePort; {
 	case !HasHealthCheck(s) && port != 0:
-		l.Invalid("healthCheckNodePort", port, "may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'")
+		l.Invalid("healthCheckNodePort", port,
+			"may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'")
 	case HasHealthCheck(s) && port == 0:
 		l.Required("healthCheckNodePort", "")
 	case port != 0:
@@ -387,7 +395,8 @@ func clusterIPChanges(l *check.List, s, old *corev1.Service) {
 	if !needsClusterIP(s) || !needsClusterIP(old) || headless(s) && headless(old) {
 		return
 	}
-	now, was := s.Spec.ClusterIPs, old.Spec.ClusterIPs
+	now := s.Spec.ClusterIPs
+	was := old.Spec.ClusterIPs
 	change := func(i int, why string) {
 		l.In("clusterIPs")
 		l.Index(i)
@@ -424,7 +433,8 @@ func familyChanges(l *check.List, s, old *corev1.Service) {
 	if !needsClusterIP(s) || !needsClusterIP(old) || headless(s) || headless(old) {
 		return
 	}
-	now, was := s.Spec.IPFamilies, old.Spec.IPFamilies
+	now := s.Spec.IPFamilies
+	was := old.Spec.IPFamilies
 	change := func(value any, why string) {
 		l.In("ipFamilies")
 		l.Index(0)

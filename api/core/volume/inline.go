@@ -9,8 +9,8 @@ import (
 	"keelson/api/internal/check"
 )
 
-// ValidateInline checks the description of a volume in an attachment, which has no PersistentVolume: it must be a CSI driver's, and says
-// nothing of what claims have to do with.
+// ValidateInline checks the description of a volume in an attachment, which has no PersistentVolume: it must be a CSI
+// driver's, and says nothing of what claims have to do with.
 func ValidateInline(s *corev1.PersistentVolumeSpec, at *field.Path) field.ErrorList {
 	const inline = "may not be specified in the context of inline volumes"
 	l := check.At(at)

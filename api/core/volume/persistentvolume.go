@@ -32,7 +32,11 @@ func PersistentVolume() *kind.Kind {
 	type volume = corev1.PersistentVolume
 	return kind.Spec[*volume]{
 		Names: kind.Names{
-			Version: "v1", Kind: "PersistentVolume", Resource: "persistentvolumes", Singular: "persistentvolume", ShortNames: []string{"pv"},
+			Version:    "v1",
+			Kind:       "PersistentVolume",
+			Resource:   "persistentvolumes",
+			Singular:   "persistentvolume",
+			ShortNames: []string{"pv"},
 		},
 		New:     func() *volume { return &volume{} },
 		NewList: func() runtime.Object { return &corev1.PersistentVolumeList{} },
@@ -48,15 +52,28 @@ func PersistentVolume() *kind.Kind {
 		Columns: []metav1.TableColumnDefinition{
 			kind.NameColumn,
 			{Name: "Capacity", Type: "string", Description: corev1.PersistentVolumeSpec{}.SwaggerDoc()["capacity"]},
-			{Name: "Access Modes", Type: "string", Description: corev1.PersistentVolumeSpec{}.SwaggerDoc()["accessModes"]},
-			{Name: "Reclaim Policy", Type: "string", Description: corev1.PersistentVolumeSpec{}.SwaggerDoc()["persistentVolumeReclaimPolicy"]},
+			{
+				Name:        "Access Modes",
+				Type:        "string",
+				Description: corev1.PersistentVolumeSpec{}.SwaggerDoc()["accessModes"],
+			},
+			{
+				Name:        "Reclaim Policy",
+				Type:        "string",
+				Description: corev1.PersistentVolumeSpec{}.SwaggerDoc()["persistentVolumeReclaimPolicy"],
+			},
 			{Name: "Status", Type: "string", Description: corev1.PersistentVolumeStatus{}.SwaggerDoc()["phase"]},
 			{Name: "Claim", Type: "string", Description: corev1.PersistentVolumeSpec{}.SwaggerDoc()["claimRef"]},
 			{Name: "StorageClass", Type: "string", Description: "StorageClass of the pv"},
 			{Name: "VolumeAttributesClass", Type: "string", Description: "VolumeAttributesClass of the pv"},
 			{Name: "Reason", Type: "string", Description: corev1.PersistentVolumeStatus{}.SwaggerDoc()["reason"]},
 			kind.AgeColumn,
-			{Name: "VolumeMode", Type: "string", Priority: 1, Description: corev1.PersistentVolumeSpec{}.SwaggerDoc()["volumeMode"]},
+			{
+				Name:        "VolumeMode",
+				Type:        "string",
+				Priority:    1,
+				Description: corev1.PersistentVolumeSpec{}.SwaggerDoc()["volumeMode"],
+			},
 		},
 		Row: persistentVolumeRow,
 		Status: &kind.Sub[*volume]{
@@ -72,7 +89,8 @@ func PersistentVolume() *kind.Kind {
 // stampPhase notes when the phase changed.
 func stampPhase(v, old *corev1.PersistentVolume) {
 	now := metav1.Now().Rfc3339Copy()
-	last, before := v.Status.LastPhaseTransitionTime, old.Status.LastPhaseTransitionTime
+	last := v.Status.LastPhaseTransitionTime
+	before := old.Status.LastPhaseTransitionTime
 	if v.Status.Phase == old.Status.Phase {
 		if last == nil {
 			v.Status.LastPhaseTransitionTime = before
@@ -113,7 +131,8 @@ func defaultPersistentVolume(v *corev1.PersistentVolume) {
 }
 
 func persistentVolumeRow(v *corev1.PersistentVolume) []any {
-	claim, phase := "", string(v.Status.Phase)
+	claim := ""
+	phase := string(v.Status.Phase)
 	if r := v.Spec.ClaimRef; r != nil {
 		claim = r.Namespace + "/" + r.Name
 	}
@@ -126,8 +145,10 @@ func persistentVolumeRow(v *corev1.PersistentVolume) []any {
 	}
 	size := v.Spec.Capacity[corev1.ResourceStorage]
 	return []any{
-		v.Name, size.String(), accessModes(v.Spec.AccessModes), string(v.Spec.PersistentVolumeReclaimPolicy), phase, claim, class,
-		orUnset(v.Spec.VolumeAttributesClassName), v.Status.Reason, kind.Age(v.CreationTimestamp), orUnset(v.Spec.VolumeMode),
+		v.Name, size.String(), accessModes(v.Spec.AccessModes), string(v.Spec.PersistentVolumeReclaimPolicy), phase,
+		claim, class,
+		orUnset(v.Spec.VolumeAttributesClassName), v.Status.Reason, kind.Age(v.CreationTimestamp),
+		orUnset(v.Spec.VolumeMode),
 	}
 }
 
@@ -139,7 +160,8 @@ func validatePersistentVolume(v *corev1.PersistentVolume) field.ErrorList {
 	validateVolumeModes(l, s)
 	validateCapacity(l, s.Capacity)
 	if p := s.PersistentVolumeReclaimPolicy; p != "" {
-		check.Pointer(l, "persistentVolumeReclaimPolicy", &p, corev1.PersistentVolumeReclaimDelete, corev1.PersistentVolumeReclaimRecycle, corev1.PersistentVolumeReclaimRetain)
+		check.Pointer(l, "persistentVolumeReclaimPolicy", &p, corev1.PersistentVolumeReclaimDelete,
+			corev1.PersistentVolumeReclaimRecycle, corev1.PersistentVolumeReclaimRetain)
 	}
 	if a := s.NodeAffinity; a != nil {
 		l.Within("nodeAffinity", func() {
@@ -151,7 +173,8 @@ func validatePersistentVolume(v *corev1.PersistentVolume) field.ErrorList {
 		})
 	}
 	validateVolumeSources(l, v)
-	if s.HostPath != nil && path.Clean(s.HostPath.Path) == "/" && s.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimRecycle {
+	if s.HostPath != nil && path.Clean(s.HostPath.Path) == "/" &&
+		s.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimRecycle {
 		l.Forbidden("persistentVolumeReclaimPolicy", "may not be 'recycle' for a hostPath mount of '/'")
 	}
 	if s.StorageClassName != "" {
@@ -172,7 +195,9 @@ func validatePersistentVolume(v *corev1.PersistentVolume) field.ErrorList {
 }
 
 func validateVolumeModes(l *check.List, s *corev1.PersistentVolumeSpec) {
-	modes := []corev1.PersistentVolumeAccessMode{corev1.ReadOnlyMany, corev1.ReadWriteMany, corev1.ReadWriteOnce, corev1.ReadWriteOncePod}
+	modes := []corev1.PersistentVolumeAccessMode{
+		corev1.ReadOnlyMany, corev1.ReadWriteMany, corev1.ReadWriteOnce, corev1.ReadWriteOncePod,
+	}
 	if len(s.AccessModes) == 0 {
 		l.Required("accessModes", "")
 	}
@@ -209,13 +234,16 @@ func validateCapacity(l *check.List, list corev1.ResourceList) {
 
 // sourceOrder are the sources in the order in which Kubernetes looks at them.
 var sourceOrder = []string{
-	"HostPath", "GCEPersistentDisk", "AWSElasticBlockStore", "Glusterfs", "Flocker", "NFS", "RBD", "Quobyte", "CephFS", "ISCSI", "Cinder", "FC", "FlexVolume",
-	"AzureFile", "VsphereVolume", "PhotonPersistentDisk", "PortworxVolume", "AzureDisk", "ScaleIO", "Local", "StorageOS", "CSI",
+	"HostPath", "GCEPersistentDisk", "AWSElasticBlockStore", "Glusterfs", "Flocker", "NFS", "RBD", "Quobyte", "CephFS",
+	"ISCSI", "Cinder", "FC", "FlexVolume",
+	"AzureFile", "VsphereVolume", "PhotonPersistentDisk", "PortworxVolume", "AzureDisk", "ScaleIO", "Local",
+	"StorageOS", "CSI",
 }
 
 // validateVolumeSources wants one source; a FlexVolume is none too many wherever it comes.
 func validateVolumeSources(l *check.List, v *corev1.PersistentVolume) {
-	all, n := reflect.ValueOf(&v.Spec.PersistentVolumeSource).Elem(), 0
+	all := reflect.ValueOf(&v.Spec.PersistentVolumeSource).Elem()
+	n := 0
 	for _, source := range sourceOrder {
 		f := all.FieldByName(source)
 		if f.IsNil() {
@@ -281,7 +309,8 @@ func validateNamespaces(l *check.List, s *corev1.PersistentVolumeSource) {
 		if ns := s.Glusterfs.EndpointsNamespace; ns != nil {
 			l.In("glusterfs")
 			if *ns == "" {
-				l.Invalid("endpointsNamespace", *ns, "if the endpointnamespace is set, it must be a valid namespace name")
+				l.Invalid("endpointsNamespace", *ns,
+					"if the endpointnamespace is set, it must be a valid namespace name")
 			} else {
 				l.Name("endpointsNamespace", *ns, apivalidation.ValidateNamespaceName)
 			}
@@ -296,7 +325,8 @@ func validateVolumeISCSI(l *check.List, name string, s *corev1.ISCSIPersistentVo
 		l.Required("targetPortal", "")
 	}
 	if s.InitiatorName != nil && len(name)+1+len(s.TargetPortal) > 64 {
-		l.Invalid("targetportal", s.TargetPortal, "Total length of <volume name>:<iscsi.targetPortal> must be under 64 characters if iscsi.initiatorName is specified.")
+		l.Invalid("targetportal", s.TargetPortal, "Total length of <volume name>:<iscsi.targetPortal> must be under "+
+			"64 characters if iscsi.initiatorName is specified.")
 	}
 	if s.IQN == "" {
 		l.Required("iqn", "")
@@ -320,9 +350,17 @@ func validateVolumeISCSI(l *check.List, name string, s *corev1.ISCSIPersistentVo
 // sharedSource is s as pods write it; what pods do not have is left out.
 func sharedSource(s *corev1.PersistentVolumeSource) corev1.VolumeSource {
 	out := corev1.VolumeSource{
-		GCEPersistentDisk: s.GCEPersistentDisk, AWSElasticBlockStore: s.AWSElasticBlockStore, HostPath: s.HostPath, NFS: s.NFS, FC: s.FC,
-		Flocker: s.Flocker, VsphereVolume: s.VsphereVolume, Quobyte: s.Quobyte, AzureDisk: s.AzureDisk, PhotonPersistentDisk: s.PhotonPersistentDisk,
-		PortworxVolume: s.PortworxVolume,
+		GCEPersistentDisk:    s.GCEPersistentDisk,
+		AWSElasticBlockStore: s.AWSElasticBlockStore,
+		HostPath:             s.HostPath,
+		NFS:                  s.NFS,
+		FC:                   s.FC,
+		Flocker:              s.Flocker,
+		VsphereVolume:        s.VsphereVolume,
+		Quobyte:              s.Quobyte,
+		AzureDisk:            s.AzureDisk,
+		PhotonPersistentDisk: s.PhotonPersistentDisk,
+		PortworxVolume:       s.PortworxVolume,
 	}
 	if g := s.Glusterfs; g != nil {
 		out.Glusterfs = &corev1.GlusterfsVolumeSource{EndpointsName: g.EndpointsName, Path: g.Path}
@@ -367,8 +405,10 @@ func validateVolumeCSI(l *check.List, s *corev1.CSIPersistentVolumeSource) {
 		child string
 		ref   *corev1.SecretReference
 	}{
-		{"controllerPublishSecretRef", s.ControllerPublishSecretRef}, {"controllerExpandSecretRef", s.ControllerExpandSecretRef},
-		{"nodePublishSecretRef", s.NodePublishSecretRef}, {"nodeExpandSecretRef", s.NodeExpandSecretRef},
+		{"controllerPublishSecretRef", s.ControllerPublishSecretRef},
+		{"controllerExpandSecretRef", s.ControllerExpandSecretRef},
+		{"nodePublishSecretRef", s.NodePublishSecretRef},
+		{"nodeExpandSecretRef", s.NodeExpandSecretRef},
 	} {
 		if r.ref == nil {
 			continue
@@ -398,13 +438,16 @@ func volumeWarnings(v, _ *corev1.PersistentVolume) []string {
 	}
 	_, class := v.Annotations[corev1.BetaStorageClassAnnotation]
 	_, options := v.Annotations["volume.beta.kubernetes.io/mount-options"]
-	say(class, "metadata.annotations[volume.beta.kubernetes.io/storage-class]", `deprecated since v1.8; use "storageClassName" attribute instead`)
-	say(options, "metadata.annotations[volume.beta.kubernetes.io/mount-options]", `deprecated since v1.31; use "mountOptions" attribute instead`)
+	say(class, "metadata.annotations[volume.beta.kubernetes.io/storage-class]",
+		`deprecated since v1.8; use "storageClassName" attribute instead`)
+	say(options, "metadata.annotations[volume.beta.kubernetes.io/mount-options]",
+		`deprecated since v1.31; use "mountOptions" attribute instead`)
 	s := &v.Spec
 	say(s.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimRecycle, "spec.persistentVolumeReclaimPolicy",
 		"The Recycle reclaim policy is deprecated. Instead, the recommended approach is to use dynamic provisioning.")
 	if a := s.NodeAffinity; a != nil && a.Required != nil {
-		out = append(out, podspec.NodeTermWarnings(a.Required.NodeSelectorTerms, field.NewPath("spec", "nodeAffinity", "required", "nodeSelectorTerms"))...)
+		out = append(out, podspec.NodeTermWarnings(a.Required.NodeSelectorTerms,
+			field.NewPath("spec", "nodeAffinity", "required", "nodeSelectorTerms"))...)
 	}
 	say(s.CephFS != nil, "spec.cephfs", "deprecated in v1.28, non-functional in v1.31+")
 	say(s.PhotonPersistentDisk != nil, "spec.photonPersistentDisk", "deprecated in v1.11, non-functional in v1.16+")
@@ -417,7 +460,8 @@ func volumeWarnings(v, _ *corev1.PersistentVolume) []string {
 
 func validatePersistentVolumeUpdate(v, old *corev1.PersistentVolume) field.ErrorList {
 	errs := validatePersistentVolume(v)
-	now, was := v.Spec.PersistentVolumeSource, old.Spec.PersistentVolumeSource
+	now := v.Spec.PersistentVolumeSource
+	was := old.Spec.PersistentVolumeSource
 	if now.CSI != nil && was.CSI != nil && was.CSI.ControllerExpandSecretRef == nil {
 		c := *was.CSI // may be added later
 		c.ControllerExpandSecretRef = now.CSI.ControllerExpandSecretRef
@@ -427,9 +471,11 @@ func validatePersistentVolumeUpdate(v, old *corev1.PersistentVolume) field.Error
 		errs = append(errs, field.Forbidden(field.NewPath("spec", "persistentvolumesource"),
 			fmt.Sprintf("spec.persistentvolumesource is immutable after creation\n%v", cmp.Diff(was, now))))
 	}
-	errs = append(errs, apivalidation.ValidateImmutableField(v.Spec.VolumeMode, old.Spec.VolumeMode, field.NewPath("volumeMode"))...)
+	errs = append(errs, apivalidation.ValidateImmutableField(v.Spec.VolumeMode, old.Spec.VolumeMode,
+		field.NewPath("volumeMode"))...)
 	if old.Spec.NodeAffinity != nil {
-		errs = append(errs, apivalidation.ValidateImmutableField(v.Spec.NodeAffinity, old.Spec.NodeAffinity, field.NewPath("nodeAffinity"))...)
+		errs = append(errs, apivalidation.ValidateImmutableField(v.Spec.NodeAffinity, old.Spec.NodeAffinity,
+			field.NewPath("nodeAffinity"))...)
 	}
 	return errs
 }

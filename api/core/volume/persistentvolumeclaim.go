@@ -28,8 +28,12 @@ func PersistentVolumeClaim() *kind.Kind {
 	type claim = corev1.PersistentVolumeClaim
 	return kind.Spec[*claim]{
 		Names: kind.Names{
-			Version: "v1", Kind: "PersistentVolumeClaim", Resource: "persistentvolumeclaims", Singular: "persistentvolumeclaim",
-			ShortNames: []string{"pvc"}, Namespaced: true,
+			Version:    "v1",
+			Kind:       "PersistentVolumeClaim",
+			Resource:   "persistentvolumeclaims",
+			Singular:   "persistentvolumeclaim",
+			ShortNames: []string{"pvc"},
+			Namespaced: true,
 		},
 		New:     func() *claim { return &claim{} },
 		NewList: func() runtime.Object { return &corev1.PersistentVolumeClaimList{} },
@@ -49,20 +53,38 @@ func PersistentVolumeClaim() *kind.Kind {
 		Warnings: func(c, _ *claim) []string {
 			var out []string
 			if _, ok := c.Annotations[corev1.BetaStorageClassAnnotation]; ok {
-				out = append(out, `metadata.annotations[volume.beta.kubernetes.io/storage-class]: deprecated since v1.8; use "storageClassName" attribute instead`)
+				out = append(out,
+					`metadata.annotations[volume.beta.kubernetes.io/storage-class]: deprecated since v1.8; use "storageClassName" attribute instead`)
 			}
 			return append(out, podspec.ClaimWarnings(&c.Spec, field.NewPath("spec"))...)
 		},
 		Columns: []metav1.TableColumnDefinition{
 			kind.NameColumn,
 			{Name: "Status", Type: "string", Description: corev1.PersistentVolumeClaimStatus{}.SwaggerDoc()["phase"]},
-			{Name: "Volume", Type: "string", Description: corev1.PersistentVolumeClaimSpec{}.SwaggerDoc()["volumeName"]},
-			{Name: "Capacity", Type: "string", Description: corev1.PersistentVolumeClaimStatus{}.SwaggerDoc()["capacity"]},
-			{Name: "Access Modes", Type: "string", Description: corev1.PersistentVolumeClaimStatus{}.SwaggerDoc()["accessModes"]},
+			{
+				Name:        "Volume",
+				Type:        "string",
+				Description: corev1.PersistentVolumeClaimSpec{}.SwaggerDoc()["volumeName"],
+			},
+			{
+				Name:        "Capacity",
+				Type:        "string",
+				Description: corev1.PersistentVolumeClaimStatus{}.SwaggerDoc()["capacity"],
+			},
+			{
+				Name:        "Access Modes",
+				Type:        "string",
+				Description: corev1.PersistentVolumeClaimStatus{}.SwaggerDoc()["accessModes"],
+			},
 			{Name: "StorageClass", Type: "string", Description: "StorageClass of the pvc"},
 			{Name: "VolumeAttributesClass", Type: "string", Description: "VolumeAttributesClass of the pvc"},
 			kind.AgeColumn,
-			{Name: "VolumeMode", Type: "string", Priority: 1, Description: corev1.PersistentVolumeClaimSpec{}.SwaggerDoc()["volumeMode"]},
+			{
+				Name:        "VolumeMode",
+				Type:        "string",
+				Priority:    1,
+				Description: corev1.PersistentVolumeClaimSpec{}.SwaggerDoc()["volumeMode"],
+			},
 		},
 		Row: claimRow,
 		Status: &kind.Sub[*claim]{
@@ -97,8 +119,8 @@ func dropForeignSource(s, old *corev1.PersistentVolumeClaimSpec) {
 	}
 }
 
-// normalSource gives both fields for a source of data the same value. A source that only the newer field may name is dropped from
-// the older one, unless it was there before.
+// normalSource gives both fields for a source of data the same value. A source that only the newer field may name is
+// dropped from the older one, unless it was there before.
 func normalSource(s, old *corev1.PersistentVolumeClaimSpec) {
 	if old != nil && (old.DataSource != nil || old.DataSourceRef != nil) {
 		return
@@ -116,11 +138,14 @@ func normalSource(s, old *corev1.PersistentVolumeClaimSpec) {
 
 func olderSource(d *corev1.TypedLocalObjectReference) bool {
 	group := kind.Value(d.APIGroup)
-	return d.Kind == "PersistentVolumeClaim" && group == "" || d.Kind == "VolumeSnapshot" && group == "snapshot.storage.k8s.io"
+	return d.Kind == "PersistentVolumeClaim" && group == "" ||
+		d.Kind == "VolumeSnapshot" && group == "snapshot.storage.k8s.io"
 }
 
 func claimRow(c *corev1.PersistentVolumeClaim) []any {
-	phase, capacity, modes := string(c.Status.Phase), "", ""
+	phase := string(c.Status.Phase)
+	capacity := ""
+	modes := ""
 	if c.DeletionTimestamp != nil {
 		phase = "Terminating"
 	}
@@ -134,7 +159,8 @@ func claimRow(c *corev1.PersistentVolumeClaim) []any {
 		class = kind.Value(c.Spec.StorageClassName)
 	}
 	return []any{
-		c.Name, phase, c.Spec.VolumeName, capacity, modes, class, orUnset(c.Spec.VolumeAttributesClassName), kind.Age(c.CreationTimestamp),
+		c.Name, phase, c.Spec.VolumeName, capacity, modes, class, orUnset(c.Spec.VolumeAttributesClassName),
+		kind.Age(c.CreationTimestamp),
 		orUnset(c.Spec.VolumeMode),
 	}
 }
@@ -152,7 +178,9 @@ func accessModes(modes []corev1.PersistentVolumeAccessMode) string {
 	for _, m := range []struct {
 		mode corev1.PersistentVolumeAccessMode
 		text string
-	}{{corev1.ReadWriteOnce, "RWO"}, {corev1.ReadOnlyMany, "ROX"}, {corev1.ReadWriteMany, "RWX"}, {corev1.ReadWriteOncePod, "RWOP"}} {
+	}{{corev1.ReadWriteOnce, "RWO"}, {corev1.ReadOnlyMany, "ROX"}, {corev1.ReadWriteMany, "RWX"}, {
+		corev1.ReadWriteOncePod, "RWOP",
+	}} {
 		if slices.Contains(modes, m.mode) {
 			out = append(out, m.text)
 		}
@@ -173,13 +201,17 @@ func validateClaim(c *corev1.PersistentVolumeClaim) field.ErrorList {
 func validateClaimUpdate(c, old *corev1.PersistentVolumeClaim) field.ErrorList {
 	errs := validateClaim(c)
 	path := field.NewPath("spec")
-	now, was := c.DeepCopy(), old.DeepCopy()
+	now := c.DeepCopy()
+	was := old.DeepCopy()
 	if was.Spec.VolumeName == "" {
 		was.Spec.VolumeName = now.Spec.VolumeName
 	}
-	class, oldClass := c.Annotations[corev1.BetaStorageClassAnnotation], old.Annotations[corev1.BetaStorageClassAnnotation]
+	class := c.Annotations[corev1.BetaStorageClassAnnotation]
+	oldClass := old.Annotations[corev1.BetaStorageClassAnnotation]
 	if class != oldClass {
-		errs = append(errs, field.Invalid(field.NewPath("metadata", "annotations").Key(corev1.BetaStorageClassAnnotation), class, "field is immutable"))
+		errs = append(errs,
+			field.Invalid(field.NewPath("metadata", "annotations").Key(corev1.BetaStorageClassAnnotation), class,
+				"field is immutable"))
 	}
 	bound := c.Status.Phase == corev1.ClaimBound
 	if was.Spec.StorageClassName == nil && !bound {
@@ -193,14 +225,18 @@ func validateClaimUpdate(c, old *corev1.PersistentVolumeClaim) field.ErrorList {
 	}
 	if !equality.Semantic.DeepEqual(now.Spec, was.Spec) {
 		errs = append(errs, field.Forbidden(path, fmt.Sprintf(
-			"spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims\n%v", cmp.Diff(was.Spec, now.Spec))))
+			"spec is immutable after creation except resources.requests and volumeAttributesClassName for bound "+
+				"claims\n%v", cmp.Diff(was.Spec, now.Spec))))
 	}
-	size, oldSize := c.Spec.Resources.Requests[corev1.ResourceStorage], old.Spec.Resources.Requests[corev1.ResourceStorage]
+	size := c.Spec.Resources.Requests[corev1.ResourceStorage]
+	oldSize := old.Spec.Resources.Requests[corev1.ResourceStorage]
 	given := old.Status.Capacity[corev1.ResourceStorage]
 	if size.Cmp(oldSize) < 0 && size.Cmp(given) <= 0 {
-		errs = append(errs, field.Forbidden(path.Child("resources", "requests", "storage"), "field can not be less than status.capacity"))
+		errs = append(errs, field.Forbidden(path.Child("resources", "requests", "storage"),
+			"field can not be less than status.capacity"))
 	}
-	errs = append(errs, apivalidation.ValidateImmutableField(c.Spec.VolumeMode, old.Spec.VolumeMode, field.NewPath("volumeMode"))...)
+	errs = append(errs, apivalidation.ValidateImmutableField(c.Spec.VolumeMode, old.Spec.VolumeMode,
+		field.NewPath("volumeMode"))...)
 	if a, b := c.Spec.VolumeAttributesClassName, old.Spec.VolumeAttributesClassName; bound && b != nil && *b != "" {
 		switch at := path.Child("volumeAttributesClassName"); {
 		case a == nil:
@@ -230,7 +266,8 @@ func resizing(l *check.List, s *corev1.PersistentVolumeClaimStatus) {
 		if l.Qualified(child, name); l.Len() > from {
 			return false
 		}
-		if native := !strings.Contains(name, "/") || strings.Contains(name, corev1.ResourceDefaultNamespacePrefix); native && name != string(corev1.ResourceStorage) {
+		if native := !strings.Contains(name, "/") || strings.Contains(name,
+			corev1.ResourceDefaultNamespacePrefix); native && name != string(corev1.ResourceStorage) {
 			check.NotSupported(l, child, name, corev1.ResourceStorage)
 			return false
 		}
@@ -238,7 +275,8 @@ func resizing(l *check.List, s *corev1.PersistentVolumeClaimStatus) {
 	}
 	steps := []corev1.ClaimResourceStatus{
 		corev1.PersistentVolumeClaimControllerResizeInProgress, corev1.PersistentVolumeClaimControllerResizeInfeasible,
-		corev1.PersistentVolumeClaimNodeResizeInProgress, corev1.PersistentVolumeClaimNodeResizeInfeasible, corev1.PersistentVolumeClaimNodeResizePending,
+		corev1.PersistentVolumeClaimNodeResizeInProgress, corev1.PersistentVolumeClaimNodeResizeInfeasible,
+		corev1.PersistentVolumeClaimNodeResizePending,
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.AllocatedResourceStatuses)) {
 		known("allocatedResourceStatuses", string(name))

@@ -75,7 +75,10 @@ func TestSet(t *testing.T) {
 
 // FuzzShortCuts holds the ok functions to accept nothing that apimachinery refuses.
 func FuzzShortCuts(f *testing.F) {
-	for _, s := range []string{"", "a", "a-b", "a..b", "-a", "a.b/c_D", "A=b", "a--b", "1", "..x", "x/", "é", "web-0.svc", "10.0.0.1", "::1", "1.2.3.4/8"} {
+	for _, s := range []string{
+		"", "a", "a-b", "a..b", "-a", "a.b/c_D", "A=b", "a--b", "1", "..x", "x/", "é", "web-0.svc", "10.0.0.1", "::1",
+		"1.2.3.4/8",
+	} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
@@ -96,10 +99,13 @@ func FuzzShortCuts(f *testing.F) {
 			}
 		}
 		sel := &metav1.LabelSelector{
-			MatchLabels:      map[string]string{s: s},
-			MatchExpressions: []metav1.LabelSelectorRequirement{{Key: s, Operator: metav1.LabelSelectorOperator(s), Values: []string{s}}},
+			MatchLabels: map[string]string{s: s},
+			MatchExpressions: []metav1.LabelSelectorRequirement{
+				{Key: s, Operator: metav1.LabelSelectorOperator(s), Values: []string{s}},
+			},
 		}
-		if errs := metavalidation.ValidateLabelSelector(sel, metavalidation.LabelSelectorValidationOptions{}, nil); okSelector(sel) && len(errs) > 0 {
+		if errs := metavalidation.ValidateLabelSelector(sel, metavalidation.LabelSelectorValidationOptions{},
+			nil); okSelector(sel) && len(errs) > 0 {
 			t.Errorf("selector of %q passes the short cut but %v", s, errs)
 		}
 		l := At(nil)

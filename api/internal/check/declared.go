@@ -12,13 +12,14 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// Kubernetes checks an object twice: by code, then by what is declared with the fields of its types. What the second finds comes last
-// in its answer; kind.ClientErrors puts it there. The methods here report such errors.
+// Kubernetes checks an object twice: by code, then by what is declared with the fields of its types. What the second
+// finds comes last in its answer; kind.ClientErrors puts it there. The methods here report such errors.
 
 // Declared adds errors that come last. Their values are shown with the names that fields have in JSON.
 func (l *List) Declared(errs ...*field.Error) {
 	for _, e := range errs {
-		if v := reflect.ValueOf(e.BadValue); v.IsValid() && v.Kind() == reflect.Struct && strings.HasPrefix(v.Type().PkgPath(), "k8s.io/api/") {
+		if v := reflect.ValueOf(e.BadValue); v.IsValid() && v.Kind() == reflect.Struct &&
+			strings.HasPrefix(v.Type().PkgPath(), "k8s.io/api/") {
 			e.BadValue = served{e.BadValue}
 		}
 		l.errs = append(l.errs, e.MarkBeta())

@@ -294,7 +294,8 @@ func (l *List) Selector(child string, s *metav1.LabelSelector) {
 	l.Labels("matchLabels", s.MatchLabels)
 	for i := range s.MatchExpressions {
 		at := l.Path("matchExpressions").Index(i)
-		l.Add(metavalidation.ValidateLabelSelectorRequirement(s.MatchExpressions[i], metavalidation.LabelSelectorValidationOptions{}, at)...)
+		l.Add(metavalidation.ValidateLabelSelectorRequirement(s.MatchExpressions[i],
+			metavalidation.LabelSelectorValidationOptions{}, at)...)
 	}
 	l.Out()
 }

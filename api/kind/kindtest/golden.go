@@ -29,8 +29,9 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files")
 
-// The parts of a golden file. The first three are written by hand, changed.yaml only where an update has rules of its own: it is
-// minimal.yaml after a change that is refused. There may be more broken ones: broken-2.yaml. The others are written with -update.
+// The parts of a golden file. The first three are written by hand, changed.yaml only where an update has rules of its
+// own: it is minimal.yaml after a change that is refused. There may be more broken ones: broken-2.yaml. The others are
+// written with -update.
 const (
 	minimalPart, brokenPart, changedPart = "minimal.yaml", "broken.yaml", "changed.yaml"
 	storedPart, tablePart, errorsPart    = "stored.yaml", "table", "errors of "
@@ -59,7 +60,8 @@ func Golden(t *testing.T, k *kind.Kind, file string) {
 		}
 		return nil
 	}
-	minimal, broken := input(minimalPart), map[string]kind.Object{brokenPart: input(brokenPart)}
+	minimal := input(minimalPart)
+	broken := map[string]kind.Object{brokenPart: input(brokenPart)}
 	if minimal == nil || broken[brokenPart] == nil {
 		t.Fatalf("%s: no %s or no %s", file, minimalPart, brokenPart)
 	}
@@ -120,7 +122,8 @@ func change(k *kind.Kind, obj, old kind.Object) []byte {
 	errs := validation.ValidateObjectMetaAccessor(obj, k.Namespaced, k.ValidateName, path)
 	errs = append(errs, validation.ValidateObjectMetaAccessorUpdate(obj, old, path)...)
 	errs = append(errs, k.ValidateUpdate(obj, old)...)
-	return fmt.Appendf(say(kind.ClientErrors(errs), k.Warnings(obj, old)), "generation: %d -> %d\n", old.GetGeneration(), obj.GetGeneration())
+	return fmt.Appendf(say(kind.ClientErrors(errs), k.Warnings(obj, old)), "generation: %d -> %d\n",
+		old.GetGeneration(), obj.GetGeneration())
 }
 
 func say(errs field.ErrorList, warnings []string) []byte {

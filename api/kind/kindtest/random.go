@@ -89,9 +89,12 @@ func Random(k *kind.Kind, seed int64) kind.Object {
 // word picks strings that mean something often enough to get past the first check.
 func word(r *rand.Rand) string {
 	words := []string{
-		"", "a", "web", "Always", "TCP", "None", "10.0.0.1", "10.42.0.0/24", "cpu", "hugepages-2Mi", "../x", "metadata.labels['a']",
-		"ClusterIP", "LoadBalancer", "x/y", "v1", "NoExecute", "Exists", "a b", "nginx:latest", "kubernetes.io/tls", "é", "Windows", "linux",
-		"In", "Retain", "Queue", "User", "Resource", "Utilization", "https://example.com/x", "*/5 * * * *", "example.com/signer", "*", "Never",
+		"", "a", "web", "Always", "TCP", "None", "10.0.0.1", "10.42.0.0/24", "cpu", "hugepages-2Mi", "../x",
+		"metadata.labels['a']",
+		"ClusterIP", "LoadBalancer", "x/y", "v1", "NoExecute", "Exists", "a b", "nginx:latest", "kubernetes.io/tls",
+		"é", "Windows", "linux",
+		"In", "Retain", "Queue", "User", "Resource", "Utilization", "https://example.com/x", "*/5 * * * *",
+		"example.com/signer", "*", "Never",
 	}
 	return words[r.Intn(len(words))]
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package reach holds the words in which a node is asked where packets go, and answers: a probe from inside a pod, and what serves a
-// Service. kubelet answers, the API server passes both on, timeline/packet and cli read them. It does no I/O.
+// Package reach holds the words in which a node is asked where packets go, and answers: a probe from inside a pod, and
+// what serves a Service. kubelet answers, the API server passes both on, timeline/packet and cli read them. It does no
+// I/O.
 package reach
 
 import (
@@ -78,7 +79,8 @@ func Parse(v url.Values) (Asked, error) {
 
 func checkHost(host string) error {
 	if ip, err := netip.ParseAddr(host); err == nil {
-		if ip.Zone() != "" || ip.IsUnspecified() || ip.IsMulticast() || ip == netip.AddrFrom4([4]byte{255, 255, 255, 255}) {
+		if ip.Zone() != "" || ip.IsUnspecified() || ip.IsMulticast() ||
+			ip == netip.AddrFrom4([4]byte{255, 255, 255, 255}) {
 			return fmt.Errorf("%s is no address of one machine", host)
 		}
 		return nil

@@ -24,8 +24,10 @@ func TestParse(t *testing.T) {
 		}
 	}
 	for _, text := range []string{
-		"", "tcp", "tcp:web", "tcp::80", "tcp:web:0", "tcp:web:70000", "sctp:web:80", "icmp:web:1", "tcp:a b:80", "tcp:web/x:80", "tcp:..:80", "tcp:.:80",
-		"tcp:0.0.0.0:80", "tcp:255.255.255.255:9", "udp:224.0.0.1:9", "tcp:fe80::1%eth0:80", "tcp:" + strings.Repeat("a", 254) + ":80", "tcp:a\nb:80",
+		"", "tcp", "tcp:web", "tcp::80", "tcp:web:0", "tcp:web:70000", "sctp:web:80", "icmp:web:1", "tcp:a b:80",
+		"tcp:web/x:80", "tcp:..:80", "tcp:.:80",
+		"tcp:0.0.0.0:80", "tcp:255.255.255.255:9", "udp:224.0.0.1:9", "tcp:fe80::1%eth0:80",
+		"tcp:" + strings.Repeat("a", 254) + ":80", "tcp:a\nb:80",
 	} {
 		if got, err := Parse(url.Values{Param: {text}}); err == nil {
 			t.Errorf("Parse(%q) = %+v, want an error", text, got)

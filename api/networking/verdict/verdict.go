@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package verdict says what NetworkPolicies allow, by name, straight from the objects: slowly, a rule at a time, in the words of the
-// API. It explains a connection to people (why, trace), and is what the node's rule set (proxy/policy) is tested against. It does no I/O.
+// Package verdict says what NetworkPolicies allow, by name, straight from the objects: slowly, a rule at a time, in the
+// words of the API. It explains a connection to people (why, trace), and is what the node's rule set (proxy/policy) is
+// tested against. It does no I/O.
 package verdict
 
 import (
@@ -66,7 +67,10 @@ func (c *Cluster) Ingress(client, server End, port Port) Verdict {
 	}, server)
 }
 
-func (c *Cluster) evaluate(client, server End, t networkingv1.PolicyType, allows func(*networkingv1.NetworkPolicy) bool, at End) Verdict {
+func (c *Cluster) evaluate(client, server End, t networkingv1.PolicyType, allows func(
+	*networkingv1.NetworkPolicy,
+) bool, at End,
+) Verdict {
 	var v Verdict
 	if !Selectable(at.Pod) {
 		return v

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package wireguard reads what nodes say of their ends of WireGuard, and tells which nodes' pods reach each other. It does no I/O.
+// Package wireguard reads what nodes say of their ends of WireGuard, and tells which nodes' pods reach each other. It
+// does no I/O.
 package wireguard
 
 import (
@@ -47,9 +48,11 @@ func Between(a, b *corev1.Node) (encrypted bool, why string) {
 		a, b = b, a
 		fallthrough
 	case !other:
-		return false, fmt.Sprintf("node %s sends to other nodes' pods by WireGuard only, and node %s has no key: it needs --tunnel=wireguard", a.Name, b.Name)
+		return false, fmt.Sprintf("node %s sends to other nodes' pods by WireGuard only, and node %s has no key: it "+
+			"needs --tunnel=wireguard", a.Name, b.Name)
 	case ka == kb:
-		return false, fmt.Sprintf("nodes %s and %s have the same WireGuard key: one of them is a copy and needs its own", a.Name, b.Name)
+		return false, fmt.Sprintf(
+			"nodes %s and %s have the same WireGuard key: one of them is a copy and needs its own", a.Name, b.Name)
 	}
 	return true, ""
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package config reads the file of --admission-control-config-file: an AdmissionConfiguration with a document, or the path of a document,
-// for each plugin that needs one. apiserver/options loads it, and each plugin decodes its own document. Files are read at start and never
-// reloaded.
+// Package config reads the file of --admission-control-config-file: an AdmissionConfiguration with a document, or the
+// path of a document, for each plugin that needs one. apiserver/options loads it, and each plugin decodes its own
+// document. Files are read at start and never reloaded.
 package config
 
 import (
@@ -48,8 +48,8 @@ var kinds = []schema.GroupVersionKind{
 	{Group: "apiserver.k8s.io", Version: "v1alpha1", Kind: "AdmissionConfiguration"},
 }
 
-// Load reads an AdmissionConfiguration and the files that it names, relative to its directory. known are the names of all Kubernetes
-// plugins.
+// Load reads an AdmissionConfiguration and the files that it names, relative to its directory. known are the names of
+// all Kubernetes plugins.
 func Load(path string, known []string) (*File, error) {
 	b, err := os.ReadFile(path)
 	if err != nil {
@@ -94,7 +94,8 @@ func Parse(b []byte, known []string, read func(name string) ([]byte, error)) (*F
 			if err != nil {
 				return nil, fmt.Errorf("%s: couldn't open admission plugin configuration %s: %w", at, p.Path, err)
 			}
-			d.raw, d.location = raw, d.location+" in "+p.Path
+			d.raw = raw
+			d.location = d.location + " in " + p.Path
 		default:
 			continue
 		}
@@ -111,7 +112,8 @@ func (f *File) For(plugin string) *Document {
 	return f.plugins[plugin]
 }
 
-// Decode decodes the document, which must have one of the given kinds, into the value that into points to. Errors include the location.
+// Decode decodes the document, which must have one of the given kinds, into the value that into points to. Errors
+// include the location.
 func (d *Document) Decode(into any, kinds ...schema.GroupVersionKind) error {
 	if err := decode(d.raw, into, kinds); err != nil {
 		return d.WrapError(err)
@@ -141,7 +143,8 @@ func decode(b []byte, into any, kinds []schema.GroupVersionKind) error {
 		return fmt.Errorf("no apiVersion and kind: %w", err)
 	}
 	if gvk := schema.FromAPIVersionAndKind(head.APIVersion, head.Kind); !slices.Contains(kinds, gvk) {
-		return fmt.Errorf("it is a %q of %q, not a %s of %s", head.Kind, head.APIVersion, kinds[0].Kind, kinds[0].GroupVersion())
+		return fmt.Errorf("it is a %q of %q, not a %s of %s", head.Kind, head.APIVersion, kinds[0].Kind,
+			kinds[0].GroupVersion())
 	}
 	faults, err := kjson.UnmarshalStrict(doc, into)
 	if err != nil {

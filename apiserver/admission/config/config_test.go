@@ -35,7 +35,8 @@ func TestLoad(t *testing.T) {
 		return path
 	}
 	write("one.yaml", "apiVersion: one.example.com/v1\nkind: One\nsize: 3\n")
-	path := write("all.yaml", head+"plugins:\n- name: One\n  path: one.yaml\n- name: Two\n  path: none.yaml\n  configuration: {apiVersion: one.example.com/v1, kind: One, size: 4}\n")
+	path := write("all.yaml", head+"plugins:\n- name: One\n  path: one.yaml\n- name: Two\n  path: none.yaml\n  "+
+		"configuration: {apiVersion: one.example.com/v1, kind: One, size: 4}\n")
 	f, err := Load(path, known)
 	if err != nil {
 		t.Fatal(err)
@@ -65,28 +66,34 @@ func TestRefused(t *testing.T) {
 		head + "plugins:\n- path: x\n":      "plugins[0].name: Required value",
 		head + "plugins:\n- name: Three\n":  `plugins[0].name: admission plugin "Three" is unknown`,
 		head + "plugins:\n- name: One\n  configuration: {}\n- name: One\n": `plugins[1].name: Duplicate value: "One"`,
-		head + "plugins:\n- name: One\n  path: gone\n":                     "plugins[0]: couldn't open admission plugin configuration gone: no file",
-		head + "plugins:\n- name: One\n  Configuration: {}\n":              `unknown field "plugins[0].Configuration"`,
+		head + "plugins:\n- name: One\n  path: gone\n": "plugins[0]: couldn't open admission " +
+			"plugin configuration gone: no file",
+		head + "plugins:\n- name: One\n  Configuration: {}\n": `unknown field "plugins[0].Configuration"`,
 	} {
 		_, err := Parse([]byte(text), known, func(string) ([]byte, error) { return nil, errors.New("no file") })
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: got %v, want %q", text, err, want)
 		}
 	}
-	f, err := Parse([]byte(head+"plugins:\n- name: One\n  configuration: {apiVersion: one.example.com/v1, kind: One, siz: 1}\n"), known, nil)
+	f, err := Parse([]byte(head+"plugins:\n- name: One\n  configuration: {apiVersion: one.example.com/v1, kind: One, "+
+		"siz: 1}\n"), known, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := f.For("One").Decode(&one{}, oneKind); err == nil || err.Error() != `plugins[0] (One): strict decoding error: unknown field "siz"` {
+	if err := f.For("One").Decode(&one{}, oneKind); err == nil ||
+		err.Error() != `plugins[0] (One): strict decoding error: unknown field "siz"` {
 		t.Errorf("unknown field of a plugin: got %v", err)
 	}
 }
 
 // FuzzParse: whatever a file holds, it is read or refused, and what is read can be asked for.
 func FuzzParse(f *testing.F) {
-	f.Add([]byte(head + "plugins:\n- name: One\n  configuration: {apiVersion: one.example.com/v1, kind: One, size: 4}\n"))
+	f.Add(
+		[]byte(head + "plugins:\n- name: One\n  configuration: {apiVersion: one.example.com/v1, kind: One, size: 4}\n"))
 	f.Add([]byte(head + "plugins:\n- name: Two\n  path: x\n"))
-	f.Add([]byte("{\"kind\":\"AdmissionConfiguration\",\"apiVersion\":\"apiserver.config.k8s.io/v1\",\"plugins\":[{\"name\":\"One\",\"configuration\":null}]}"))
+	f.Add(
+		[]byte(
+			"{\"kind\":\"AdmissionConfiguration\",\"apiVersion\":\"apiserver.config.k8s.io/v1\",\"plugins\":[{\"name\":\"One\",\"configuration\":null}]}"))
 	f.Add([]byte("a: &a [*a, *a]"))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		got, err := Parse(b, known, func(string) ([]byte, error) { return b, nil })

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package eventlimit is the EventRateLimit admission plugin: it limits the rate of events, in total and by namespace, user or source, so
-// that a faulty component cannot fill the store. Off by default; the limits come from the admission configuration. It never modifies an
-// object.
+// Package eventlimit is the EventRateLimit admission plugin: it limits the rate of events, in total and by namespace,
+// user or source, so that a faulty component cannot fill the store. Off by default; the limits come from the admission
+// configuration. It never modifies an object.
 package eventlimit
 
 import (
@@ -50,7 +50,8 @@ func (*Plugin) Name() string { return "EventRateLimit" }
 
 // Validate counts new and changed events of the core group, and rejects those above a limit. A dry run does not count.
 func (p *Plugin) Validate(_ context.Context, r *admission.Request) error {
-	if r.Kind.Kind != "Event" || r.Kind.Group != "" || r.DryRun || r.Operation != admission.Create && r.Operation != admission.Update {
+	if r.Kind.Kind != "Event" || r.Kind.Group != "" || r.DryRun ||
+		r.Operation != admission.Create && r.Operation != admission.Update {
 		return nil
 	}
 	var refusal error
@@ -93,7 +94,8 @@ func keyOf(t Type, r *admission.Request) string {
 		if e, ok := r.Object.(*corev1.Event); ok {
 			about := e.InvolvedObject
 			return strings.Join([]string{
-				e.Source.Component, e.Source.Host, about.Kind, about.Namespace, about.Name, string(about.UID), about.APIVersion,
+				e.Source.Component, e.Source.Host, about.Kind, about.Namespace, about.Name, string(about.UID),
+				about.APIVersion,
 			}, "")
 		}
 	case Server:

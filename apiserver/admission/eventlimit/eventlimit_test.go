@@ -18,12 +18,17 @@ import (
 
 func event(namespace, user, component, about string) *admission.Request {
 	e := &corev1.Event{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace}, Source: corev1.EventSource{Component: component},
+		ObjectMeta:     metav1.ObjectMeta{Namespace: namespace},
+		Source:         corev1.EventSource{Component: component},
 		InvolvedObject: corev1.ObjectReference{Kind: "Pod", Namespace: namespace, Name: about},
 	}
 	return &admission.Request{
-		Operation: admission.Create, Resource: corev1.SchemeGroupVersion.WithResource("events"), Kind: corev1.SchemeGroupVersion.WithKind("Event"),
-		Namespace: namespace, Object: e, User: &auth.User{Name: user},
+		Operation: admission.Create,
+		Resource:  corev1.SchemeGroupVersion.WithResource("events"),
+		Kind:      corev1.SchemeGroupVersion.WithKind("Event"),
+		Namespace: namespace,
+		Object:    e,
+		User:      &auth.User{Name: user},
 	}
 }
 
@@ -51,7 +56,8 @@ func TestLimits(t *testing.T) {
 			}
 		}
 		err := p.Validate(t.Context(), tt.same)
-		if want := fmt.Sprintf("Too many requests: limit reached on type %s for key %s", tt.kind, tt.key); !apierrors.IsTooManyRequests(err) || err.Error() != want {
+		if want := fmt.Sprintf("Too many requests: limit reached on type %s for key %s", tt.kind,
+			tt.key); !apierrors.IsTooManyRequests(err) || err.Error() != want {
 			t.Errorf("%s: got %v, want %s", tt.kind, err, want)
 		}
 		if tt.other != nil {
@@ -96,7 +102,12 @@ func TestWhatCounts(t *testing.T) {
 
 // TestForgets: a limit remembers as many keys as its cache is big.
 func TestForgets(t *testing.T) {
-	p := New([]Limit{{Type: Namespace, QPS: 1, Burst: 1, CacheSize: 2}})
+	p := New([]Limit{{
+		Type:      Namespace,
+		QPS:       1,
+		Burst:     1,
+		CacheSize: 2,
+	}})
 	p.now = func() time.Time { return time.Time{}.Add(time.Hour) }
 	try := func(ns string) bool { return p.Validate(t.Context(), event(ns, "ann", "kubelet", "p")) == nil }
 	if !try("a") || !try("b") || try("a") || !try("c") { // c takes the place of b
@@ -112,7 +123,8 @@ func FuzzRead(f *testing.F) {
 	f.Add("limits: [{type: User, qps: 1, burst: 1, cacheSize: -1}]")
 	f.Add("limits: {}")
 	f.Fuzz(func(t *testing.T, text string) {
-		whole := "apiVersion: apiserver.config.k8s.io/v1\nkind: AdmissionConfiguration\nplugins: [{name: EventRateLimit, path: x}]"
+		whole := "apiVersion: apiserver.config.k8s.io/v1\nkind: AdmissionConfiguration\nplugins: [{name: " +
+			"EventRateLimit, path: x}]"
 		file, err := config.Parse([]byte(whole), []string{"EventRateLimit"}, func(string) ([]byte, error) {
 			return []byte("apiVersion: eventratelimit.admission.k8s.io/v1alpha1\nkind: Configuration\n" + text), nil
 		})

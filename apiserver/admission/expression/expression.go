@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package expression compiles and evaluates the CEL expressions of webhooks and policies, with Kubernetes' libraries and cost limits. The
-// packages webhook and policy use it. Nothing is built before the first expression is compiled, so that a cluster without expressions has
-// no cost. It never decides about a request.
+// Package expression compiles and evaluates the CEL expressions of webhooks and policies, with Kubernetes' libraries
+// and cost limits. The packages webhook and policy use it. Nothing is built before the first expression is compiled, so
+// that a cluster without expressions has no cost. It never decides about a request.
 package expression
 
 import (
@@ -61,15 +61,20 @@ type Conditions struct {
 	observe     Observer
 }
 
-// Observer is called after an evaluation of conditions: its duration, the number of errors, and whether a condition is false.
+// Observer is called after an evaluation of conditions: its duration, the number of errors, and whether a condition is
+// false.
 type Observer func(op admission.Operation, took time.Duration, failed int, excluded bool)
 
-// Compile compiles a webhook's conditions, which have no parameters; nil if there are none. Errors are returned by the evaluation.
-func Compile(list []registrationv1.MatchCondition, policy *registrationv1.FailurePolicyType, observe Observer) *Conditions {
+// Compile compiles a webhook's conditions, which have no parameters; nil if there are none. Errors are returned by the
+// evaluation.
+func Compile(
+	list []registrationv1.MatchCondition, policy *registrationv1.FailurePolicyType, observe Observer,
+) *Conditions {
 	if len(list) == 0 {
 		return nil
 	}
-	return Wrap(conditions().CompileCondition(Accessors(list), cel.OptionalVariableDeclarations{HasAuthorizer: true}, environment.StoredExpressions), policy, observe)
+	return Wrap(conditions().CompileCondition(Accessors(list), cel.OptionalVariableDeclarations{HasAuthorizer: true},
+		environment.StoredExpressions), policy, observe)
 }
 
 // Accessors converts conditions for the compiler.
@@ -89,7 +94,8 @@ func Wrap(e cel.ConditionEvaluator, policy *registrationv1.FailurePolicyType, ob
 // Match reports whether all conditions are true. An error means that the request must fail.
 func (c *Conditions) Match(ctx context.Context, in *Input) (bool, error) {
 	begin := time.Now()
-	results, _, err := c.evaluator.ForInput(ctx, in.Attributes, in.Request(), in.Bindings, in.Namespace, celconfig.RuntimeCELCostBudgetMatchConditions)
+	results, _, err := c.evaluator.ForInput(ctx, in.Attributes, in.Request(), in.Bindings, in.Namespace,
+		celconfig.RuntimeCELCostBudgetMatchConditions)
 	var errs []error
 	excluded := false
 	for _, r := range results {
@@ -125,7 +131,10 @@ type Input struct {
 }
 
 // NewInput builds the input for r as resource and kind; obj and old are its objects in that version and may be nil.
-func NewInput(r *admission.Request, resource schema.GroupVersionResource, gvk schema.GroupVersionKind, obj, old runtime.Object, authz auth.Authorizer) *Input {
+func NewInput(
+	r *admission.Request, resource schema.GroupVersionResource, gvk schema.GroupVersionKind, obj, old runtime.Object,
+	authz auth.Authorizer,
+) *Input {
 	options := r.Options
 	if r.Operation == admission.Connect {
 		options = nil
@@ -155,14 +164,20 @@ func Typed(obj runtime.Object, gvk schema.GroupVersionKind) runtime.Object {
 
 // Request is the variable "request".
 func (in *Input) Request() *admissionv1.AdmissionRequest {
-	return cel.CreateAdmissionRequest(in.Attributes.Attributes, metav1.GroupVersionResource(in.Resource), metav1.GroupVersionKind(in.Attributes.VersionedKind))
+	return cel.CreateAdmissionRequest(in.Attributes.Attributes, metav1.GroupVersionResource(in.Resource),
+		metav1.GroupVersionKind(in.Attributes.VersionedKind))
 }
 
 func info(u *auth.User) user.Info {
 	if u == nil {
 		return &user.DefaultInfo{}
 	}
-	return &user.DefaultInfo{Name: u.Name, UID: u.UID, Groups: u.Groups, Extra: u.Extra}
+	return &user.DefaultInfo{
+		Name:   u.Name,
+		UID:    u.UID,
+		Groups: u.Groups,
+		Extra:  u.Extra,
+	}
 }
 
 // celAuthorizer lets expressions call the server's authorizer.
@@ -175,9 +190,21 @@ func (j celAuthorizer) Authorize(ctx context.Context, a authorizer.Attributes) (
 		return authorizer.DecisionDeny, "", errors.New("no user")
 	}
 	d, err := j.Authorizer.Authorize(ctx, &auth.Attributes{
-		User: &auth.User{Name: u.GetName(), UID: u.GetUID(), Groups: u.GetGroups(), Extra: u.GetExtra()},
-		Verb: a.GetVerb(), Group: a.GetAPIGroup(), Version: a.GetAPIVersion(), Resource: a.GetResource(), Subresource: a.GetSubresource(),
-		Namespace: a.GetNamespace(), Name: a.GetName(), ResourceRequest: a.IsResourceRequest(), Path: a.GetPath(),
+		User: &auth.User{
+			Name:   u.GetName(),
+			UID:    u.GetUID(),
+			Groups: u.GetGroups(),
+			Extra:  u.GetExtra(),
+		},
+		Verb:            a.GetVerb(),
+		Group:           a.GetAPIGroup(),
+		Version:         a.GetAPIVersion(),
+		Resource:        a.GetResource(),
+		Subresource:     a.GetSubresource(),
+		Namespace:       a.GetNamespace(),
+		Name:            a.GetName(),
+		ResourceRequest: a.IsResourceRequest(),
+		Path:            a.GetPath(),
 	})
 	switch d.Verdict {
 	case auth.Allow:

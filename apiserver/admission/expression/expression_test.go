@@ -27,11 +27,22 @@ func (readers) Authorize(_ context.Context, a *auth.Attributes) (auth.Decision, 
 }
 
 func input() *Input {
-	obj := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "c", Namespace: "dev"}, Data: map[string]string{"a": "b"}}
-	gvr, gvk := corev1.SchemeGroupVersion.WithResource("configmaps"), corev1.SchemeGroupVersion.WithKind("ConfigMap")
+	obj := &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Name: "c", Namespace: "dev"},
+		Data: map[string]string{
+			"a": "b",
+		},
+	}
+	gvr := corev1.SchemeGroupVersion.WithResource("configmaps")
+	gvk := corev1.SchemeGroupVersion.WithKind("ConfigMap")
 	r := &admission.Request{
-		Operation: admission.Create, Resource: gvr, Kind: gvk, Namespace: "dev", Name: "c", Object: obj,
-		User: &auth.User{Name: "ann", Groups: []string{"readers"}, Extra: map[string][]string{"k": {"v"}}},
+		Operation: admission.Create,
+		Resource:  gvr,
+		Kind:      gvk,
+		Namespace: "dev",
+		Name:      "c",
+		Object:    obj,
+		User:      &auth.User{Name: "ann", Groups: []string{"readers"}, Extra: map[string][]string{"k": {"v"}}},
 	}
 	return NewInput(r, gvr, gvk, obj, nil, readers{})
 }
@@ -43,7 +54,8 @@ var expensive = func() string {
 }()
 
 func TestConditions(t *testing.T) {
-	fail, ignore := registrationv1.Fail, registrationv1.Ignore
+	fail := registrationv1.Fail
+	ignore := registrationv1.Ignore
 	for _, tt := range []struct {
 		what   string
 		texts  []string
@@ -53,12 +65,33 @@ func TestConditions(t *testing.T) {
 	}{
 		{"one that holds", []string{"object.data.a == 'b'"}, nil, true, ""},
 		{"one of two", []string{"object.data.a == 'b'", "object.data.a == 'c'"}, nil, false, ""},
-		{"the request", []string{"request.operation == 'CREATE' && request.namespace == 'dev' && request.userInfo.username == 'ann' && 'readers' in request.userInfo.groups && request.kind.kind == 'ConfigMap'"}, nil, true, ""},
+		{
+			"the request",
+			[]string{
+				"request.operation == 'CREATE' && request.namespace == 'dev' && request.userInfo.username == 'ann' " +
+					"&& 'readers' in request.userInfo.groups && request.kind.kind == 'ConfigMap'",
+			},
+			nil, true, "",
+		},
 		{"no old object", []string{"oldObject == null"}, nil, true, ""},
 		{"the object's kind", []string{"object.kind == 'ConfigMap' && object.apiVersion == 'v1'"}, nil, true, ""},
-		{"authorizer", []string{"authorizer.group('').resource('configmaps').namespace('dev').check('get').allowed()"}, nil, true, ""},
-		{"authorizer's no", []string{"authorizer.group('').resource('configmaps').namespace('dev').check('delete').allowed()"}, nil, false, ""},
-		{"authorizer's reason", []string{"authorizer.requestResource.check('get').reason() == 'a reader'"}, nil, true, ""},
+		{
+			"authorizer", []string{
+				"authorizer.group('').resource('configmaps').namespace('dev').check('get').allowed()",
+			}, nil, true, "",
+		},
+		{
+			"authorizer's no",
+			[]string{"authorizer.group('').resource('configmaps').namespace('dev').check('delete').allowed()"},
+			nil,
+			false, "",
+		},
+		{
+			"authorizer's reason",
+			[]string{"authorizer.requestResource.check('get').reason() == 'a reader'"},
+			nil,
+			true, "",
+		},
 		{"error", []string{"object.data.missing == 'b'"}, nil, false, "resulted in error: no such key: missing"},
 		{"error, fail", []string{"object.data.missing == 'b'"}, &fail, false, "no such key: missing"},
 		{"error, ignore", []string{"object.data.missing == 'b'"}, &ignore, false, ""},
@@ -72,7 +105,8 @@ func TestConditions(t *testing.T) {
 		for _, text := range tt.texts {
 			list = append(list, registrationv1.MatchCondition{Name: "n", Expression: text})
 		}
-		heard, failed := 0, 0
+		heard := 0
+		failed := 0
 		c := Compile(list, tt.policy, func(op admission.Operation, _ time.Duration, n int, _ bool) {
 			if op != admission.Create {
 				t.Errorf("%s: told of a %s", tt.what, op)

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package imagepolicy is the admission plugin ImagePolicyWebhook: a service outside of the cluster decides which images may run. The table
-// of plugins builds it from its document in the admission configuration. It is off by default and never modifies an object.
+// Package imagepolicy is the admission plugin ImagePolicyWebhook: a service outside of the cluster decides which images
+// may run. The table of plugins builds it from its document in the admission configuration. It is off by default and
+// never modifies an object.
 package imagepolicy
 
 import (
@@ -46,7 +47,8 @@ func (*Plugin) Name() string { return "ImagePolicyWebhook" }
 
 // Validate reviews the images of a new or updated pod.
 func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
-	if r.Resource != corev1.SchemeGroupVersion.WithResource("pods") || r.Operation != admission.Create && r.Operation != admission.Update ||
+	if r.Resource != corev1.SchemeGroupVersion.WithResource("pods") ||
+		r.Operation != admission.Create && r.Operation != admission.Update ||
 		r.Subresource != "" && r.Subresource != "ephemeralcontainers" {
 		return nil
 	}
@@ -104,9 +106,12 @@ func spec(r *admission.Request, pod *corev1.Pod) imagepolicyv1alpha1.ImageReview
 }
 
 // postReview calls the service.
-func (p *Plugin) postReview(ctx context.Context, about imagepolicyv1alpha1.ImageReviewSpec) (imagepolicyv1alpha1.ImageReviewStatus, error) {
+func (p *Plugin) postReview(
+	ctx context.Context, about imagepolicyv1alpha1.ImageReviewSpec,
+) (imagepolicyv1alpha1.ImageReviewStatus, error) {
 	review := imagepolicyv1alpha1.ImageReview{
-		TypeMeta: metav1.TypeMeta{APIVersion: imagepolicyv1alpha1.SchemeGroupVersion.String(), Kind: "ImageReview"}, Spec: about,
+		TypeMeta: metav1.TypeMeta{APIVersion: imagepolicyv1alpha1.SchemeGroupVersion.String(), Kind: "ImageReview"},
+		Spec:     about,
 	}
 	var got imagepolicyv1alpha1.ImageReview
 	err := p.hook.Ask(ctx, &review, &got, func() time.Duration {

@@ -33,7 +33,8 @@ func service(t *testing.T) (kubeconfig string, asked *atomic.Int32) {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		asked.Add(1)
 		var q imagepolicyv1alpha1.ImageReview
-		if err := json.NewDecoder(r.Body).Decode(&q); err != nil || q.Kind != "ImageReview" || q.APIVersion != "imagepolicy.k8s.io/v1alpha1" || q.Spec.Namespace != "dev" {
+		if err := json.NewDecoder(r.Body).Decode(&q); err != nil || q.Kind != "ImageReview" ||
+			q.APIVersion != "imagepolicy.k8s.io/v1alpha1" || q.Spec.Namespace != "dev" {
 			t.Errorf("asked %+v, %v", q, err)
 		}
 		images := fmt.Sprint(q.Spec.Containers, q.Spec.Annotations)
@@ -52,7 +53,8 @@ func service(t *testing.T) (kubeconfig string, asked *atomic.Int32) {
 	}))
 	t.Cleanup(s.Close)
 	kubeconfig = filepath.Join(t.TempDir(), "hook.conf")
-	text := fmt.Sprintf("apiVersion: v1\nkind: Config\nclusters: [{name: h, cluster: {server: %q}}]\ncontexts: [{name: h, context: {cluster: h}}]\ncurrent-context: h\n", s.URL)
+	text := fmt.Sprintf("apiVersion: v1\nkind: Config\nclusters: [{name: h, cluster: {server: %q}}]\ncontexts: "+
+		"[{name: h, context: {cluster: h}}]\ncurrent-context: h\n", s.URL)
 	if err := os.WriteFile(kubeconfig, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -69,39 +71,102 @@ func TestImages(t *testing.T) {
 		notes                        map[string]string
 		asked                        int32 // twice the same question
 	}{
-		{what: "good", image: "good", notes: map[string]string{"imagepolicywebhook.image-policy.k8s.io/seen": "yes"}, asked: 1},
-		{what: "bad", image: "bad", refused: "one or more images rejected by webhook backend", asked: 1},
-		{what: "bad for a reason", image: "bad-reason", refused: "image policy webhook backend denied one or more images: not scanned", asked: 1},
-		{what: "bad first", image: "good", init: "bad", refused: "one or more images rejected", asked: 1},
-		{what: "bad later", image: "good", ephemeral: "bad", refused: "one or more images rejected", asked: 1},
-		{what: "annotated", image: "good", annotation: "bad", refused: "one or more images rejected", asked: 1},
-		{what: "no answer", image: "broken", refused: "Error contacting webhook: 503", asked: 2 * remote.Tries},
-		{what: "no answer needed", image: "broken", open: true, notes: map[string]string{"imagepolicywebhook.image-policy.k8s.io/failed-open": "true"}, asked: 2 * remote.Tries},
+		{
+			what:  "good",
+			image: "good",
+			notes: map[string]string{"imagepolicywebhook.image-policy.k8s.io/seen": "yes"},
+			asked: 1,
+		},
+		{
+			what:    "bad",
+			image:   "bad",
+			refused: "one or more images rejected by webhook backend",
+			asked:   1,
+		},
+		{
+			what:    "bad for a reason",
+			image:   "bad-reason",
+			refused: "image policy webhook backend denied one or more images: not scanned",
+			asked:   1,
+		},
+		{
+			what:    "bad first",
+			image:   "good",
+			init:    "bad",
+			refused: "one or more images rejected",
+			asked:   1,
+		},
+		{
+			what:      "bad later",
+			image:     "good",
+			ephemeral: "bad",
+			refused:   "one or more images rejected",
+			asked:     1,
+		},
+		{
+			what:       "annotated",
+			image:      "good",
+			annotation: "bad",
+			refused:    "one or more images rejected",
+			asked:      1,
+		},
+		{
+			what:    "no answer",
+			image:   "broken",
+			refused: "Error contacting webhook: 503",
+			asked:   2 * remote.Tries,
+		},
+		{
+			what:  "no answer needed",
+			image: "broken",
+			open:  true,
+			notes: map[string]string{"imagepolicywebhook.image-policy.k8s.io/failed-open": "true"},
+			asked: 2 * remote.Tries,
+		},
 	} {
-		p, err := New(Config{KubeConfigFile: kubeconfig, AllowTTL: time.Hour, DenyTTL: time.Hour, RetryBackoff: 1, DefaultAllow: c.open}, remote.Via{})
+		p, err := New(Config{
+			KubeConfigFile: kubeconfig,
+			AllowTTL:       time.Hour,
+			DenyTTL:        time.Hour,
+			RetryBackoff:   1,
+			DefaultAllow:   c.open,
+		}, remote.Via{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		asked.Store(0)
 		for range 2 {
 			notes := map[string]string{}
-			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "dev"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Image: c.image}}}}
+			pod := &corev1.Pod{
+				ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "dev"},
+				Spec: corev1.PodSpec{
+					Containers: []corev1.Container{{Image: c.image}},
+				},
+			}
 			r := &admission.Request{
-				Operation: admission.Create, Resource: corev1.SchemeGroupVersion.WithResource("pods"), Namespace: "dev", Name: "p", Object: pod,
-				Annotate: func(k, v string) { notes[k] = v },
+				Operation: admission.Create,
+				Resource:  corev1.SchemeGroupVersion.WithResource("pods"),
+				Namespace: "dev",
+				Name:      "p",
+				Object:    pod,
+				Annotate:  func(k, v string) { notes[k] = v },
 			}
 			if c.init != "" {
 				pod.Spec.InitContainers = []corev1.Container{{Image: c.init}}
 			}
 			if c.ephemeral != "" {
-				r.Operation, r.Subresource = admission.Update, "ephemeralcontainers"
-				pod.Spec.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Image: c.ephemeral}}}
+				r.Operation = admission.Update
+				r.Subresource = "ephemeralcontainers"
+				pod.Spec.EphemeralContainers = []corev1.EphemeralContainer{
+					{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Image: c.ephemeral}},
+				}
 			}
 			if c.annotation != "" {
 				pod.Annotations = map[string]string{"team.image-policy.k8s.io/x": c.annotation, "else": "broken"}
 			}
 			err := p.Validate(t.Context(), r)
-			if c.refused == "" && err != nil || c.refused != "" && (!apierrors.IsForbidden(err) || !strings.Contains(err.Error(), c.refused)) {
+			if c.refused == "" && err != nil || c.refused != "" && (!apierrors.IsForbidden(err) ||
+				!strings.Contains(err.Error(), c.refused)) {
 				t.Errorf("%s: got %v, want %q", c.what, err, c.refused)
 			}
 			if c.notes != nil && !maps.Equal(notes, c.notes) {
@@ -119,7 +184,8 @@ func TestImages(t *testing.T) {
 
 func TestRead(t *testing.T) {
 	read := func(text string) (Config, error) {
-		b := "apiVersion: apiserver.config.k8s.io/v1\nkind: AdmissionConfiguration\nplugins: [{name: ImagePolicyWebhook, configuration: {imagePolicy: " + text + "}}]\n"
+		b := "apiVersion: apiserver.config.k8s.io/v1\nkind: AdmissionConfiguration\nplugins: [{name: " +
+			"ImagePolicyWebhook, configuration: {imagePolicy: " + text + "}}]\n"
 		f, err := config.Parse([]byte(b), []string{"ImagePolicyWebhook"}, nil)
 		if err != nil {
 			t.Fatal(err)
@@ -127,8 +193,17 @@ func TestRead(t *testing.T) {
 		return Read(f.For("ImagePolicyWebhook"))
 	}
 	for text, want := range map[string]Config{
-		"{kubeConfigFile: /k}": {KubeConfigFile: "/k", AllowTTL: 5 * time.Minute, DenyTTL: 30 * time.Second, RetryBackoff: 500 * time.Millisecond},
-		"{allowTTL: 60, denyTTL: -1, retryBackoff: 7, defaultAllow: true}": {AllowTTL: time.Minute, RetryBackoff: 7 * time.Millisecond, DefaultAllow: true},
+		"{kubeConfigFile: /k}": {
+			KubeConfigFile: "/k",
+			AllowTTL:       5 * time.Minute,
+			DenyTTL:        30 * time.Second,
+			RetryBackoff:   500 * time.Millisecond,
+		},
+		"{allowTTL: 60, denyTTL: -1, retryBackoff: 7, defaultAllow: true}": {
+			AllowTTL:     time.Minute,
+			RetryBackoff: 7 * time.Millisecond,
+			DefaultAllow: true,
+		},
 	} {
 		got, err := read(text)
 		if d := cmp.Diff(want, got); d != "" || err != nil {

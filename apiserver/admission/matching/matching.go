@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package matching matches requests against the rules of a webhook or policy: operations, resources, names, scope, and the labels of the
-// object and of its namespace. The webhook and policy plugins use it. It only reads objects.
+// Package matching matches requests against the rules of a webhook or policy: operations, resources, names, scope, and
+// the labels of the object and of its namespace. The webhook and policy plugins use it. It only reads objects.
 package matching
 
 import (
@@ -47,7 +47,8 @@ type Criteria struct {
 
 // New compiles criteria.
 func New(
-	rules, exclude []admissionv1.NamedRuleWithOperations, policy *admissionv1.MatchPolicyType, namespace, object *metav1.LabelSelector,
+	rules, exclude []admissionv1.NamedRuleWithOperations, policy *admissionv1.MatchPolicyType,
+	namespace, object *metav1.LabelSelector,
 ) (*Criteria, error) {
 	c := &Criteria{Rules: rules, Exclude: exclude, Exact: policy != nil && *policy == admissionv1.Exact}
 	var err error
@@ -76,7 +77,8 @@ func Named(rules []admissionv1.RuleWithOperations) []admissionv1.NamedRuleWithOp
 	return out
 }
 
-// Target is the resource version in which a matched request is shown: the one of the rule, which may differ from the request's.
+// Target is the resource version in which a matched request is shown: the one of the rule, which may differ from the
+// request's.
 type Target struct {
 	Resource schema.GroupVersionResource
 	Kind     schema.GroupVersionKind
@@ -110,7 +112,9 @@ func (c *Criteria) rule(r *admission.Request, reader Reader) (Target, bool, erro
 	return c.find(c.Rules, r, reader)
 }
 
-func (c *Criteria) find(rules []admissionv1.NamedRuleWithOperations, r *admission.Request, reader Reader) (Target, bool, error) {
+func (c *Criteria) find(
+	rules []admissionv1.NamedRuleWithOperations, r *admission.Request, reader Reader,
+) (Target, bool, error) {
 	for i := range rules {
 		if matchesRule(&rules[i], r, r.Resource) {
 			return Target{r.Resource, r.Kind}, true, nil
@@ -129,7 +133,8 @@ func (c *Criteria) find(rules []admissionv1.NamedRuleWithOperations, r *admissio
 			if own, _ := reader.Kind(r.Resource); own == r.Kind { // else it is a subresource's own kind, like Scale
 				k, ok := reader.Kind(other)
 				if !ok {
-					return Target{}, false, apierrors.NewInternalError(fmt.Errorf("unable to convert to %v: unknown kind", other))
+					return Target{}, false,
+						apierrors.NewInternalError(fmt.Errorf("unable to convert to %v: unknown kind", other))
 				}
 				t.Kind = k
 			}
@@ -140,10 +145,16 @@ func (c *Criteria) find(rules []admissionv1.NamedRuleWithOperations, r *admissio
 }
 
 // matchesRule reports whether a rule matches the request as if it were for resource gvr.
-func matchesRule(rule *admissionv1.NamedRuleWithOperations, r *admission.Request, gvr schema.GroupVersionResource) bool {
-	return (slices.Contains(rule.Operations, admissionv1.OperationAll) || slices.Contains(rule.Operations, admissionv1.OperationType(r.Operation))) &&
-		matchesAny(rule.APIGroups, gvr.Group) && matchesAny(rule.APIVersions, gvr.Version) && matchesScope(rule.Scope, r) &&
-		slices.ContainsFunc(rule.Resources, func(text string) bool { return matchesResource(text, gvr.Resource, r.Subresource) }) &&
+func matchesRule(
+	rule *admissionv1.NamedRuleWithOperations, r *admission.Request, gvr schema.GroupVersionResource,
+) bool {
+	return (slices.Contains(rule.Operations, admissionv1.OperationAll) ||
+		slices.Contains(rule.Operations, admissionv1.OperationType(r.Operation))) &&
+		matchesAny(rule.APIGroups, gvr.Group) && matchesAny(rule.APIVersions, gvr.Version) &&
+		matchesScope(rule.Scope, r) &&
+		slices.ContainsFunc(rule.Resources, func(text string) bool {
+			return matchesResource(text, gvr.Resource, r.Subresource)
+		}) &&
 		(len(rule.ResourceNames) == 0 || slices.Contains(rule.ResourceNames, r.Name))
 }
 
@@ -166,13 +177,15 @@ func matchesScope(scope *admissionv1.ScopeType, r *admission.Request) bool {
 	return cluster == (*scope == admissionv1.ClusterScope)
 }
 
-// namespaceMatches matches the namespace selector: cluster-scoped objects match, a namespace is matched by its own labels.
+// namespaceMatches matches the namespace selector: cluster-scoped objects match, a namespace is matched by its own
+// labels.
 func (c *Criteria) namespaceMatches(ctx context.Context, r *admission.Request, reader Reader) (bool, error) {
 	if c.namespace.Empty() {
 		return true, nil
 	}
 	if r.Resource.Group == "" && r.Resource.Resource == "namespaces" {
-		if r.Subresource == "" && r.Operation == admission.Create && r.Object != nil || r.Operation == admission.Update && r.Object != nil {
+		if r.Subresource == "" && r.Operation == admission.Create && r.Object != nil ||
+			r.Operation == admission.Update && r.Object != nil {
 			return matchesLabels(c.namespace, r.Object), nil
 		}
 		if r.OldObject != nil {
@@ -193,7 +206,9 @@ func (c *Criteria) namespaceMatches(ctx context.Context, r *admission.Request, r
 }
 
 // ToTarget converts a request's object, which may be nil, to target's version.
-func ToTarget(ctx context.Context, reader Reader, obj runtime.Object, r *admission.Request, t *Target) (runtime.Object, error) {
+func ToTarget(
+	ctx context.Context, reader Reader, obj runtime.Object, r *admission.Request, t *Target,
+) (runtime.Object, error) {
 	if obj == nil || t.Resource == r.Resource || t.Kind == r.Kind {
 		return obj, nil
 	}
@@ -201,11 +216,18 @@ func ToTarget(ctx context.Context, reader Reader, obj runtime.Object, r *admissi
 }
 
 // FromTarget decodes doc, the changed form of the object shown, as the request's object, with defaults.
-func FromTarget(ctx context.Context, reader Reader, r *admission.Request, t *Target, shown runtime.Object, doc []byte) (runtime.Object, error) {
+func FromTarget(
+	ctx context.Context, reader Reader, r *admission.Request, t *Target, shown runtime.Object, doc []byte,
+) (runtime.Object, error) {
 	if t.Kind == r.Kind {
 		return r.Parse(doc)
 	}
-	other := admission.Request{Operation: r.Operation, Resource: t.Resource, Object: shown, Spec: reader.Describe(t.Resource)}
+	other := admission.Request{
+		Operation: r.Operation,
+		Resource:  t.Resource,
+		Object:    shown,
+		Spec:      reader.Describe(t.Resource),
+	}
 	obj, err := other.Parse(doc)
 	if err != nil {
 		return nil, err
@@ -219,10 +241,12 @@ func matchesLabels(s labels.Selector, obj runtime.Object) bool {
 	return ok && s.Matches(labels.Set(o.GetLabels()))
 }
 
-// Exempt are the requests that no webhook receives: for webhook and policy configurations, because a wrong one could lock everybody out,
-// and reviews, which store nothing.
+// Exempt are the requests that no webhook receives: for webhook and policy configurations, because a wrong one could
+// lock everybody out, and reviews, which store nothing.
 func Exempt(r *admission.Request) bool {
-	if r.Resource.Group == "admissionregistration.k8s.io" && (r.Resource.Resource == "validatingwebhookconfigurations" || r.Resource.Resource == "mutatingwebhookconfigurations") {
+	if r.Resource.Group == "admissionregistration.k8s.io" &&
+		(r.Resource.Resource == "validatingwebhookconfigurations" ||
+			r.Resource.Resource == "mutatingwebhookconfigurations") {
 		return true
 	}
 	return ExemptOfPolicies(r)
@@ -233,7 +257,8 @@ func ExemptOfPolicies(r *admission.Request) bool {
 	switch r.Resource.Group {
 	case "admissionregistration.k8s.io":
 		switch r.Resource.Resource {
-		case "validatingadmissionpolicies", "validatingadmissionpolicybindings", "mutatingadmissionpolicies", "mutatingadmissionpolicybindings":
+		case "validatingadmissionpolicies", "validatingadmissionpolicybindings", "mutatingadmissionpolicies",
+			"mutatingadmissionpolicybindings":
 			return true
 		}
 	case "authentication.k8s.io", "authorization.k8s.io":

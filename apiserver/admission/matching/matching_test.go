@@ -19,7 +19,8 @@ import (
 	"keelson/apiserver/admission"
 )
 
-// world is a Reader that knows the namespaces dev and prod, and that apps/v1 deployments are served by extensions/v1beta1 too.
+// world is a Reader that knows the namespaces dev and prod, and that apps/v1 deployments are served by
+// extensions/v1beta1 too.
 type world struct{ Reader }
 
 var (
@@ -57,7 +58,8 @@ func (world) Kind(r schema.GroupVersionResource) (schema.GroupVersionKind, bool)
 
 func rule(edit func(*registrationv1.NamedRuleWithOperations)) registrationv1.NamedRuleWithOperations {
 	r := registrationv1.NamedRuleWithOperations{RuleWithOperations: registrationv1.RuleWithOperations{
-		Operations: []registrationv1.OperationType{"*"}, Rule: registrationv1.Rule{APIGroups: []string{"*"}, APIVersions: []string{"*"}, Resources: []string{"*"}},
+		Operations: []registrationv1.OperationType{"*"},
+		Rule:       registrationv1.Rule{APIGroups: []string{"*"}, APIVersions: []string{"*"}, Resources: []string{"*"}},
 	}}
 	if edit != nil {
 		edit(&r)
@@ -67,14 +69,22 @@ func rule(edit func(*registrationv1.NamedRuleWithOperations)) registrationv1.Nam
 
 func request(gvr schema.GroupVersionResource, op admission.Operation, namespace, name, sub string) *admission.Request {
 	return &admission.Request{
-		Operation: op, Resource: gvr, Kind: gvr.GroupVersion().WithKind("Deployment"), Subresource: sub, Namespace: namespace, Name: name,
-		Object: &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace, Labels: map[string]string{"app": "web"}}},
+		Operation:   op,
+		Resource:    gvr,
+		Kind:        gvr.GroupVersion().WithKind("Deployment"),
+		Subresource: sub,
+		Namespace:   namespace,
+		Name:        name,
+		Object: &appsv1.Deployment{
+			ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace, Labels: map[string]string{"app": "web"}},
+		},
 	}
 }
 
 func TestRules(t *testing.T) {
 	type named = registrationv1.NamedRuleWithOperations
-	cluster, namespaced := registrationv1.ClusterScope, registrationv1.NamespacedScope
+	cluster := registrationv1.ClusterScope
+	namespaced := registrationv1.NamespacedScope
 	usual := request(deployments, admission.Create, "dev", "d", "")
 	node := request(corev1.SchemeGroupVersion.WithResource("nodes"), admission.Create, "", "n", "")
 	space := request(corev1.SchemeGroupVersion.WithResource("namespaces"), admission.Create, "dev", "dev", "")
@@ -88,7 +98,10 @@ func TestRules(t *testing.T) {
 	}{
 		{"everything", nil, usual, true},
 		{"operation", func(r *named) { r.Operations = []registrationv1.OperationType{"CREATE"} }, usual, true},
-		{"other operation", func(r *named) { r.Operations = []registrationv1.OperationType{"UPDATE", "DELETE"} }, usual, false},
+		{
+			"other operation", func(r *named) { r.Operations = []registrationv1.OperationType{"UPDATE", "DELETE"} },
+			usual, false,
+		},
 		{"group", func(r *named) { r.APIGroups = []string{"", "apps"} }, usual, true},
 		{"other group", func(r *named) { r.APIGroups = []string{""} }, usual, false},
 		{"version", func(r *named) { r.APIVersions = []string{"v1"} }, usual, true},
@@ -133,9 +146,12 @@ func TestRules(t *testing.T) {
 
 func TestEquivalents(t *testing.T) {
 	old := []registrationv1.NamedRuleWithOperations{rule(func(r *registrationv1.NamedRuleWithOperations) {
-		r.APIGroups, r.APIVersions, r.Resources = []string{"extensions"}, []string{"v1beta1"}, []string{"deployments", "deployments/scale"}
+		r.APIGroups = []string{"extensions"}
+		r.APIVersions = []string{"v1beta1"}
+		r.Resources = []string{"deployments", "deployments/scale"}
 	})}
-	exact, equivalent := registrationv1.Exact, registrationv1.Equivalent
+	exact := registrationv1.Exact
+	equivalent := registrationv1.Equivalent
 	r := request(deployments, admission.Create, "dev", "d", "")
 	for policy, want := range map[*registrationv1.MatchPolicyType]bool{&exact: false, &equivalent: true, nil: true} {
 		c, err := New(old, nil, policy, nil, nil)
@@ -143,7 +159,8 @@ func TestEquivalents(t *testing.T) {
 			t.Fatal(err)
 		}
 		got, err := c.Match(t.Context(), r, world{})
-		if err != nil || (got != nil) != want || want && (got.Resource != legacy || got.Kind != legacy.GroupVersion().WithKind("Deployment")) {
+		if err != nil || (got != nil) != want ||
+			want && (got.Resource != legacy || got.Kind != legacy.GroupVersion().WithKind("Deployment")) {
 			t.Errorf("policy %v: got %v, %v, want match %v as the old version", policy, got, err, want)
 		}
 	}
@@ -153,7 +170,8 @@ func TestEquivalents(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, err := c.Match(t.Context(), scale, world{}); err != nil || got == nil || got.Resource != legacy || got.Kind != scale.Kind {
+	if got, err := c.Match(t.Context(), scale, world{}); err != nil || got == nil || got.Resource != legacy ||
+		got.Kind != scale.Kind {
 		t.Errorf("a subresource's own kind stays: got %v, %v", got, err)
 	}
 }
@@ -164,9 +182,11 @@ func TestSelectors(t *testing.T) {
 		return &metav1.LabelSelector{MatchLabels: map[string]string{key: value}}
 	}
 	gone := request(deployments, admission.Delete, "dev", "d", "")
-	gone.OldObject, gone.Object = gone.Object, nil
+	gone.OldObject = gone.Object
+	gone.Object = nil
 	bare := request(deployments, admission.Update, "dev", "d", "")
-	bare.OldObject, bare.Object = bare.Object, &appsv1.Deployment{}
+	bare.OldObject = bare.Object
+	bare.Object = &appsv1.Deployment{}
 	unlabelled := request(corev1.SchemeGroupVersion.WithResource("pods"), admission.Connect, "dev", "p", "exec")
 	unlabelled.Object = &corev1.PodExecOptions{}
 	node := request(corev1.SchemeGroupVersion.WithResource("nodes"), admission.Create, "", "n", "")
@@ -200,11 +220,18 @@ func TestSelectors(t *testing.T) {
 		{"another object", nil, sel("app", "db"), request(deployments, admission.Create, "dev", "d", ""), false},
 		{"a deleted object", nil, sel("app", "web"), gone, true},
 		{"an object that loses its label", nil, sel("app", "web"), bare, true},
-		{"what has no labels", nil, sel("app", "web"), &admission.Request{Operation: admission.Connect, Resource: unlabelled.Resource, Object: unlabelled.Object, Namespace: "dev"}, false},
+		{"what has no labels", nil, sel("app", "web"), &admission.Request{
+			Operation: admission.Connect,
+			Resource:  unlabelled.Resource,
+			Object:    unlabelled.Object,
+			Namespace: "dev",
+		}, false},
 	} {
 		rules := all
 		if tt.r.Subresource != "" {
-			rules = []registrationv1.NamedRuleWithOperations{rule(func(r *registrationv1.NamedRuleWithOperations) { r.Resources = []string{"*/*"} })}
+			rules = []registrationv1.NamedRuleWithOperations{
+				rule(func(r *registrationv1.NamedRuleWithOperations) { r.Resources = []string{"*/*"} }),
+			}
 		}
 		c, err := New(rules, nil, nil, tt.namespace, tt.object)
 		if err != nil {
@@ -218,13 +245,17 @@ func TestSelectors(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.Match(t.Context(), request(deployments, admission.Create, "gone", "d", ""), world{}); !apierrors.IsNotFound(err) {
+	if _, err := c.Match(t.Context(), request(deployments, admission.Create, "gone", "d", ""),
+		world{}); !apierrors.IsNotFound(err) {
 		t.Errorf("a namespace that is not there: got %v", err)
 	}
-	if _, err := c.Match(t.Context(), request(deployments, admission.Create, "broken", "d", ""), world{}); !apierrors.IsInternalError(err) {
+	if _, err := c.Match(t.Context(), request(deployments, admission.Create, "broken", "d", ""),
+		world{}); !apierrors.IsInternalError(err) {
 		t.Errorf("a namespace that cannot be read: got %v", err)
 	}
-	if _, err := New(all, nil, nil, &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Near"}}}, nil); err == nil {
+	if _, err := New(all, nil, nil,
+		&metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Near"}}},
+		nil); err == nil {
 		t.Error("a selector that is none was accepted")
 	}
 }
@@ -246,18 +277,26 @@ func TestNoRules(t *testing.T) {
 
 func TestExempt(t *testing.T) {
 	for text, want := range map[string]bool{
-		"admissionregistration.k8s.io/validatingwebhookconfigurations": true, "admissionregistration.k8s.io/mutatingadmissionpolicybindings": true,
-		"admissionregistration.k8s.io/others": false, "authentication.k8s.io/tokenreviews": true, "authorization.k8s.io/selfsubjectaccessreviews": true,
-		"/pods": false, "example.com/validatingwebhookconfigurations": false,
+		"admissionregistration.k8s.io/validatingwebhookconfigurations": true,
+		"admissionregistration.k8s.io/mutatingadmissionpolicybindings": true,
+		"admissionregistration.k8s.io/others":                          false,
+		"authentication.k8s.io/tokenreviews":                           true,
+		"authorization.k8s.io/selfsubjectaccessreviews":                true,
+		"/pods": false,
+		"example.com/validatingwebhookconfigurations": false,
 	} {
 		group, resource, _ := strings.Cut(text, "/")
-		if got := Exempt(&admission.Request{Resource: schema.GroupVersionResource{Group: group, Version: "v1", Resource: resource}}); got != want {
+		if got := Exempt(&admission.Request{
+			Resource: schema.GroupVersionResource{Group: group, Version: "v1", Resource: resource},
+		}); got != want {
 			t.Errorf("%s: got %v, want %v", text, got, want)
 		}
 		if strings.HasSuffix(resource, "webhookconfigurations") {
 			want = false
 		}
-		if got := ExemptOfPolicies(&admission.Request{Resource: schema.GroupVersionResource{Group: group, Version: "v1", Resource: resource}}); got != want {
+		if got := ExemptOfPolicies(&admission.Request{
+			Resource: schema.GroupVersionResource{Group: group, Version: "v1", Resource: resource},
+		}); got != want {
 			t.Errorf("%s, policies: got %v, want %v", text, got, want)
 		}
 	}

@@ -34,6 +34,10 @@ func readTolerations(d *config.Document) (tolerations, error) {
 	if d == nil {
 		return t, nil
 	}
-	err := d.Decode(&t, schema.GroupVersionKind{Group: "podtolerationrestriction.admission.k8s.io", Version: "v1alpha1", Kind: "Configuration"})
+	err := d.Decode(&t, schema.GroupVersionKind{
+		Group:   "podtolerationrestriction.admission.k8s.io",
+		Version: "v1alpha1",
+		Kind:    "Configuration",
+	})
 	return t, err
 }

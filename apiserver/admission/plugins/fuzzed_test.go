@@ -17,12 +17,15 @@ func FuzzDocuments(f *testing.F) {
 		"ResourceQuota":  "apiVersion: apiserver.config.k8s.io/v1\nkind: ResourceQuotaConfiguration\n",
 	}
 	f.Add("limits: [{type: Server, qps: 1, burst: 1}]")
-	f.Add("defaults: {enforce: baseline, enforce-version: v1.30}\nexemptions: {namespaces: [a], usernames: [b], runtimeClasses: [c]}")
-	f.Add("limitedResources: [{resource: pods, apiGroup: '', matchContains: [a], matchScopes: [{scopeName: PriorityClass, operator: In, values: [x]}]}]")
+	f.Add("defaults: {enforce: baseline, enforce-version: v1.30}\nexemptions: {namespaces: [a], usernames: [b], " +
+		"runtimeClasses: [c]}")
+	f.Add("limitedResources: [{resource: pods, apiGroup: '', matchContains: [a], matchScopes: [{scopeName: " +
+		"PriorityClass, operator: In, values: [x]}]}]")
 	f.Add("exemptions: {namespaces: [a, a, A]}")
 	f.Fuzz(func(t *testing.T, text string) {
 		for name, head := range heads {
-			file, err := config.Parse([]byte("apiVersion: apiserver.config.k8s.io/v1\nkind: AdmissionConfiguration\nplugins: [{name: "+name+", path: x}]"), Names(),
+			file, err := config.Parse([]byte("apiVersion: apiserver.config.k8s.io/v1\nkind: "+
+				"AdmissionConfiguration\nplugins: [{name: "+name+", path: x}]"), Names(),
 				func(string) ([]byte, error) { return []byte(head + text), nil })
 			if err != nil {
 				t.Fatal(err)
@@ -32,7 +35,8 @@ func FuzzDocuments(f *testing.F) {
 					continue
 				}
 				p, _, err := r.build(&Config{Objects: bare{}, File: file})
-				if err != nil && !strings.HasPrefix(err.Error(), "plugins[0] ("+name+") in x: ") || err == nil && p.Name() != name {
+				if err != nil && !strings.HasPrefix(err.Error(), "plugins[0] ("+name+") in x: ") ||
+					err == nil && p.Name() != name {
 					t.Fatalf("%s: %q: got %v, %v", name, text, p, err)
 				}
 			}

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package plugins is the table of admission plugins in Kubernetes' order. apiserver/options builds a chain from it. It starts nothing and
-// makes no decision itself.
+// Package plugins is the table of admission plugins in Kubernetes' order. apiserver/options builds a chain from it. It
+// starts nothing and makes no decision itself.
 package plugins
 
 import (
@@ -73,100 +73,282 @@ type row struct {
 
 // table is the order of the plugins: first the built-in ones, then those that users configure, last the quota.
 var table = []row{
-	{name: "AlwaysAdmit", offByDefault: true, build: withoutHandlers(func(*Config) admission.Plugin { return admission.AlwaysAdmit{} })},
-	{name: "NamespaceAutoProvision", offByDefault: true, build: withoutHandlers(func(c *Config) admission.Plugin {
-		return admission.NamespaceAutoProvision{Reader: c.Objects, Create: func(ctx context.Context, ns *corev1.Namespace) error {
-			return c.Objects.Create(ctx, corev1.SchemeGroupVersion.WithResource("namespaces"), ns)
-		}}
-	})},
-	{name: "NamespaceLifecycle", build: withoutHandlers(func(c *Config) admission.Plugin { return admission.NamespaceLifecycle{Reader: c.Objects} })},
-	{name: "NamespaceExists", offByDefault: true, build: withoutHandlers(func(c *Config) admission.Plugin { return admission.NamespaceExists{Reader: c.Objects} })},
-	{name: "LimitPodHardAntiAffinityTopology", offByDefault: true, build: withoutHandlers(func(*Config) admission.Plugin { return admission.LimitPodHardAntiAffinityTopology{} })},
-	{name: "LimitRanger", build: withoutHandlers(func(c *Config) admission.Plugin { return admission.LimitRanger{Reader: c.Objects} })},
-	{name: "ServiceAccount", build: withoutHandlers(func(c *Config) admission.Plugin { return admission.ServiceAccount{Reader: c.Objects} })},
-	{name: "NodeRestriction", build: withoutHandlers(func(c *Config) admission.Plugin {
-		return admission.NodeRestriction{Reader: c.Objects, NodeName: c.NodeName, RoleAccounts: c.RoleAccounts, Authorizer: c.Authorizer, PodRanges: c.PodRanges}
-	})},
-	{name: "TaintNodesByCondition", build: withoutHandlers(func(*Config) admission.Plugin { return admission.TaintNodesByCondition{} })},
-	{name: "AlwaysPullImages", offByDefault: true, build: withoutHandlers(func(*Config) admission.Plugin { return admission.AlwaysPullImages{} })},
-	{name: "ImagePolicyWebhook", offByDefault: true, build: func(c *Config) (admission.Plugin, []EventHandler, error) {
-		conf, err := imagepolicy.Read(c.File.For("ImagePolicyWebhook"))
-		if err != nil {
-			return nil, nil, err
-		}
-		egress := c.Objects.Outbound()
-		p, err := imagepolicy.New(conf, remote.Via{Dial: egress.Dialer(outbound.Configured), Observe: egress.Observe})
-		return p, nil, err
-	}},
-	{name: "PodSecurity", build: func(c *Config) (admission.Plugin, []EventHandler, error) {
-		conf, err := podsecurity.Read(c.File.For("PodSecurity"))
-		return podsecurity.New(c.Objects, conf, c.Metrics), nil, err
-	}},
-	{name: "PodNodeSelector", offByDefault: true, build: func(c *Config) (admission.Plugin, []EventHandler, error) {
-		selectors, err := readNodeSelectors(c.File.For("PodNodeSelector"))
-		return admission.PodNodeSelector{Reader: c.Objects, Selectors: selectors}, nil, err
-	}},
-	{name: "Priority", build: withoutHandlers(func(c *Config) admission.Plugin { return admission.Priority{Reader: c.Objects} })},
-	{name: "DefaultTolerationSeconds", build: withoutHandlers(func(*Config) admission.Plugin { return admission.DefaultTolerationSeconds{} })},
-	{name: "PodTolerationRestriction", offByDefault: true, build: func(c *Config) (admission.Plugin, []EventHandler, error) {
-		conf, err := readTolerations(c.File.For("PodTolerationRestriction"))
-		return admission.PodTolerationRestriction{Reader: c.Objects, Default: conf.Default, Whitelist: conf.Whitelist}, nil, err
-	}},
-	{name: "EventRateLimit", offByDefault: true, build: func(c *Config) (admission.Plugin, []EventHandler, error) {
-		limits, err := eventlimit.Read(c.File.For("EventRateLimit"))
-		return eventlimit.New(limits), nil, err
-	}},
-	{name: "ExtendedResourceToleration", offByDefault: true, build: withoutHandlers(func(*Config) admission.Plugin { return admission.ExtendedResourceToleration{} })},
-	{name: "DefaultStorageClass", build: withoutHandlers(func(c *Config) admission.Plugin { return admission.DefaultStorageClass{Reader: c.Objects} })},
-	{name: "StorageObjectInUseProtection", build: withoutHandlers(func(*Config) admission.Plugin { return admission.StorageObjectInUseProtection{} })},
-	{name: "PodGroupProtection", build: withoutHandlers(func(*Config) admission.Plugin { return admission.PodGroupProtection{} })},
-	{name: "OwnerReferencesPermissionEnforcement", offByDefault: true, build: withoutHandlers(func(c *Config) admission.Plugin {
-		return admission.OwnerReferencesPermissionEnforcement{Authorizer: c.Authorizer, ResourceOf: c.Objects.ResourceOf}
-	})},
-	{name: "PersistentVolumeClaimResize", build: withoutHandlers(func(c *Config) admission.Plugin { return admission.PersistentVolumeClaimResize{Reader: c.Objects} })},
-	{name: "RuntimeClass", build: withoutHandlers(func(c *Config) admission.Plugin { return admission.RuntimeClass{Reader: c.Objects} })},
-	{name: "CertificateApproval", build: withoutHandlers(func(c *Config) admission.Plugin { return admission.CertificateApproval{Authorizer: c.Authorizer} })},
-	{name: "CertificateSigning", build: withoutHandlers(func(c *Config) admission.Plugin { return admission.CertificateSigning{Authorizer: c.Authorizer} })},
-	{name: "ClusterTrustBundleAttest", build: withoutHandlers(func(c *Config) admission.Plugin {
-		return admission.ClusterTrustBundleAttest{Authorizer: c.Authorizer}
-	})},
-	{name: "CertificateSubjectRestriction", build: withoutHandlers(func(*Config) admission.Plugin { return admission.CertificateSubjectRestriction{} })},
-	{name: "DefaultIngressClass", build: withoutHandlers(func(c *Config) admission.Plugin { return admission.DefaultIngressClass{Reader: c.Objects} })},
-	{name: "DenyServiceExternalIPs", offByDefault: true, build: withoutHandlers(func(*Config) admission.Plugin { return admission.DenyServiceExternalIPs{} })},
-	{name: "PodTopologyLabels", build: withoutHandlers(func(c *Config) admission.Plugin { return admission.PodTopologyLabels{Reader: c.Objects} })},
-	{name: "NodeDeclaredFeatureValidator", build: withoutHandlers(func(c *Config) admission.Plugin {
-		return admission.NodeDeclaredFeatureValidator{Reader: c.Objects}
-	})},
-	{name: "PodResizeValidator", build: withoutHandlers(func(c *Config) admission.Plugin { return admission.PodResizeValidator{Reader: c.Objects} })},
-	{name: "MutatingAdmissionPolicy", build: func(c *Config) (admission.Plugin, []EventHandler, error) {
-		p := policy.NewMutating(policy.Config{Reader: c.Objects, Authorizer: c.Authorizer, Metrics: c.Metrics})
-		return p, []EventHandler{{policy.MutatingResource, p.SetPolicy, p.RemovePolicy}, {policy.MutatingBindingResource, p.SetBinding, p.RemoveBinding}}, nil
-	}},
-	{name: "MutatingAdmissionWebhook", build: func(c *Config) (admission.Plugin, []EventHandler, error) {
-		conf, err := c.webhooks("MutatingAdmissionWebhook")
-		p := webhook.NewMutating(conf)
-		return p, []EventHandler{{webhook.MutatingResource, p.Set, p.Remove}}, err
-	}},
-	{name: "ValidatingAdmissionPolicy", build: func(c *Config) (admission.Plugin, []EventHandler, error) {
-		p := policy.NewValidating(policy.Config{Reader: c.Objects, Authorizer: c.Authorizer, Metrics: c.Metrics})
-		return p, []EventHandler{{policy.ValidatingResource, p.SetPolicy, p.RemovePolicy}, {policy.ValidatingBindingResource, p.SetBinding, p.RemoveBinding}}, nil
-	}},
-	{name: "ValidatingAdmissionWebhook", build: func(c *Config) (admission.Plugin, []EventHandler, error) {
-		conf, err := c.webhooks("ValidatingAdmissionWebhook")
-		p := webhook.NewValidating(conf)
-		return p, []EventHandler{{webhook.ValidatingResource, p.Set, p.Remove}}, err
-	}},
-	{name: "ResourceQuota", build: func(c *Config) (admission.Plugin, []EventHandler, error) {
-		limited, err := quota.Read(c.File.For("ResourceQuota"))
-		p := quota.New(c.Objects, limited)
-		return p, []EventHandler{{quota.Resource, p.Set, p.Remove}}, err
-	}},
-	{name: "AlwaysDeny", offByDefault: true, build: withoutHandlers(func(*Config) admission.Plugin { return admission.AlwaysDeny{} })},
+	{
+		name:         "AlwaysAdmit",
+		offByDefault: true,
+		build:        withoutHandlers(func(*Config) admission.Plugin { return admission.AlwaysAdmit{} }),
+	},
+	{
+		name:         "NamespaceAutoProvision",
+		offByDefault: true,
+		build: withoutHandlers(func(c *Config) admission.Plugin {
+			return admission.NamespaceAutoProvision{
+				Reader: c.Objects,
+				Create: func(ctx context.Context, ns *corev1.Namespace) error {
+					return c.Objects.Create(ctx, corev1.SchemeGroupVersion.WithResource("namespaces"), ns)
+				},
+			}
+		}),
+	},
+	{
+		name: "NamespaceLifecycle",
+		build: withoutHandlers(func(c *Config) admission.Plugin {
+			return admission.NamespaceLifecycle{Reader: c.Objects}
+		}),
+	},
+	{
+		name:         "NamespaceExists",
+		offByDefault: true,
+		build: withoutHandlers(func(c *Config) admission.Plugin {
+			return admission.NamespaceExists{Reader: c.Objects}
+		}),
+	},
+	{
+		name:         "LimitPodHardAntiAffinityTopology",
+		offByDefault: true,
+		build: withoutHandlers(func(*Config) admission.Plugin {
+			return admission.LimitPodHardAntiAffinityTopology{}
+		}),
+	},
+	{
+		name:  "LimitRanger",
+		build: withoutHandlers(func(c *Config) admission.Plugin { return admission.LimitRanger{Reader: c.Objects} }),
+	},
+	{
+		name:  "ServiceAccount",
+		build: withoutHandlers(func(c *Config) admission.Plugin { return admission.ServiceAccount{Reader: c.Objects} }),
+	},
+	{
+		name: "NodeRestriction",
+		build: withoutHandlers(func(c *Config) admission.Plugin {
+			return admission.NodeRestriction{
+				Reader:       c.Objects,
+				NodeName:     c.NodeName,
+				RoleAccounts: c.RoleAccounts,
+				Authorizer:   c.Authorizer,
+				PodRanges:    c.PodRanges,
+			}
+		}),
+	},
+	{
+		name:  "TaintNodesByCondition",
+		build: withoutHandlers(func(*Config) admission.Plugin { return admission.TaintNodesByCondition{} }),
+	},
+	{
+		name:         "AlwaysPullImages",
+		offByDefault: true,
+		build:        withoutHandlers(func(*Config) admission.Plugin { return admission.AlwaysPullImages{} }),
+	},
+	{
+		name:         "ImagePolicyWebhook",
+		offByDefault: true,
+		build: func(c *Config) (admission.Plugin, []EventHandler, error) {
+			conf, err := imagepolicy.Read(c.File.For("ImagePolicyWebhook"))
+			if err != nil {
+				return nil, nil, err
+			}
+			egress := c.Objects.Outbound()
+			p, err := imagepolicy.New(conf, remote.Via{
+				Dial:    egress.Dialer(outbound.Configured),
+				Observe: egress.Observe,
+			})
+			return p, nil, err
+		},
+	},
+	{
+		name: "PodSecurity",
+		build: func(c *Config) (admission.Plugin, []EventHandler, error) {
+			conf, err := podsecurity.Read(c.File.For("PodSecurity"))
+			return podsecurity.New(c.Objects, conf, c.Metrics), nil, err
+		},
+	},
+	{
+		name:         "PodNodeSelector",
+		offByDefault: true,
+		build: func(c *Config) (admission.Plugin, []EventHandler, error) {
+			selectors, err := readNodeSelectors(c.File.For("PodNodeSelector"))
+			return admission.PodNodeSelector{Reader: c.Objects, Selectors: selectors}, nil, err
+		},
+	},
+	{
+		name:  "Priority",
+		build: withoutHandlers(func(c *Config) admission.Plugin { return admission.Priority{Reader: c.Objects} }),
+	},
+	{
+		name:  "DefaultTolerationSeconds",
+		build: withoutHandlers(func(*Config) admission.Plugin { return admission.DefaultTolerationSeconds{} }),
+	},
+	{
+		name:         "PodTolerationRestriction",
+		offByDefault: true,
+		build: func(c *Config) (admission.Plugin, []EventHandler, error) {
+			conf, err := readTolerations(c.File.For("PodTolerationRestriction"))
+			return admission.PodTolerationRestriction{
+				Reader:    c.Objects,
+				Default:   conf.Default,
+				Whitelist: conf.Whitelist,
+			}, nil, err
+		},
+	},
+	{
+		name:         "EventRateLimit",
+		offByDefault: true,
+		build: func(c *Config) (admission.Plugin, []EventHandler, error) {
+			limits, err := eventlimit.Read(c.File.For("EventRateLimit"))
+			return eventlimit.New(limits), nil, err
+		},
+	},
+	{
+		name:         "ExtendedResourceToleration",
+		offByDefault: true,
+		build:        withoutHandlers(func(*Config) admission.Plugin { return admission.ExtendedResourceToleration{} }),
+	},
+	{
+		name: "DefaultStorageClass",
+		build: withoutHandlers(func(c *Config) admission.Plugin {
+			return admission.DefaultStorageClass{Reader: c.Objects}
+		}),
+	},
+	{
+		name:  "StorageObjectInUseProtection",
+		build: withoutHandlers(func(*Config) admission.Plugin { return admission.StorageObjectInUseProtection{} }),
+	},
+	{
+		name:  "PodGroupProtection",
+		build: withoutHandlers(func(*Config) admission.Plugin { return admission.PodGroupProtection{} }),
+	},
+	{
+		name:         "OwnerReferencesPermissionEnforcement",
+		offByDefault: true,
+		build: withoutHandlers(func(c *Config) admission.Plugin {
+			return admission.OwnerReferencesPermissionEnforcement{
+				Authorizer: c.Authorizer,
+				ResourceOf: c.Objects.ResourceOf,
+			}
+		}),
+	},
+	{
+		name: "PersistentVolumeClaimResize",
+		build: withoutHandlers(func(c *Config) admission.Plugin {
+			return admission.PersistentVolumeClaimResize{Reader: c.Objects}
+		}),
+	},
+	{
+		name:  "RuntimeClass",
+		build: withoutHandlers(func(c *Config) admission.Plugin { return admission.RuntimeClass{Reader: c.Objects} }),
+	},
+	{
+		name: "CertificateApproval",
+		build: withoutHandlers(func(c *Config) admission.Plugin {
+			return admission.CertificateApproval{Authorizer: c.Authorizer}
+		}),
+	},
+	{
+		name: "CertificateSigning",
+		build: withoutHandlers(func(c *Config) admission.Plugin {
+			return admission.CertificateSigning{Authorizer: c.Authorizer}
+		}),
+	},
+	{
+		name: "ClusterTrustBundleAttest",
+		build: withoutHandlers(func(c *Config) admission.Plugin {
+			return admission.ClusterTrustBundleAttest{Authorizer: c.Authorizer}
+		}),
+	},
+	{
+		name:  "CertificateSubjectRestriction",
+		build: withoutHandlers(func(*Config) admission.Plugin { return admission.CertificateSubjectRestriction{} }),
+	},
+	{
+		name: "DefaultIngressClass",
+		build: withoutHandlers(func(c *Config) admission.Plugin {
+			return admission.DefaultIngressClass{Reader: c.Objects}
+		}),
+	},
+	{
+		name:         "DenyServiceExternalIPs",
+		offByDefault: true,
+		build:        withoutHandlers(func(*Config) admission.Plugin { return admission.DenyServiceExternalIPs{} }),
+	},
+	{
+		name: "PodTopologyLabels",
+		build: withoutHandlers(func(c *Config) admission.Plugin {
+			return admission.PodTopologyLabels{Reader: c.Objects}
+		}),
+	},
+	{
+		name: "NodeDeclaredFeatureValidator",
+		build: withoutHandlers(func(c *Config) admission.Plugin {
+			return admission.NodeDeclaredFeatureValidator{Reader: c.Objects}
+		}),
+	},
+	{
+		name: "PodResizeValidator",
+		build: withoutHandlers(func(c *Config) admission.Plugin {
+			return admission.PodResizeValidator{Reader: c.Objects}
+		}),
+	},
+	{
+		name: "MutatingAdmissionPolicy",
+		build: func(c *Config) (admission.Plugin, []EventHandler, error) {
+			p := policy.NewMutating(policy.Config{Reader: c.Objects, Authorizer: c.Authorizer, Metrics: c.Metrics})
+			return p, []EventHandler{
+				{policy.MutatingResource, p.SetPolicy, p.RemovePolicy},
+				{policy.MutatingBindingResource, p.SetBinding, p.RemoveBinding},
+			}, nil
+		},
+	},
+	{
+		name: "MutatingAdmissionWebhook",
+		build: func(c *Config) (admission.Plugin, []EventHandler, error) {
+			conf, err := c.webhooks("MutatingAdmissionWebhook")
+			p := webhook.NewMutating(conf)
+			return p, []EventHandler{{webhook.MutatingResource, p.Set, p.Remove}}, err
+		},
+	},
+	{
+		name: "ValidatingAdmissionPolicy",
+		build: func(c *Config) (admission.Plugin, []EventHandler, error) {
+			p := policy.NewValidating(policy.Config{Reader: c.Objects, Authorizer: c.Authorizer, Metrics: c.Metrics})
+			return p, []EventHandler{
+				{policy.ValidatingResource, p.SetPolicy, p.RemovePolicy},
+				{policy.ValidatingBindingResource, p.SetBinding, p.RemoveBinding},
+			}, nil
+		},
+	},
+	{
+		name: "ValidatingAdmissionWebhook",
+		build: func(c *Config) (admission.Plugin, []EventHandler, error) {
+			conf, err := c.webhooks("ValidatingAdmissionWebhook")
+			p := webhook.NewValidating(conf)
+			return p, []EventHandler{{webhook.ValidatingResource, p.Set, p.Remove}}, err
+		},
+	},
+	{
+		name: "ResourceQuota",
+		build: func(c *Config) (admission.Plugin, []EventHandler, error) {
+			limited, err := quota.Read(c.File.For("ResourceQuota"))
+			p := quota.New(c.Objects, limited)
+			return p, []EventHandler{{quota.Resource, p.Set, p.Remove}}, err
+		},
+	},
+	{
+		name:         "AlwaysDeny",
+		offByDefault: true,
+		build:        withoutHandlers(func(*Config) admission.Plugin { return admission.AlwaysDeny{} }),
+	},
 }
 
 func (c *Config) webhooks(plugin string) (webhook.Config, error) {
 	creds, err := webhook.Read(c.File.For(plugin))
-	return webhook.Config{Reader: c.Objects, Authorizer: c.Authorizer, Resolve: c.Objects.Resolve, Outbound: c.Objects.Outbound(), Credentials: creds, Metrics: c.Metrics}, err
+	return webhook.Config{
+		Reader:      c.Objects,
+		Authorizer:  c.Authorizer,
+		Resolve:     c.Objects.Resolve,
+		Outbound:    c.Objects.Outbound(),
+		Credentials: creds,
+		Metrics:     c.Metrics,
+	}, err
 }
 
 // withoutHandlers adapts a plugin that follows no resource.
@@ -189,7 +371,8 @@ func New(c Config) (*admission.Chain, []EventHandler, error) {
 		if err != nil {
 			return nil, nil, fmt.Errorf("couldn't init admission plugin %q: %w", r.name, err)
 		}
-		chain, follow = append(chain, p), append(follow, f...)
+		chain = append(chain, p)
+		follow = append(follow, f...)
 	}
 	return admission.NewChain(c.Metrics, chain...), follow, nil
 }

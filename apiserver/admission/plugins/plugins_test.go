@@ -27,7 +27,10 @@ type bare struct{ Objects }
 
 func (bare) Get(_ context.Context, gvr schema.GroupVersionResource, _, name string) (runtime.Object, error) {
 	if gvr.Resource == "namespaces" {
-		return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"kubernetes.io/metadata.name": name}}}, nil
+		return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+			Name:   name,
+			Labels: map[string]string{"kubernetes.io/metadata.name": name},
+		}}, nil
 	}
 	return nil, apierrors.NewNotFound(gvr.GroupResource(), name)
 }
@@ -37,7 +40,8 @@ func (bare) Outbound() *outbound.Egress                                     { re
 
 func build(t *testing.T, c Config) []admission.Plugin {
 	t.Helper()
-	c.Objects, c.NodeName = bare{}, authz.NodeName
+	c.Objects = bare{}
+	c.NodeName = authz.NodeName
 	chain, _, err := New(c)
 	if err != nil {
 		t.Fatal(err)
@@ -47,18 +51,31 @@ func build(t *testing.T, c Config) []admission.Plugin {
 
 // TestNothingConfiguredCostsNothing: plugins that users configure allocate nothing where they did not.
 func TestNothingConfiguredCostsNothing(t *testing.T) {
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "dev", Name: "p"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "main"}}}}
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "dev", Name: "p"},
+		Spec: corev1.PodSpec{
+			Containers: []corev1.Container{{Name: "main"}},
+		},
+	}
 	r := &admission.Request{
-		Operation: admission.Create, Resource: corev1.SchemeGroupVersion.WithResource("pods"), Kind: corev1.SchemeGroupVersion.WithKind("Pod"),
-		Namespace: "dev", Name: "p", Object: pod, User: &auth.User{Name: "ann"}, Warn: func(string) {},
+		Operation: admission.Create,
+		Resource:  corev1.SchemeGroupVersion.WithResource("pods"),
+		Kind:      corev1.SchemeGroupVersion.WithKind("Pod"),
+		Namespace: "dev",
+		Name:      "p",
+		Object:    pod,
+		User:      &auth.User{Name: "ann"},
+		Warn:      func(string) {},
 	}
 	ctx := t.Context()
 	if _, err := r.NamespaceObject(ctx, bare{}); err != nil {
 		t.Fatal(err)
 	}
 	free := []string{
-		"PodSecurity", "DefaultStorageClass", "PersistentVolumeClaimResize", "RuntimeClass", "CertificateApproval", "CertificateSigning",
-		"ClusterTrustBundleAttest", "CertificateSubjectRestriction", "DefaultIngressClass", "PodTopologyLabels", "NodeDeclaredFeatureValidator", "PodResizeValidator",
+		"PodSecurity", "DefaultStorageClass", "PersistentVolumeClaimResize", "RuntimeClass", "CertificateApproval",
+		"CertificateSigning",
+		"ClusterTrustBundleAttest", "CertificateSubjectRestriction", "DefaultIngressClass", "PodTopologyLabels",
+		"NodeDeclaredFeatureValidator", "PodResizeValidator",
 		"MutatingAdmissionPolicy",
 		"MutatingAdmissionWebhook", "ValidatingAdmissionPolicy", "ValidatingAdmissionWebhook", "ResourceQuota",
 	}
@@ -108,11 +125,21 @@ func TestEnableAndDisable(t *testing.T) {
 		{[]string{"priority"}, nil, `enable-admission-plugins plugin "priority" is unknown`},
 		{[]string{"PodGroupProtection"}, nil, ""},
 		{nil, []string{"Nonsense"}, `disable-admission-plugins plugin "Nonsense" is unknown`},
-		{[]string{"Priority", "LimitRanger"}, []string{"LimitRanger", "Priority"}, `[LimitRanger Priority] in enable-admission-plugins and disable-admission-plugins overlapped`},
+		{
+			[]string{"Priority", "LimitRanger"},
+			[]string{"LimitRanger", "Priority"},
+			`[LimitRanger Priority] in enable-admission-plugins and disable-admission-plugins overlapped`,
+		},
 		{[]string{"Priority"}, []string{"ImagePolicyWebhook", "NodeRestriction"}, ""},
-		{[]string{"a", "b"}, nil, "enable-admission-plugins plugin \"a\" is unknown\nenable-admission-plugins plugin \"b\" is unknown"},
+		{
+			[]string{
+				"a", "b",
+			}, nil, "enable-admission-plugins plugin \"a\" is unknown\nenable-admission-plugins plugin \"b\" is " +
+				"unknown",
+		},
 	} {
-		if err := Check(tt.enable, tt.disable); tt.want == "" && err != nil || tt.want != "" && (err == nil || err.Error() != tt.want) {
+		if err := Check(tt.enable, tt.disable); tt.want == "" && err != nil ||
+			tt.want != "" && (err == nil || err.Error() != tt.want) {
 			t.Errorf("enable %v, disable %v: got %v, want %s", tt.enable, tt.disable, err, tt.want)
 		}
 	}
@@ -136,7 +163,8 @@ func TestEnableAndDisable(t *testing.T) {
 func TestConfigured(t *testing.T) {
 	parse := func(text string) *config.File {
 		t.Helper()
-		f, err := config.Parse([]byte("apiVersion: apiserver.config.k8s.io/v1\nkind: AdmissionConfiguration\nplugins:\n"+text), Names(), func(string) ([]byte, error) {
+		f, err := config.Parse([]byte("apiVersion: apiserver.config.k8s.io/v1\nkind: "+
+			"AdmissionConfiguration\nplugins:\n"+text), Names(), func(string) ([]byte, error) {
 			return nil, errors.New("no files here")
 		})
 		if err != nil {
@@ -159,13 +187,22 @@ func TestConfigured(t *testing.T) {
 	for text, want := range map[string]string{
 		"- name: EventRateLimit\n  configuration: {apiVersion: v1, kind: Limits}\n": `couldn't init admission plugin "EventRateLimit": plugins[0] (EventRateLimit): it is a "Limits" of "v1", not a Configuration of eventratelimit.admission.k8s.io/v1alpha1`,
 		"- name: EventRateLimit\n": `couldn't init admission plugin "EventRateLimit": limits: Invalid value: []: must not be empty`,
-		"- name: EventRateLimit\n  configuration: {apiVersion: eventratelimit.admission.k8s.io/v1alpha1, kind: Configuration, limits: [{type: Host, qps: 0, burst: 1}, {type: User, qps: 1, burst: 1, cacheSize: -1}]}\n":                  `plugins[0] (EventRateLimit): [limits[0].type: Unsupported value: "Host": supported values: "Namespace", "Server", "SourceAndObject", "User", limits[0].qps: Invalid value: 0: must be positive, limits[1].cacheSize: Invalid value: -1: must not be negative]`,
-		"- name: PodSecurity\n  configuration: {apiVersion: pod-security.admission.config.k8s.io/v1, kind: PodSecurityConfiguration, defaults: {enforce: cosy, warn-version: v0}, exemptions: {namespaces: [a, a, B], usernames: ['']}}\n": `couldn't init admission plugin "PodSecurity": plugins[0] (PodSecurity): [defaults.enforce: Invalid value: "cosy": must be one of privileged, baseline, restricted`,
-		"- name: PodSecurity\n  configuration: {apiVersion: pod-security.admission.config.k8s.io/v1, kind: PodSecurityConfiguration, default: {}}\n":                                                                                       `plugins[0] (PodSecurity): strict decoding error: unknown field "default"`,
-		"- name: ResourceQuota\n  configuration: {apiVersion: apiserver.config.k8s.io/v1, kind: ResourceQuotaConfiguration, limitedResources: [{apiGroup: apps}]}\n":                                                                       `plugins[0] (ResourceQuota): limitedResources[0].resource: Required value`,
-		"- name: MutatingAdmissionWebhook\n  configuration: {apiVersion: apiserver.config.k8s.io/v1, kind: WebhookAdmissionConfiguration, kubeConfigFile: here}\n":                                                                         `plugins[0] (MutatingAdmissionWebhook): kubeConfigFile: Invalid value: "here": must be an absolute file path`,
-		"- name: MutatingAdmissionWebhook\n  configuration: {apiVersion: apiserver.config.k8s.io/v1, kind: WebhookAdmissionConfiguration, kubeConfigFile: /does/not/exist}\n":                                                              `no such file or directory`,
-		"- name: ValidatingAdmissionWebhook\n  configuration: {apiVersion: apiserver.config.k8s.io/v1, kind: WebhookAdmissionConfiguration, staticManifestsDir: /x}\n":                                                                     `staticManifestsDir: webhooks from files are not supported`,
+		"- name: EventRateLimit\n  configuration: {apiVersion: eventratelimit.admission.k8s.io/v1alpha1, kind: " +
+			"Configuration, limits: [{type: Host, qps: 0, burst: 1}, {type: User, qps: 1, burst: 1, cacheSize: " +
+			"-1}]}\n": `plugins[0] (EventRateLimit): [limits[0].type: Unsupported value: "Host": supported values: "Namespace", "Server", "SourceAndObject", "User", limits[0].qps: Invalid value: 0: must be positive, limits[1].cacheSize: Invalid value: -1: must not be negative]`,
+		"- name: PodSecurity\n  configuration: {apiVersion: pod-security.admission.config.k8s.io/v1, kind: " +
+			"PodSecurityConfiguration, defaults: {enforce: cosy, warn-version: v0}, exemptions: {namespaces: [a, a, " +
+			"B], usernames: ['']}}\n": `couldn't init admission plugin "PodSecurity": plugins[0] (PodSecurity): [defaults.enforce: Invalid value: "cosy": must be one of privileged, baseline, restricted`,
+		"- name: PodSecurity\n  configuration: {apiVersion: pod-security.admission.config.k8s.io/v1, kind: " +
+			"PodSecurityConfiguration, default: {}}\n": `plugins[0] (PodSecurity): strict decoding error: unknown field "default"`,
+		"- name: ResourceQuota\n  configuration: {apiVersion: apiserver.config.k8s.io/v1, kind: " +
+			"ResourceQuotaConfiguration, limitedResources: [{apiGroup: apps}]}\n": `plugins[0] (ResourceQuota): limitedResources[0].resource: Required value`,
+		"- name: MutatingAdmissionWebhook\n  configuration: {apiVersion: apiserver.config.k8s.io/v1, kind: " +
+			"WebhookAdmissionConfiguration, kubeConfigFile: here}\n": `plugins[0] (MutatingAdmissionWebhook): kubeConfigFile: Invalid value: "here": must be an absolute file path`,
+		"- name: MutatingAdmissionWebhook\n  configuration: {apiVersion: apiserver.config.k8s.io/v1, kind: " +
+			"WebhookAdmissionConfiguration, kubeConfigFile: /does/not/exist}\n": `no such file or directory`,
+		"- name: ValidatingAdmissionWebhook\n  configuration: {apiVersion: apiserver.config.k8s.io/v1, kind: " +
+			"WebhookAdmissionConfiguration, staticManifestsDir: /x}\n": `staticManifestsDir: webhooks from files are not supported`,
 	} {
 		_, _, err := New(Config{Objects: bare{}, File: parse(text), Enable: enabledFor(text)})
 		if err == nil || !strings.Contains(err.Error(), want) {

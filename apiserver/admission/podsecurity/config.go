@@ -70,12 +70,22 @@ func (f *configuration) read() (Config, field.ErrorList) {
 		}
 		return lv
 	}
-	c := Config{Exemptions: Exemptions{Users: f.Exemptions.Usernames, Namespaces: f.Exemptions.Namespaces, RuntimeClasses: f.Exemptions.RuntimeClasses}}
+	c := Config{
+		Exemptions: Exemptions{
+			Users:          f.Exemptions.Usernames,
+			Namespaces:     f.Exemptions.Namespaces,
+			RuntimeClasses: f.Exemptions.RuntimeClasses,
+		},
+	}
 	c.Defaults.Enforce = level("enforce", f.Defaults.Enforce, f.Defaults.EnforceVersion)
 	c.Defaults.Warn = level("warn", f.Defaults.Warn, f.Defaults.WarnVersion)
 	c.Defaults.Audit = level("audit", f.Defaults.Audit, f.Defaults.AuditVersion)
-	errs = append(errs, names("namespaces", f.Exemptions.Namespaces, func(s string) []string { return validation.ValidateNamespaceName(s, false) })...)
-	errs = append(errs, names("runtimeClasses", f.Exemptions.RuntimeClasses, func(s string) []string { return validation.NameIsDNSSubdomain(s, false) })...)
+	errs = append(errs, names("namespaces", f.Exemptions.Namespaces, func(s string) []string {
+		return validation.ValidateNamespaceName(s, false)
+	})...)
+	errs = append(errs, names("runtimeClasses", f.Exemptions.RuntimeClasses, func(s string) []string {
+		return validation.NameIsDNSSubdomain(s, false)
+	})...)
 	errs = append(errs, names("usernames", f.Exemptions.Usernames, func(s string) []string {
 		if s == "" {
 			return []string{"username must not be empty"}

@@ -34,13 +34,15 @@ func (p *Plugin) violations(ctx context.Context, namespace string, lv api.LevelV
 		return []string{"failed to list pods while checking new PodSecurity enforce level"}
 	}
 	list := p.onePodPerController(objs)
-	total, end := len(list), time.Now().Add(maxCheckDuration)
+	total := len(list)
+	end := time.Now().Add(maxCheckDuration)
 	list = list[:min(total, maxPodsToCheck)]
 	type group struct {
 		first string
 		n     int
 	}
-	groups, checked := map[string]*group{}, 0
+	groups := map[string]*group{}
+	checked := 0
 	for _, pod := range list {
 		result := policy.AggregateCheckResults(checks.EvaluatePod(lv, &pod.ObjectMeta, &pod.Spec))
 		if checked++; !result.Allowed {
@@ -59,10 +61,13 @@ func (p *Plugin) violations(ctx context.Context, namespace string, lv api.LevelV
 	}
 	var out, faults []string
 	if checked < total {
-		out = append(out, fmt.Sprintf("new PodSecurity enforce level only checked against the first %d of %d existing pods", checked, total))
+		out = append(out,
+			fmt.Sprintf("new PodSecurity enforce level only checked against the first %d of %d existing pods", checked,
+				total))
 	}
 	if len(groups) > 0 {
-		out = append(out, fmt.Sprintf("existing pods in namespace %q violate the new PodSecurity enforce level %q", namespace, lv.String()))
+		out = append(out, fmt.Sprintf("existing pods in namespace %q violate the new PodSecurity enforce level %q",
+			namespace, lv.String()))
 	}
 	for why, g := range groups {
 		switch g.n {
@@ -84,7 +89,8 @@ func (p *Plugin) onePodPerController(objs []runtime.Object) []*corev1.Pod {
 	seen := map[types.UID]bool{}
 	for _, obj := range objs {
 		pod, ok := obj.(*corev1.Pod)
-		if !ok || pod.Spec.RuntimeClassName != nil && slices.Contains(p.config.Exemptions.RuntimeClasses, *pod.Spec.RuntimeClassName) {
+		if !ok || pod.Spec.RuntimeClassName != nil && slices.Contains(p.config.Exemptions.RuntimeClasses,
+			*pod.Spec.RuntimeClassName) {
 			continue
 		}
 		owner := metav1.GetControllerOfNoCopy(pod)
@@ -127,9 +133,11 @@ func template(obj runtime.Object) (*metav1.ObjectMeta, *corev1.PodSpec) {
 	return &t.ObjectMeta, &t.Spec
 }
 
-// isSignificantUpdate reports whether an update changes fields that the levels check. Other fields of a pod are immutable.
+// isSignificantUpdate reports whether an update changes fields that the levels check. Other fields of a pod are
+// immutable.
 func isSignificantUpdate(pod, old *corev1.Pod) bool {
-	if imagesDiffer(pod.Spec.Containers, old.Spec.Containers) || imagesDiffer(pod.Spec.InitContainers, old.Spec.InitContainers) {
+	if imagesDiffer(pod.Spec.Containers, old.Spec.Containers) ||
+		imagesDiffer(pod.Spec.InitContainers, old.Spec.InitContainers) {
 		return true
 	}
 	return slices.ContainsFunc(pod.Spec.EphemeralContainers, func(c corev1.EphemeralContainer) bool {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package podsecurity is the PodSecurity admission plugin: it enforces the Pod Security level in a namespace's labels, warns about
-// workloads whose pods would be rejected, and about existing pods when the level changes. The levels are implemented in
-// k8s.io/pod-security-admission. It never modifies an object.
+// Package podsecurity is the PodSecurity admission plugin: it enforces the Pod Security level in a namespace's labels,
+// warns about workloads whose pods would be rejected, and about existing pods when the level changes. The levels are
+// implemented in k8s.io/pod-security-admission. It never modifies an object.
 package podsecurity
 
 import (
@@ -52,9 +52,14 @@ func New(reader admission.Reader, c Config, metrics *admission.Metrics) *Plugin 
 			*lv = api.LevelVersion{Level: api.LevelPrivileged, Version: api.LatestVersion()}
 		}
 	}
-	return &Plugin{reader: reader, config: c, metrics: metrics, checks: sync.OnceValues(func() (policy.Evaluator, error) {
-		return policy.NewEvaluator(policy.DefaultChecks(), nil)
-	})}
+	return &Plugin{
+		reader:  reader,
+		config:  c,
+		metrics: metrics,
+		checks: sync.OnceValues(func() (policy.Evaluator, error) {
+			return policy.NewEvaluator(policy.DefaultChecks(), nil)
+		}),
+	}
 }
 
 // Name is the plugin's name.
@@ -77,7 +82,8 @@ func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
 		if slices.Contains(exemptSubresources, r.Subresource) {
 			return nil
 		}
-		if old, ok := r.OldObject.(*corev1.Pod); ok && r.Operation == admission.Update && !isSignificantUpdate(obj, old) {
+		if old, ok := r.OldObject.(*corev1.Pod); ok && r.Operation == admission.Update &&
+			!isSignificantUpdate(obj, old) {
 			return nil
 		}
 		return p.evaluate(ctx, r, &obj.ObjectMeta, &obj.Spec, true)
@@ -93,7 +99,9 @@ func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
 }
 
 // evaluate checks a pod, or a workload's template, against the levels of its namespace. Only pods are rejected.
-func (p *Plugin) evaluate(ctx context.Context, r *admission.Request, meta *metav1.ObjectMeta, spec *corev1.PodSpec, enforce bool) error {
+func (p *Plugin) evaluate(
+	ctx context.Context, r *admission.Request, meta *metav1.ObjectMeta, spec *corev1.PodSpec, enforce bool,
+) error {
 	if slices.Contains(p.config.Exemptions.Namespaces, r.Namespace) {
 		p.exempt(r, "namespace")
 		return nil
@@ -126,7 +134,8 @@ func (p *Plugin) evaluate(ctx context.Context, r *admission.Request, meta *metav
 	}
 	if len(errs) > 0 {
 		p.metrics.PodSecurityError(r, false)
-		r.AddAuditAnnotation(api.AuditAnnotationPrefix+"error", fmt.Sprintf("Failed to parse policy: %v", errs.ToAggregate()))
+		r.AddAuditAnnotation(api.AuditAnnotationPrefix+"error",
+			fmt.Sprintf("Failed to parse policy: %v", errs.ToAggregate()))
 	}
 	return p.apply(r, levels, meta, spec, enforce)
 }
@@ -137,7 +146,9 @@ func (p *Plugin) exempt(r *admission.Request, why string) {
 	p.metrics.PodSecurityExemption(r)
 }
 
-func (p *Plugin) apply(r *admission.Request, levels api.Policy, meta *metav1.ObjectMeta, spec *corev1.PodSpec, enforce bool) error {
+func (p *Plugin) apply(
+	r *admission.Request, levels api.Policy, meta *metav1.ObjectMeta, spec *corev1.PodSpec, enforce bool,
+) error {
 	checks, err := p.checks()
 	if err != nil {
 		return apierrors.NewInternalError(err)
@@ -159,7 +170,8 @@ func (p *Plugin) apply(r *admission.Request, levels api.Policy, meta *metav1.Obj
 		r.AddAuditAnnotation(api.AuditAnnotationPrefix+api.EnforcedPolicyAnnotationKey, levels.Enforce.String())
 		if ok, _ := verdict("enforce", levels.Enforce); !ok {
 			result := seen[levels.Enforce]
-			refused = admission.Forbidden(r, "violates PodSecurity %q: %s", levels.Enforce.String(), result.ForbiddenDetail())
+			refused = admission.Forbidden(r, "violates PodSecurity %q: %s", levels.Enforce.String(),
+				result.ForbiddenDetail())
 		}
 	}
 	if ok, text := verdict("audit", levels.Audit); !ok {
@@ -194,9 +206,11 @@ func (p *Plugin) namespace(ctx context.Context, r *admission.Request, ns *corev1
 		return invalid(r, errs)
 	}
 	switch {
-	case levels.Enforce == before.Enforce, levels.Enforce.Level == api.LevelPrivileged, slices.Contains(p.config.Exemptions.Namespaces, ns.Name):
+	case levels.Enforce == before.Enforce, levels.Enforce.Level == api.LevelPrivileged,
+		slices.Contains(p.config.Exemptions.Namespaces, ns.Name):
 		return nil
-	case levels.Enforce.Version == before.Enforce.Version && api.CompareLevels(levels.Enforce.Level, before.Enforce.Level) < 1:
+	case levels.Enforce.Version == before.Enforce.Version && api.CompareLevels(levels.Enforce.Level,
+		before.Enforce.Level) < 1:
 		return nil // the level is not stricter
 	}
 	for _, text := range p.violations(ctx, ns.Name, levels.Enforce) {

@@ -17,14 +17,17 @@ import (
 	"keelson/auth"
 )
 
-// Access prevents that users read by a policy what they may not read: a user that configures parameters must have the right to get them.
+// Access prevents that users read by a policy what they may not read: a user that configures parameters must have the
+// right to get them.
 type Access struct {
 	Reader     Reader
 	Authorizer auth.Authorizer
 }
 
 // Guarded are the resources whose writes Check checks.
-var Guarded = []schema.GroupVersionResource{ValidatingResource, ValidatingBindingResource, MutatingResource, MutatingBindingResource}
+var Guarded = []schema.GroupVersionResource{
+	ValidatingResource, ValidatingBindingResource, MutatingResource, MutatingBindingResource,
+}
 
 // Check checks a write of a policy or binding by u; old is nil for a create. The error is a 422 Status.
 func (a Access) Check(ctx context.Context, of *auth.Attributes, obj, old runtime.Object) error {
@@ -35,40 +38,52 @@ func (a Access) Check(ctx context.Context, of *auth.Attributes, obj, old runtime
 	switch o := obj.(type) {
 	case *registrationv1.ValidatingAdmissionPolicy:
 		before, _ := old.(*registrationv1.ValidatingAdmissionPolicy)
-		return a.policy(ctx, u, "ValidatingAdmissionPolicy", o.Name, o.Spec.ParamKind, before != nil && apiequality.Semantic.DeepEqual(o.Spec.ParamKind, before.Spec.ParamKind))
+		return a.policy(ctx, u, "ValidatingAdmissionPolicy", o.Name, o.Spec.ParamKind,
+			before != nil && apiequality.Semantic.DeepEqual(o.Spec.ParamKind, before.Spec.ParamKind))
 	case *registrationv1.MutatingAdmissionPolicy:
 		before, _ := old.(*registrationv1.MutatingAdmissionPolicy)
-		return a.policy(ctx, u, "MutatingAdmissionPolicy", o.Name, o.Spec.ParamKind, before != nil && apiequality.Semantic.DeepEqual(o.Spec.ParamKind, before.Spec.ParamKind))
+		return a.policy(ctx, u, "MutatingAdmissionPolicy", o.Name, o.Spec.ParamKind,
+			before != nil && apiequality.Semantic.DeepEqual(o.Spec.ParamKind, before.Spec.ParamKind))
 	case *registrationv1.ValidatingAdmissionPolicyBinding:
 		before, _ := old.(*registrationv1.ValidatingAdmissionPolicyBinding)
-		same := before != nil && before.Spec.PolicyName == o.Spec.PolicyName && apiequality.Semantic.DeepEqual(o.Spec.ParamRef, before.Spec.ParamRef)
-		return a.binding(ctx, u, "ValidatingAdmissionPolicyBinding", o.Name, ValidatingResource, o.Spec.PolicyName, o.Spec.ParamRef, same)
+		same := before != nil && before.Spec.PolicyName == o.Spec.PolicyName && apiequality.Semantic.DeepEqual(
+			o.Spec.ParamRef, before.Spec.ParamRef)
+		return a.binding(ctx, u, "ValidatingAdmissionPolicyBinding", o.Name, ValidatingResource, o.Spec.PolicyName,
+			o.Spec.ParamRef, same)
 	case *registrationv1.MutatingAdmissionPolicyBinding:
 		before, _ := old.(*registrationv1.MutatingAdmissionPolicyBinding)
-		same := before != nil && before.Spec.PolicyName == o.Spec.PolicyName && apiequality.Semantic.DeepEqual(o.Spec.ParamRef, before.Spec.ParamRef)
-		return a.binding(ctx, u, "MutatingAdmissionPolicyBinding", o.Name, MutatingResource, o.Spec.PolicyName, o.Spec.ParamRef, same)
+		same := before != nil && before.Spec.PolicyName == o.Spec.PolicyName && apiequality.Semantic.DeepEqual(
+			o.Spec.ParamRef, before.Spec.ParamRef)
+		return a.binding(ctx, u, "MutatingAdmissionPolicyBinding", o.Name, MutatingResource, o.Spec.PolicyName,
+			o.Spec.ParamRef, same)
 	}
 	return nil
 }
 
-func (a Access) policy(ctx context.Context, u *auth.User, kind, name string, k *registrationv1.ParamKind, same bool) error {
+func (a Access) policy(
+	ctx context.Context, u *auth.User, kind, name string, k *registrationv1.ParamKind, same bool,
+) error {
 	if k == nil || same {
 		return nil
 	}
 	ask := a.readAttributes(k)
-	ask.Namespace, ask.Name = "*", "*"
-	why := fmt.Sprintf("user %s must have \"get\" permission on all objects of the referenced paramKind (kind=%s, apiVersion=%s)", formatUser(u), k.Kind, k.APIVersion)
+	ask.Namespace = "*"
+	ask.Name = "*"
+	why := fmt.Sprintf("user %s must have \"get\" permission on all objects of the referenced paramKind (kind=%s, "+
+		"apiVersion=%s)", formatUser(u), k.Kind, k.APIVersion)
 	return a.check(ctx, u, ask, kind, name, "paramKind", why)
 }
 
 func (a Access) binding(
-	ctx context.Context, u *auth.User, kind, name string, policies schema.GroupVersionResource, policy string, ref *registrationv1.ParamRef, same bool,
+	ctx context.Context, u *auth.User, kind, name string, policies schema.GroupVersionResource, policy string,
+	ref *registrationv1.ParamRef, same bool,
 ) error {
 	if ref == nil || same {
 		return nil
 	}
 	var k *registrationv1.ParamKind
-	if obj, err := a.Reader.Get(ctx, policies, "", policy); err == nil { // without its policy, everything must be readable
+	// without its policy, everything must be readable
+	if obj, err := a.Reader.Get(ctx, policies, "", policy); err == nil {
 		switch p := obj.(type) {
 		case *registrationv1.ValidatingAdmissionPolicy:
 			k = p.Spec.ParamKind
@@ -77,13 +92,21 @@ func (a Access) binding(
 		}
 	}
 	ask := a.readAttributes(k)
-	ask.Namespace, ask.Name = ref.Namespace, ref.Name
-	return a.check(ctx, u, ask, kind, name, "paramRef", fmt.Sprintf("user %s does not have \"get\" permission on the object referenced by paramRef", formatUser(u)))
+	ask.Namespace = ref.Namespace
+	ask.Name = ref.Name
+	return a.check(ctx, u, ask, kind, name, "paramRef",
+		fmt.Sprintf("user %s does not have \"get\" permission on the object referenced by paramRef", formatUser(u)))
 }
 
 // readAttributes is the check whether objects of a kind may be read; nil: of any kind.
 func (a Access) readAttributes(k *registrationv1.ParamKind) *auth.Attributes {
-	ask := &auth.Attributes{Verb: "get", Group: "*", Version: "*", Resource: "*", ResourceRequest: true}
+	ask := &auth.Attributes{
+		Verb:            "get",
+		Group:           "*",
+		Version:         "*",
+		Resource:        "*",
+		ResourceRequest: true,
+	}
 	if k == nil {
 		return ask
 	}
@@ -91,14 +114,17 @@ func (a Access) readAttributes(k *registrationv1.ParamKind) *auth.Attributes {
 	if err != nil {
 		return ask
 	}
-	ask.Group, ask.Version = gv.Group, gv.Version
+	ask.Group = gv.Group
+	ask.Version = gv.Version
 	if gvr, _, ok := a.Reader.ResourceOf(gv.WithKind(k.Kind)); ok {
 		ask.Resource = gvr.Resource
 	}
 	return ask
 }
 
-func (a Access) check(ctx context.Context, u *auth.User, attributes *auth.Attributes, kind, name, at, why string) error {
+func (a Access) check(
+	ctx context.Context, u *auth.User, attributes *auth.Attributes, kind, name, at, why string,
+) error {
 	attributes.User = u
 	d, err := a.Authorizer.Authorize(ctx, attributes)
 	if err != nil {
@@ -107,7 +133,9 @@ func (a Access) check(ctx context.Context, u *auth.User, attributes *auth.Attrib
 	if err == nil && d.Verdict == auth.Allow {
 		return nil
 	}
-	return apierrors.NewInvalid(registrationv1.SchemeGroupVersion.WithKind(kind).GroupKind(), name, field.ErrorList{field.Forbidden(field.NewPath("spec", at), why)})
+	return apierrors.NewInvalid(registrationv1.SchemeGroupVersion.WithKind(kind).GroupKind(), name, field.ErrorList{
+		field.Forbidden(field.NewPath("spec", at), why),
+	})
 }
 
 // formatUser formats a user as Kubernetes' messages do.

@@ -50,8 +50,12 @@ func (p *Mutating) SetPolicy(obj runtime.Object) {
 	s := &o.Spec
 	criteria, err := criteriaOf(s.MatchConstraints)
 	pol := &compiledPolicy[patches]{
-		name: o.Name, criteria: criteria, configErr: err, policy: s.FailurePolicy, params: s.ParamKind,
-		compiled: sync.OnceValue(func() *patches { return compilePatches(s, p.observe(o.Name, admission.StepAdmit)) }),
+		name:      o.Name,
+		criteria:  criteria,
+		configErr: err,
+		policy:    s.FailurePolicy,
+		params:    s.ParamKind,
+		compiled:  sync.OnceValue(func() *patches { return compilePatches(s, p.observe(o.Name, admission.StepAdmit)) }),
 	}
 	p.update(func() { p.policies[o.Name] = pol })
 }
@@ -63,7 +67,13 @@ func (p *Mutating) SetBinding(obj runtime.Object) {
 		return
 	}
 	criteria, err := criteriaOf(o.Spec.MatchResources)
-	b := &binding{name: o.Name, policy: o.Spec.PolicyName, criteria: criteria, configErr: err, params: o.Spec.ParamRef}
+	b := &binding{
+		name:      o.Name,
+		policy:    o.Spec.PolicyName,
+		criteria:  criteria,
+		configErr: err,
+		params:    o.Spec.ParamRef,
+	}
 	p.update(func() { p.bindings[o.Name] = b })
 }
 
@@ -85,16 +95,20 @@ func compilePatches(s *registrationv1.MutatingAdmissionPolicySpec, observe expre
 	compiler.CompileAndStoreVariables(variables(s.Variables), decl, environment.StoredExpressions)
 	out := &patches{compiler: compiler, reinvoke: s.ReinvocationPolicy == registrationv1.IfNeededReinvocationPolicy}
 	if len(s.MatchConditions) > 0 {
-		out.conditions = expression.Wrap(compiler.CompileCondition(expression.Accessors(s.MatchConditions), decl, environment.StoredExpressions), s.FailurePolicy, observe)
+		out.conditions = expression.Wrap(compiler.CompileCondition(expression.Accessors(s.MatchConditions), decl,
+			environment.StoredExpressions), s.FailurePolicy, observe)
 	}
 	decl.HasPatchTypes = true
 	for _, m := range s.Mutations {
 		switch {
 		case m.PatchType == registrationv1.PatchTypeJSONPatch && m.JSONPatch != nil:
-			e := compiler.CompileMutatingEvaluator(&patch.JSONPatchCondition{Expression: m.JSONPatch.Expression}, decl, environment.StoredExpressions)
+			e := compiler.CompileMutatingEvaluator(&patch.JSONPatchCondition{Expression: m.JSONPatch.Expression}, decl,
+				environment.StoredExpressions)
 			out.patchers = append(out.patchers, patch.NewJSONPatcher(e))
 		case m.PatchType == registrationv1.PatchTypeApplyConfiguration && m.ApplyConfiguration != nil:
-			e := compiler.CompileMutatingEvaluator(&patch.ApplyConfigurationCondition{Expression: m.ApplyConfiguration.Expression}, decl, environment.StoredExpressions)
+			e := compiler.CompileMutatingEvaluator(&patch.ApplyConfigurationCondition{
+				Expression: m.ApplyConfiguration.Expression,
+			}, decl, environment.StoredExpressions)
 			out.patchers = append(out.patchers, patch.NewApplyConfigurationPatcher(e))
 		}
 	}
@@ -199,11 +213,15 @@ func (m *mutatingRun) fail(pol *compiledPolicy[patches], b *binding, err error, 
 			m.refusal.ErrStatus.Reason = reason
 		}
 	}
-	m.refusal.ErrStatus.Details.Causes = append(m.refusal.ErrStatus.Details.Causes, metav1.StatusCause{Message: message})
+	m.refusal.ErrStatus.Details.Causes = append(m.refusal.ErrStatus.Details.Causes, metav1.StatusCause{
+		Message: message,
+	})
 }
 
 // invoke applies a policy with one parameter.
-func (m *mutatingRun) invoke(ctx context.Context, pol *compiledPolicy[patches], b *binding, t *matching.Target, param runtime.Object) error {
+func (m *mutatingRun) invoke(
+	ctx context.Context, pol *compiledPolicy[patches], b *binding, t *matching.Target, param runtime.Object,
+) error {
 	c := pol.compiled()
 	if c.err != nil {
 		m.fail(pol, b, c.err, metav1.StatusReasonInvalid)
@@ -274,7 +292,9 @@ func (m *mutatingRun) input(ctx context.Context, t *matching.Target, param runti
 	return in, nil
 }
 
-var interfaces = sync.OnceValue(func() upstream.ObjectInterfaces { return upstream.NewObjectInterfacesFromScheme(scheme.Scheme) })
+var interfaces = sync.OnceValue(func() upstream.ObjectInterfaces {
+	return upstream.NewObjectInterfacesFromScheme(scheme.Scheme)
+})
 
 // apply evaluates one mutation and applies its result to the request's object.
 func (m *mutatingRun) apply(ctx context.Context, p patch.Patcher, t *matching.Target, param runtime.Object) error {
@@ -284,12 +304,17 @@ func (m *mutatingRun) apply(ctx context.Context, p patch.Patcher, t *matching.Ta
 	}
 	types, err := m.plugin.Reader.Types(t.Resource)
 	if err != nil {
-		return apierrors.NewServiceUnavailable(fmt.Sprintf("Resource kind %s not found. There can be a delay between when CustomResourceDefinitions are created and when they are available.", t.Kind))
+		return apierrors.NewServiceUnavailable(fmt.Sprintf("Resource kind %s not found. There can be a delay between "+
+			"when CustomResourceDefinitions are created and when they are available.", t.Kind))
 	}
 	seen := in.Attributes.VersionedObject.Object()
 	next, err := p.Patch(ctx, patch.Request{
-		MatchedResource: t.Resource, VersionedAttributes: in.Attributes, ObjectInterfaces: interfaces(), OptionalVariables: in.Bindings,
-		Namespace: cel.CreateNamespaceObject(in.Namespace), TypeConverter: types,
+		MatchedResource:     t.Resource,
+		VersionedAttributes: in.Attributes,
+		ObjectInterfaces:    interfaces(),
+		OptionalVariables:   in.Bindings,
+		Namespace:           cel.CreateNamespaceObject(in.Namespace),
+		TypeConverter:       types,
 	}, celconfig.RuntimeCELCostBudget)
 	if err != nil || next == seen {
 		return err

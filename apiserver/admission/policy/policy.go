@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package policy holds the ValidatingAdmissionPolicy and MutatingAdmissionPolicy plugins: users store CEL expressions in the cluster that
-// validate or modify requests, and bindings that enable each policy. The admission chain runs them. They never call another server.
+// Package policy holds the ValidatingAdmissionPolicy and MutatingAdmissionPolicy plugins: users store CEL expressions
+// in the cluster that validate or modify requests, and bindings that enable each policy. The admission chain runs them.
+// They never call another server.
 //
 // Invariants:
 //  1. Policies are applied in the order of their names, and so are the bindings of each.
 //  2. Requests for policies, and reviews, are never evaluated.
-//  3. Expressions are compiled when the first request is matched; a policy without a binding costs nothing, and where no policy is
-//     in force a write costs one atomic load.
+//  3. Expressions are compiled when the first request is matched; a policy without a binding costs nothing, and where
+//     no policy is in force a write costs one atomic load.
 package policy
 
 import (
@@ -22,6 +23,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	celgo "github.com/google/cel-go/cel"
 	registrationv1 "k8s.io/api/admissionregistration/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -30,8 +32,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/managedfields"
-
-	celgo "github.com/google/cel-go/cel"
 	"k8s.io/apiserver/pkg/admission/plugin/cel"
 
 	"keelson/apiserver/admission"
@@ -52,7 +52,9 @@ var (
 type Reader interface {
 	matching.Reader
 	// Select lists a namespace's objects ("": all) that match; a nil selector matches everything.
-	Select(ctx context.Context, r schema.GroupVersionResource, namespace string, l labels.Selector, f fields.Selector) ([]runtime.Object, error)
+	Select(
+		ctx context.Context, r schema.GroupVersionResource, namespace string, l labels.Selector, f fields.Selector,
+	) ([]runtime.Object, error)
 	// ResourceOf returns the resource of a kind.
 	ResourceOf(gvk schema.GroupVersionKind) (r schema.GroupVersionResource, namespaced, ok bool)
 	// Types returns the type converter of a resource's objects.
@@ -113,7 +115,8 @@ func criteriaOf(m *registrationv1.MatchResources) (*matching.Criteria, error) {
 	if m == nil {
 		return nil, nil
 	}
-	c, err := matching.New(m.ResourceRules, m.ExcludeResourceRules, m.MatchPolicy, m.NamespaceSelector, m.ObjectSelector)
+	c, err := matching.New(m.ResourceRules, m.ExcludeResourceRules, m.MatchPolicy, m.NamespaceSelector,
+		m.ObjectSelector)
 	if c != nil {
 		c.MatchAll = true
 	}
@@ -207,7 +210,9 @@ func (b *binding) match(ctx context.Context, r *admission.Request, reader Reader
 }
 
 // parameters are the objects for which a binding evaluates its policy; one nil if there are no parameters.
-func parameters(ctx context.Context, reader Reader, k *registrationv1.ParamKind, ref *registrationv1.ParamRef, namespace string) ([]runtime.Object, error) {
+func parameters(
+	ctx context.Context, reader Reader, k *registrationv1.ParamKind, ref *registrationv1.ParamRef, namespace string,
+) ([]runtime.Object, error) {
 	if k == nil || ref == nil {
 		return []runtime.Object{nil}, nil
 	}
@@ -229,7 +234,8 @@ func parameters(ctx context.Context, reader Reader, k *registrationv1.ParamKind,
 	if err != nil {
 		return nil, err
 	}
-	if len(found) == 0 && ref.ParameterNotFoundAction != nil && *ref.ParameterNotFoundAction == registrationv1.DenyAction {
+	if len(found) == 0 && ref.ParameterNotFoundAction != nil &&
+		*ref.ParameterNotFoundAction == registrationv1.DenyAction {
 		return nil, errors.New("no params found for policy binding with `Deny` parameterNotFoundAction")
 	}
 	for i := range found {
@@ -238,7 +244,9 @@ func parameters(ctx context.Context, reader Reader, k *registrationv1.ParamKind,
 	return found, nil
 }
 
-func lookUp(ctx context.Context, reader Reader, gvr schema.GroupVersionResource, namespace string, ref *registrationv1.ParamRef) ([]runtime.Object, error) {
+func lookUp(
+	ctx context.Context, reader Reader, gvr schema.GroupVersionResource, namespace string, ref *registrationv1.ParamRef,
+) ([]runtime.Object, error) {
 	switch {
 	case ref.Name != "" && ref.Selector != nil:
 		return nil, errors.New("paramRef.name and paramRef.selector are mutually exclusive")
@@ -263,7 +271,9 @@ func lookUp(ctx context.Context, reader Reader, gvr schema.GroupVersionResource,
 }
 
 // input builds the expressions' input from r.
-func input(ctx context.Context, reader Reader, r *admission.Request, t *matching.Target, authz auth.Authorizer) (*expression.Input, error) {
+func input(
+	ctx context.Context, reader Reader, r *admission.Request, t *matching.Target, authz auth.Authorizer,
+) (*expression.Input, error) {
 	obj, err := matching.ToTarget(ctx, reader, r.Object, r, t)
 	if err != nil {
 		return nil, fmt.Errorf("failed to convert object version: %w", err)

@@ -36,7 +36,8 @@ func (world) Equivalents(schema.GroupVersionResource) []schema.GroupVersionResou
 
 func (w world) Get(_ context.Context, gvr schema.GroupVersionResource, namespace, name string) (runtime.Object, error) {
 	if gvr.Resource == "namespaces" {
-		return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"team": name}}}, nil
+		return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"team": name}}},
+			nil
 	}
 	if m := w.maps[namespace+"/"+name]; m != nil && gvr == configMaps {
 		return m, nil
@@ -44,7 +45,9 @@ func (w world) Get(_ context.Context, gvr schema.GroupVersionResource, namespace
 	return nil, apierrors.NewNotFound(gvr.GroupResource(), name)
 }
 
-func (w world) Select(_ context.Context, _ schema.GroupVersionResource, namespace string, l labels.Selector, _ fields.Selector) ([]runtime.Object, error) {
+func (w world) Select(
+	_ context.Context, _ schema.GroupVersionResource, namespace string, l labels.Selector, _ fields.Selector,
+) ([]runtime.Object, error) {
 	var out []runtime.Object
 	for _, key := range slices.Sorted(maps.Keys(w.maps)) {
 		if m := w.maps[key]; m.Namespace == namespace && l.Matches(labels.Set(m.Labels)) {
@@ -69,7 +72,16 @@ func (world) Types(schema.GroupVersionResource) (managedfields.TypeConverter, er
 }
 
 func limits(name, most string) *corev1.ConfigMap {
-	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "dev", Name: name, Labels: map[string]string{"limits": "yes"}}, Data: map[string]string{"most": most}}
+	return &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "dev",
+			Name:      name,
+			Labels: map[string]string{
+				"limits": "yes",
+			},
+		},
+		Data: map[string]string{"most": most},
+	}
 }
 
 // asked is a request with what became of it.
@@ -82,18 +94,35 @@ type asked struct {
 func ask(size string) *asked {
 	a := &asked{notes: map[string]string{}}
 	a.Request = &admission.Request{
-		Operation: admission.Create, Resource: configMaps, Kind: corev1.SchemeGroupVersion.WithKind("ConfigMap"), Namespace: "dev", Name: "c",
-		Object: &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "dev", Name: "c"}, Data: map[string]string{"size": size}},
-		User:   &auth.User{Name: "ann"}, Warn: func(s string) { a.warnings = append(a.warnings, s) },
+		Operation: admission.Create,
+		Resource:  configMaps,
+		Kind:      corev1.SchemeGroupVersion.WithKind("ConfigMap"),
+		Namespace: "dev",
+		Name:      "c",
+		Object: &corev1.ConfigMap{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "dev", Name: "c"},
+			Data:       map[string]string{"size": size},
+		},
+		User:     &auth.User{Name: "ann"},
+		Warn:     func(s string) { a.warnings = append(a.warnings, s) },
 		Annotate: func(k, v string) { a.notes[k] = v },
 	}
 	return a
 }
 
 func everything() *registrationv1.MatchResources {
-	return &registrationv1.MatchResources{ResourceRules: []registrationv1.NamedRuleWithOperations{{RuleWithOperations: registrationv1.RuleWithOperations{
-		Operations: []registrationv1.OperationType{"*"}, Rule: registrationv1.Rule{APIGroups: []string{"*"}, APIVersions: []string{"*"}, Resources: []string{"*"}},
-	}}}}
+	return &registrationv1.MatchResources{ResourceRules: []registrationv1.NamedRuleWithOperations{
+		{RuleWithOperations: registrationv1.RuleWithOperations{
+			Operations: []registrationv1.OperationType{"*"},
+			Rule: registrationv1.Rule{
+				APIGroups:   []string{"*"},
+				APIVersions: []string{"*"},
+				Resources: []string{
+					"*",
+				},
+			},
+		}},
+	}}
 }
 
 type (
@@ -113,7 +142,10 @@ func inForce(w world, s policySpec, bindings ...bindingSpec) *Validating {
 		if b.ValidationActions == nil {
 			b.ValidationActions = []registrationv1.ValidationAction{registrationv1.Deny}
 		}
-		p.SetBinding(&registrationv1.ValidatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: string(rune('a' + i))}, Spec: b})
+		p.SetBinding(&registrationv1.ValidatingAdmissionPolicyBinding{
+			ObjectMeta: metav1.ObjectMeta{Name: string(rune('a' + i))},
+			Spec:       b,
+		})
 	}
 	return p
 }
@@ -135,25 +167,36 @@ func check(t *testing.T, what string, err error, want string) {
 
 func TestComposition(t *testing.T) {
 	variables := []registrationv1.Variable{
-		{Name: "size", Expression: "int(object.data.size)"}, {Name: "twice", Expression: "variables.size * 2"},
-		{Name: "never", Expression: "object.data.missing"}, {Name: "team", Expression: "namespaceObject.metadata.labels.team"},
+		{Name: "size", Expression: "int(object.data.size)"},
+		{Name: "twice", Expression: "variables.size * 2"},
+		{Name: "never", Expression: "object.data.missing"},
+		{
+			Name:       "team",
+			Expression: "namespaceObject.metadata.labels.team",
+		},
 	}
 	for _, tt := range []struct{ what, text, size, want string }{
 		{"a variable", "variables.size < 10", "9", ""},
 		{"one of another", "variables.twice < 10", "5", "denied request: failed expression: variables.twice < 10"},
 		{"the namespace", "variables.team == 'dev'", "1", ""},
 		{"one that fails is no matter where it is not used", "variables.size == 1 || variables.never == 'x'", "1", ""},
-		{"one that fails", "variables.never == 'x'", "1", "composited variable \"never\" fails to evaluate: no such key: missing"},
+		{
+			"one that fails", "variables.never == 'x'", "1",
+			"composited variable \"never\" fails to evaluate: no such key: missing",
+		},
 		{"one that is not there", "variables.other == 1", "1", "undefined field 'other'"},
 	} {
 		p := inForce(world{}, policySpec{Variables: variables, Validations: judged(tt.text)}, bindingSpec{})
 		check(t, tt.what, p.Validate(t.Context(), ask(tt.size).Request), tt.want)
 	}
 	p := inForce(world{}, policySpec{
-		Variables: variables, MatchConditions: []registrationv1.MatchCondition{{Name: "big", Expression: "variables.size > 5"}}, Validations: judged("false"),
+		Variables:       variables,
+		MatchConditions: []registrationv1.MatchCondition{{Name: "big", Expression: "variables.size > 5"}},
+		Validations:     judged("false"),
 	}, bindingSpec{})
 	check(t, "a variable in a condition that does not hold", p.Validate(t.Context(), ask("5").Request), "")
-	check(t, "a variable in a condition that holds", p.Validate(t.Context(), ask("6").Request), "failed expression: false")
+	check(t, "a variable in a condition that holds", p.Validate(t.Context(), ask("6").Request),
+		"failed expression: false")
 }
 
 func TestMessages(t *testing.T) {
@@ -166,13 +209,38 @@ func TestMessages(t *testing.T) {
 	}{
 		{"the expression", registrationv1.Validation{Expression: " false\n"}, "failed expression: false", 422},
 		{"a message", registrationv1.Validation{Expression: "false", Message: " no \n"}, "no", 422},
-		{"a message that is made", registrationv1.Validation{Expression: "false", Message: "no", MessageExpression: "'no to ' + object.data.size"}, "no to 1", 422},
-		{"a made one that fails", registrationv1.Validation{Expression: "false", Message: "no", MessageExpression: "object.data.missing"}, "no", 422},
-		{"a made one of two lines", registrationv1.Validation{Expression: "false", Message: "no", MessageExpression: "'a\\nb'"}, "no", 422},
-		{"a made one of nothing", registrationv1.Validation{Expression: "false", Message: "no", MessageExpression: "'  '"}, "no", 422},
+		{
+			"a message that is made", registrationv1.Validation{
+				Expression:        "false",
+				Message:           "no",
+				MessageExpression: "'no to ' + object.data.size",
+			}, "no to 1", 422,
+		},
+		{
+			"a made one that fails", registrationv1.Validation{
+				Expression:        "false",
+				Message:           "no",
+				MessageExpression: "object.data.missing",
+			}, "no", 422,
+		},
+		{
+			"a made one of two lines", registrationv1.Validation{
+				Expression:        "false",
+				Message:           "no",
+				MessageExpression: "'a\\nb'",
+			}, "no", 422,
+		},
+		{
+			"a made one of nothing", registrationv1.Validation{
+				Expression:        "false",
+				Message:           "no",
+				MessageExpression: "'  '",
+			}, "no", 422,
+		},
 		{"a reason", registrationv1.Validation{Expression: "false", Message: "no", Reason: &forbidden}, "no", 403},
 	} {
-		err := inForce(world{}, policySpec{Validations: []registrationv1.Validation{tt.v}}, bindingSpec{}).Validate(t.Context(), ask("1").Request)
+		err := inForce(world{}, policySpec{Validations: []registrationv1.Validation{tt.v}}, bindingSpec{}).Validate(
+			t.Context(), ask("1").Request)
 		s, ok := err.(*apierrors.StatusError) //nolint:errorlint // it is returned as it is
 		want := `configmaps "c" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'a' denied request: ` + tt.want
 		if !ok || s.Error() != want || s.ErrStatus.Code != tt.code || len(s.ErrStatus.Details.Causes) != 1 {
@@ -180,7 +248,9 @@ func TestMessages(t *testing.T) {
 		}
 	}
 	for reason, code := range map[metav1.StatusReason]int32{
-		metav1.StatusReasonUnauthorized: http.StatusUnauthorized, metav1.StatusReasonRequestEntityTooLarge: http.StatusRequestEntityTooLarge, metav1.StatusReasonInvalid: http.StatusUnprocessableEntity,
+		metav1.StatusReasonUnauthorized:          http.StatusUnauthorized,
+		metav1.StatusReasonRequestEntityTooLarge: http.StatusRequestEntityTooLarge,
+		metav1.StatusReasonInvalid:               http.StatusUnprocessableEntity,
 	} {
 		if got := codeOf(reason); got != code {
 			t.Errorf("%s: got %d, want %d", reason, got, code)
@@ -189,7 +259,8 @@ func TestMessages(t *testing.T) {
 }
 
 func TestFailurePolicy(t *testing.T) {
-	fail, ignore := registrationv1.Fail, registrationv1.Ignore
+	fail := registrationv1.Fail
+	ignore := registrationv1.Ignore
 	type spec = policySpec
 	list := "[" + strings.TrimSuffix(strings.Repeat("1,", 100), ",") + "]"
 	costly := list + ".all(a, " + list + ".all(b, " + list + ".all(c, " + list + ".all(d, a + b + c + d > 0))))"
@@ -198,8 +269,14 @@ func TestFailurePolicy(t *testing.T) {
 		edit func(*spec)
 		want string // with Fail; nothing with Ignore
 	}{
-		{"an expression that fails", func(s *spec) { s.Validations = judged("object.data.missing == 'x'") }, "expression 'object.data.missing == 'x'' resulted in error: no such key: missing"},
-		{"one that is none", func(s *spec) { s.Validations = judged("object.(") }, "compilation error: compilation failed"},
+		{
+			"an expression that fails", func(s *spec) { s.Validations = judged("object.data.missing == 'x'") },
+			"expression 'object.data.missing == 'x'' resulted in error: no such key: missing",
+		},
+		{
+			"one that is none", func(s *spec) { s.Validations = judged("object.(") },
+			"compilation error: compilation failed",
+		},
 		{"one that costs too much", func(s *spec) { s.Validations = judged(costly) }, "cost limit exceeded"},
 		{"a condition that fails", func(s *spec) {
 			s.MatchConditions = []registrationv1.MatchCondition{{Name: "c", Expression: "object.data.missing == 'x'"}}
@@ -211,11 +288,15 @@ func TestFailurePolicy(t *testing.T) {
 		}, "failed to configure binding: paramKind kind `"},
 		{"an annotation that fails", func(s *spec) {
 			s.Validations = judged("true")
-			s.AuditAnnotations = []registrationv1.AuditAnnotation{{Key: "k", ValueExpression: "string(object.data.missing)"}}
+			s.AuditAnnotations = []registrationv1.AuditAnnotation{
+				{Key: "k", ValueExpression: "string(object.data.missing)"},
+			}
 		}, "no such key: missing"},
 		{"no constraints", func(s *spec) {
 			s.Validations = judged("true")
-			s.MatchConstraints = &registrationv1.MatchResources{NamespaceSelector: &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Near"}}}}
+			s.MatchConstraints = &registrationv1.MatchResources{NamespaceSelector: &metav1.LabelSelector{
+				MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Near"}},
+			}}
 		}, "failed to configure policy"},
 	} {
 		for _, policy := range []*registrationv1.FailurePolicyType{nil, &fail, &ignore} {
@@ -233,12 +314,14 @@ func TestFailurePolicy(t *testing.T) {
 		}
 	}
 	// What is denied is denied, whatever the policy about failures.
-	p := inForce(world{}, spec{FailurePolicy: &ignore, Validations: judged("object.data.missing == 'x'", "false")}, bindingSpec{})
+	p := inForce(world{}, spec{FailurePolicy: &ignore, Validations: judged("object.data.missing == 'x'", "false")},
+		bindingSpec{})
 	check(t, "a denial beside a failure", p.Validate(t.Context(), ask("1").Request), "failed expression: false")
 }
 
 func TestParameters(t *testing.T) {
-	deny, allow := registrationv1.DenyAction, registrationv1.AllowAction
+	deny := registrationv1.DenyAction
+	allow := registrationv1.AllowAction
 	kind := &registrationv1.ParamKind{APIVersion: "v1", Kind: "ConfigMap"}
 	w := world{maps: map[string]*corev1.ConfigMap{"dev/few": limits("few", "2"), "dev/many": limits("many", "9")}}
 	yes := &metav1.LabelSelector{MatchLabels: map[string]string{"limits": "yes"}}
@@ -252,28 +335,59 @@ func TestParameters(t *testing.T) {
 		{"by name", &registrationv1.ParamRef{Name: "many"}, "5", ""},
 		{"by name, too much", &registrationv1.ParamRef{Name: "few"}, "5", "at most 2 as ConfigMap few says"},
 		{"by name in a namespace", &registrationv1.ParamRef{Name: "few", Namespace: "dev"}, "5", "at most 2"},
-		{"in another namespace, denied", &registrationv1.ParamRef{Name: "few", Namespace: "ops", ParameterNotFoundAction: &deny}, "5", "no params found for policy binding with `Deny` parameterNotFoundAction"},
+		{
+			"in another namespace, denied", &registrationv1.ParamRef{
+				Name:                    "few",
+				Namespace:               "ops",
+				ParameterNotFoundAction: &deny,
+			}, "5", "no params found for policy binding with `Deny` parameterNotFoundAction",
+		},
 		{"not there, allowed", &registrationv1.ParamRef{Name: "none", ParameterNotFoundAction: &allow}, "5", ""},
-		{"not there, denied", &registrationv1.ParamRef{Name: "none", ParameterNotFoundAction: &deny}, "5", "failed to configure binding: no params found for policy binding with `Deny` parameterNotFoundAction"},
+		{
+			"not there, denied", &registrationv1.ParamRef{Name: "none", ParameterNotFoundAction: &deny}, "5",
+			"failed to configure binding: no params found for policy binding with `Deny` parameterNotFoundAction",
+		},
 		{"all that a selector finds", &registrationv1.ParamRef{Selector: yes}, "5", "at most 2"},
 		{"all of them hold", &registrationv1.ParamRef{Selector: yes}, "1", ""},
-		{"a selector that finds none, allowed", &registrationv1.ParamRef{Selector: no, ParameterNotFoundAction: &allow}, "5", ""},
-		{"a selector that finds none, denied", &registrationv1.ParamRef{Selector: no, ParameterNotFoundAction: &deny}, "5", "no params found"},
+		{
+			"a selector that finds none, allowed", &registrationv1.ParamRef{
+				Selector:                no,
+				ParameterNotFoundAction: &allow,
+			}, "5", "",
+		},
+		{
+			"a selector that finds none, denied", &registrationv1.ParamRef{
+				Selector:                no,
+				ParameterNotFoundAction: &deny,
+			}, "5", "no params found",
+		},
 		{"name and selector", &registrationv1.ParamRef{Name: "few", Selector: yes}, "1", "mutually exclusive"},
 		{"nothing", &registrationv1.ParamRef{}, "1", "one of name or selector must be provided"},
 		{"no reference: params is null", nil, "1", "no such key: data"},
 	} {
-		p := inForce(w, policySpec{ParamKind: kind, Validations: []registrationv1.Validation{{
-			Expression: "int(object.data.size) <= int(params.data.most)", MessageExpression: "'at most ' + params.data.most + ' as ' + params.kind + ' ' + params.metadata.name + ' says'",
-		}}}, bindingSpec{ParamRef: tt.ref})
+		p := inForce(w, policySpec{
+			ParamKind: kind,
+			Validations: []registrationv1.Validation{{
+				Expression: "int(object.data.size) <= int(params.data.most)",
+				MessageExpression: "'at most ' + params.data.most + ' as ' + params.kind + ' ' + " +
+					"params.metadata.name + ' says'",
+			}},
+		}, bindingSpec{ParamRef: tt.ref})
 		check(t, tt.what, p.Validate(t.Context(), ask(tt.size).Request), tt.want)
 	}
-	nodes := policySpec{ParamKind: &registrationv1.ParamKind{APIVersion: "v1", Kind: "Node"}, Validations: judged("true")}
-	check(t, "a namespace for a kind without", inForce(w, nodes, bindingSpec{ParamRef: &registrationv1.ParamRef{Name: "n", Namespace: "dev"}}).Validate(t.Context(), ask("1").Request),
+	nodes := policySpec{
+		ParamKind:   &registrationv1.ParamKind{APIVersion: "v1", Kind: "Node"},
+		Validations: judged("true"),
+	}
+	check(t, "a namespace for a kind without", inForce(w, nodes, bindingSpec{ParamRef: &registrationv1.ParamRef{
+		Name:      "n",
+		Namespace: "dev",
+	}}).Validate(t.Context(), ask("1").Request),
 		"paramRef.namespace must not be provided for a cluster-scoped `paramKind`")
 	cluster := ask("1")
 	cluster.Namespace = ""
-	check(t, "a request without a namespace", inForce(w, policySpec{ParamKind: kind, Validations: judged("true")}, bindingSpec{ParamRef: &registrationv1.ParamRef{Name: "few"}}).Validate(t.Context(), cluster.Request),
+	check(t, "a request without a namespace", inForce(w, policySpec{ParamKind: kind, Validations: judged("true")},
+		bindingSpec{ParamRef: &registrationv1.ParamRef{Name: "few"}}).Validate(t.Context(), cluster.Request),
 		"cannot use namespaced paramRef in policy binding that matches cluster-scoped resources")
 }
 
@@ -281,36 +395,55 @@ func TestActionsAndAnnotations(t *testing.T) {
 	warnAudit := []registrationv1.ValidationAction{registrationv1.Warn, registrationv1.Audit}
 	w := world{maps: map[string]*corev1.ConfigMap{"dev/few": limits("few", "2"), "dev/many": limits("many", "9")}}
 	kind := &registrationv1.ParamKind{APIVersion: "v1", Kind: "ConfigMap"}
-	s := policySpec{ParamKind: kind, Validations: judged("int(object.data.size) < int(params.data.most)"), AuditAnnotations: []registrationv1.AuditAnnotation{
-		{Key: "most", ValueExpression: "'limit ' + params.data.most"}, {Key: "none", ValueExpression: "null"}, {Key: "blank", ValueExpression: "' '"}, {Key: "same", ValueExpression: "'x'"},
-	}}
-	few, many := &registrationv1.ParamRef{Name: "few"}, &registrationv1.ParamRef{Name: "many"}
+	s := policySpec{
+		ParamKind:   kind,
+		Validations: judged("int(object.data.size) < int(params.data.most)"),
+		AuditAnnotations: []registrationv1.AuditAnnotation{
+			{Key: "most", ValueExpression: "'limit ' + params.data.most"}, {Key: "none", ValueExpression: "null"}, {
+				Key:             "blank",
+				ValueExpression: "' '",
+			}, {Key: "same", ValueExpression: "'x'"},
+		},
+	}
+	few := &registrationv1.ParamRef{Name: "few"}
+	many := &registrationv1.ParamRef{Name: "many"}
 	a := ask("5")
-	if err := inForce(w, s, bindingSpec{ParamRef: few, ValidationActions: warnAudit}, bindingSpec{ParamRef: many}).Validate(t.Context(), a.Request); err != nil {
+	if err := inForce(w, s, bindingSpec{ParamRef: few, ValidationActions: warnAudit}, bindingSpec{ParamRef: many}).
+		Validate(t.Context(), a.Request); err != nil {
 		t.Errorf("warned of and audited: %v", err)
 	}
-	if want := []string{"Validation failed for ValidatingAdmissionPolicy 'p' with binding 'a': failed expression: int(object.data.size) < int(params.data.most)"}; !slices.Equal(a.warnings, want) {
+	if want := []string{"Validation failed for ValidatingAdmissionPolicy 'p' with binding 'a': failed expression: " +
+		"int(object.data.size) < int(params.data.most)"}; !slices.Equal(a.warnings, want) {
 		t.Errorf("warnings: got %q, want %q", a.warnings, want)
 	}
 	want := map[string]string{
-		"p/most": "limit 2, limit 9", "p/same": "x",
+		"p/most": "limit 2, limit 9",
+		"p/same": "x",
 		"validation.policy.admission.k8s.io/validation_failure": `[{"message":"failed expression: int(object.data.size) \u003c int(params.data.most)","policy":"p","binding":"a","expressionIndex":0,"validationActions":["Warn","Audit"]}]`,
 	}
 	if !maps.Equal(a.notes, want) {
 		t.Errorf("annotations: got %q, want %q", a.notes, want)
 	}
 	// An annotation that cannot be told denies, also where the binding only warns.
-	broken := policySpec{Validations: judged("true"), AuditAnnotations: []registrationv1.AuditAnnotation{{Key: "k", ValueExpression: "string(object.data.missing)"}}}
-	check(t, "a broken annotation", inForce(w, broken, bindingSpec{ValidationActions: warnAudit}).Validate(t.Context(), ask("5").Request), "no such key: missing")
+	broken := policySpec{
+		Validations: judged("true"),
+		AuditAnnotations: []registrationv1.AuditAnnotation{
+			{Key: "k", ValueExpression: "string(object.data.missing)"},
+		},
+	}
+	check(t, "a broken annotation", inForce(w, broken, bindingSpec{ValidationActions: warnAudit}).Validate(t.Context(),
+		ask("5").Request), "no such key: missing")
 }
 
-// TestBindings: a binding narrows what its policy means, the first denial in order is the answer, and what is removed is out of force.
+// TestBindings: a binding narrows what its policy means, the first denial in order is the answer, and what is removed
+// is out of force.
 func TestBindings(t *testing.T) {
 	ops := everything()
 	ops.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"team": "ops"}}
 	p := inForce(world{}, policySpec{Validations: judged("false")}, bindingSpec{MatchResources: ops})
 	check(t, "a binding of another namespace", p.Validate(t.Context(), ask("1").Request), "")
-	p = inForce(world{}, policySpec{Validations: judged("false")}, bindingSpec{MatchResources: ops}, bindingSpec{}, bindingSpec{})
+	p = inForce(world{}, policySpec{Validations: judged("false")}, bindingSpec{MatchResources: ops}, bindingSpec{},
+		bindingSpec{})
 	check(t, "the second binding", p.Validate(t.Context(), ask("1").Request), "with binding 'b' denied")
 	p.RemoveBinding(&registrationv1.ValidatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: "b"}})
 	check(t, "the third, after the second went", p.Validate(t.Context(), ask("1").Request), "with binding 'c' denied")
@@ -324,7 +457,10 @@ func TestBindings(t *testing.T) {
 // TestMutations: patches apply in order, each seeing what those before it did; failures go by the failure policy.
 func TestMutations(t *testing.T) {
 	json := func(text string) registrationv1.Mutation {
-		return registrationv1.Mutation{PatchType: registrationv1.PatchTypeJSONPatch, JSONPatch: &registrationv1.JSONPatch{Expression: text}}
+		return registrationv1.Mutation{
+			PatchType: registrationv1.PatchTypeJSONPatch,
+			JSONPatch: &registrationv1.JSONPatch{Expression: text},
+		}
 	}
 	add := func(key, value string) registrationv1.Mutation {
 		return json("[JSONPatch{op: 'add', path: '/data/" + key + "', value: " + value + "}]")
@@ -338,18 +474,40 @@ func TestMutations(t *testing.T) {
 		err       string
 	}{
 		{"one", []registrationv1.Mutation{add("a", "'1'")}, nil, map[string]string{"size": "1", "a": "1"}, ""},
-		{"one after the other", []registrationv1.Mutation{add("a", "'1'"), add("b", "object.data.a + variables.more")}, nil, map[string]string{"size": "1", "a": "1", "b": "1+"}, ""},
-		{"one that fails", []registrationv1.Mutation{add("a", "object.data.missing")}, nil, nil, "policy 'p' with binding 'b' denied request: "},
-		{"one that fails and does not matter", []registrationv1.Mutation{add("a", "object.data.missing"), add("b", "'2'")}, &ignore, map[string]string{"size": "1", "b": "2"}, ""},
+		{
+			"one after the other", []registrationv1.Mutation{
+				add("a", "'1'"), add("b", "object.data.a + variables.more"),
+			}, nil, map[string]string{"size": "1", "a": "1", "b": "1+"}, "",
+		},
+		{
+			"one that fails",
+			[]registrationv1.Mutation{add("a", "object.data.missing")},
+			nil, nil,
+			"policy 'p' with binding 'b' denied request: ",
+		},
+		{
+			"one that fails and does not matter", []registrationv1.Mutation{
+				add("a", "object.data.missing"), add("b", "'2'"),
+			}, &ignore, map[string]string{"size": "1", "b": "2"}, "",
+		},
 		{"one that is none", []registrationv1.Mutation{json("[JSONPatch{")}, nil, nil, "denied request: "},
 	} {
 		m := admission.NewMetrics()
 		p := NewMutating(Config{Reader: world{}, Metrics: m})
-		p.SetPolicy(&registrationv1.MutatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Spec: registrationv1.MutatingAdmissionPolicySpec{
-			MatchConstraints: everything(), Mutations: tt.mutations, FailurePolicy: tt.policy, ReinvocationPolicy: registrationv1.NeverReinvocationPolicy,
-			Variables: []registrationv1.Variable{{Name: "more", Expression: "'+'"}},
-		}})
-		p.SetBinding(&registrationv1.MutatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: "b"}, Spec: registrationv1.MutatingAdmissionPolicyBindingSpec{PolicyName: "p"}})
+		p.SetPolicy(&registrationv1.MutatingAdmissionPolicy{
+			ObjectMeta: metav1.ObjectMeta{Name: "p"},
+			Spec: registrationv1.MutatingAdmissionPolicySpec{
+				MatchConstraints:   everything(),
+				Mutations:          tt.mutations,
+				FailurePolicy:      tt.policy,
+				ReinvocationPolicy: registrationv1.NeverReinvocationPolicy,
+				Variables:          []registrationv1.Variable{{Name: "more", Expression: "'+'"}},
+			},
+		})
+		p.SetBinding(&registrationv1.MutatingAdmissionPolicyBinding{
+			ObjectMeta: metav1.ObjectMeta{Name: "b"},
+			Spec:       registrationv1.MutatingAdmissionPolicyBindingSpec{PolicyName: "p"},
+		})
 		a := ask("1")
 		check(t, tt.what, p.Admit(t.Context(), a.Request), tt.err)
 		if got := a.Object.(*corev1.ConfigMap).Data; tt.err == "" && !maps.Equal(got, tt.want) {

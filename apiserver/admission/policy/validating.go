@@ -51,8 +51,12 @@ func (p *Validating) SetPolicy(obj runtime.Object) {
 	s := &o.Spec
 	criteria, err := criteriaOf(s.MatchConstraints)
 	pol := &compiledPolicy[checks]{
-		name: o.Name, criteria: criteria, configErr: err, policy: s.FailurePolicy, params: s.ParamKind,
-		compiled: sync.OnceValue(func() *checks { return compile(s, p.observe(o.Name, admission.StepValidate)) }),
+		name:      o.Name,
+		criteria:  criteria,
+		configErr: err,
+		policy:    s.FailurePolicy,
+		params:    s.ParamKind,
+		compiled:  sync.OnceValue(func() *checks { return compile(s, p.observe(o.Name, admission.StepValidate)) }),
 	}
 	p.update(func() { p.policies[o.Name] = pol })
 }
@@ -64,7 +68,14 @@ func (p *Validating) SetBinding(obj runtime.Object) {
 		return
 	}
 	criteria, err := criteriaOf(o.Spec.MatchResources)
-	b := &binding{name: o.Name, policy: o.Spec.PolicyName, criteria: criteria, configErr: err, params: o.Spec.ParamRef, actions: o.Spec.ValidationActions}
+	b := &binding{
+		name:      o.Name,
+		policy:    o.Spec.PolicyName,
+		criteria:  criteria,
+		configErr: err,
+		params:    o.Spec.ParamRef,
+		actions:   o.Spec.ValidationActions,
+	}
 	p.update(func() { p.bindings[o.Name] = b })
 }
 
@@ -111,9 +122,11 @@ func compile(s *registrationv1.ValidatingAdmissionPolicySpec, observe expression
 	compiler.CompileAndStoreVariables(variables(s.Variables), full, environment.StoredExpressions)
 	out := &checks{}
 	if len(s.MatchConditions) > 0 {
-		out.conditions = expression.Wrap(compiler.CompileCondition(expression.Accessors(s.MatchConditions), full, environment.StoredExpressions), nil, observe)
+		out.conditions = expression.Wrap(compiler.CompileCondition(expression.Accessors(s.MatchConditions), full,
+			environment.StoredExpressions), nil, observe)
 	}
-	rules, messages := make([]cel.ExpressionAccessor, len(s.Validations)), make([]cel.ExpressionAccessor, len(s.Validations))
+	rules := make([]cel.ExpressionAccessor, len(s.Validations))
+	messages := make([]cel.ExpressionAccessor, len(s.Validations))
 	for i, v := range s.Validations {
 		rules[i] = &validation{Bool: expression.Bool{Text: v.Expression}, message: v.Message, reason: v.Reason}
 		if v.MessageExpression != "" {
@@ -218,7 +231,9 @@ func (v *validatingRun) misconfigured(pol *compiledPolicy[checks], b *binding, e
 	v.refuse(pol, b, failedValidation{message: fmt.Sprintf("failed to configure %s: %v", what, err)})
 }
 
-func (v *validatingRun) binding(ctx context.Context, pol *compiledPolicy[checks], b *binding, t *matching.Target) error {
+func (v *validatingRun) binding(
+	ctx context.Context, pol *compiledPolicy[checks], b *binding, t *matching.Target,
+) error {
 	ok, err := b.match(ctx, v.r, v.plugin.Reader)
 	if err != nil || !ok {
 		return err
@@ -252,12 +267,14 @@ func (v *validatingRun) act(pol *compiledPolicy[checks], b *binding, found faile
 		actions = []registrationv1.ValidationAction{registrationv1.Deny}
 	}
 	for _, action := range actions {
-		v.plugin.Metrics.Validation(pol.name, b.name, errorType(found.message), strings.ToLower(string(action)), found.took)
+		v.plugin.Metrics.Validation(pol.name, b.name, errorType(found.message), strings.ToLower(string(action)),
+			found.took)
 		switch action {
 		case registrationv1.Deny:
 			v.refuse(pol, b, found)
 		case registrationv1.Warn:
-			v.r.Warn(fmt.Sprintf("Validation failed for ValidatingAdmissionPolicy '%s' with binding '%s': %s", pol.name, b.name, found.message))
+			v.r.Warn(fmt.Sprintf("Validation failed for ValidatingAdmissionPolicy '%s' with binding '%s': %s",
+				pol.name, b.name, found.message))
 		case registrationv1.Audit:
 			v.failures = append(v.failures, failureAnnotation{found.message, pol.name, b.name, found.index, b.actions})
 		}
@@ -270,13 +287,15 @@ func (v *validatingRun) refuse(pol *compiledPolicy[checks], b *binding, found fa
 	}
 	message := fmt.Sprintf("ValidatingAdmissionPolicy '%s' denied request: %s", pol.name, found.message)
 	if b != nil {
-		message = fmt.Sprintf("ValidatingAdmissionPolicy '%s' with binding '%s' denied request: %s", pol.name, b.name, found.message)
+		message = fmt.Sprintf("ValidatingAdmissionPolicy '%s' with binding '%s' denied request: %s", pol.name, b.name,
+			found.message)
 	}
 	if found.reason == "" {
 		found.reason = metav1.StatusReasonInvalid
 	}
 	e := admission.Forbidden(v.r, "%s", message)
-	e.ErrStatus.Reason, e.ErrStatus.Code = found.reason, codeOf(found.reason)
+	e.ErrStatus.Reason = found.reason
+	e.ErrStatus.Code = codeOf(found.reason)
 	e.ErrStatus.Details.Causes = append(e.ErrStatus.Details.Causes, metav1.StatusCause{Message: message})
 	v.refusal = e
 }
@@ -306,7 +325,9 @@ func (v *validatingRun) annotateFailures() {
 }
 
 // evaluate evaluates a policy's expressions for one parameter.
-func (v *validatingRun) evaluate(ctx context.Context, pol *compiledPolicy[checks], in *expression.Input) []failedValidation {
+func (v *validatingRun) evaluate(
+	ctx context.Context, pol *compiledPolicy[checks], in *expression.Input,
+) []failedValidation {
 	failed := func(err error) []failedValidation { return []failedValidation{{message: err.Error(), failed: true}} }
 	c := pol.compiled()
 	if c.err != nil {
@@ -321,8 +342,10 @@ func (v *validatingRun) evaluate(ctx context.Context, pol *compiledPolicy[checks
 			return nil
 		}
 	}
-	request, ns := in.Request(), cel.CreateNamespaceObject(in.Namespace)
-	results, left, err := c.validations.ForInput(ctx, in.Attributes, request, in.Bindings, ns, celconfig.RuntimeCELCostBudget)
+	request := in.Request()
+	ns := cel.CreateNamespaceObject(in.Namespace)
+	results, left, err := c.validations.ForInput(ctx, in.Attributes, request, in.Bindings, ns,
+		celconfig.RuntimeCELCostBudget)
 	if err != nil {
 		return failed(err)
 	}
@@ -334,9 +357,19 @@ func (v *validatingRun) evaluate(ctx context.Context, pol *compiledPolicy[checks
 		switch {
 		case !ok:
 		case result.Error != nil:
-			out = append(out, failedValidation{index: i, message: result.Error.Error(), failed: true, took: result.Elapsed})
+			out = append(out, failedValidation{
+				index:   i,
+				message: result.Error.Error(),
+				failed:  true,
+				took:    result.Elapsed,
+			})
 		case errors.Is(messageErr, apiservercel.ErrInternal) || errors.Is(messageErr, apiservercel.ErrOutOfBudget):
-			out = append(out, failedValidation{index: i, message: fmt.Sprintf("failed messageExpression: %s", messageErr), failed: true, took: result.Elapsed})
+			out = append(out, failedValidation{
+				index:   i,
+				message: fmt.Sprintf("failed messageExpression: %s", messageErr),
+				failed:  true,
+				took:    result.Elapsed,
+			})
 		case result.EvalResult == celtypes.True:
 		default:
 			found := failedValidation{index: i, message: rule.messageOf(messages, i), took: result.Elapsed}
@@ -354,7 +387,8 @@ func (r *validation) messageOf(messages []cel.EvaluationResult, i int) string {
 	if i < len(messages) && messages[i].Error == nil && messages[i].EvalResult != nil {
 		if said, ok := messages[i].EvalResult.Value().(string); ok {
 			said = strings.TrimSpace(said)
-			if said != "" && len(said) <= celconfig.MaxEvaluatedMessageExpressionSizeBytes && !strings.Contains(said, "\n") {
+			if said != "" && len(said) <= celconfig.MaxEvaluatedMessageExpressionSizeBytes &&
+				!strings.Contains(said, "\n") {
 				return said
 			}
 		}
@@ -370,7 +404,8 @@ const maxAnnotationBytes = 10 << 10
 
 // annotate evaluates the policy's audit annotations.
 func (v *validatingRun) annotate(ctx context.Context, c *checks, in *expression.Input) []failedValidation {
-	results, _, err := c.annotations.ForInput(ctx, in.Attributes, in.Request(), in.Bindings, in.Namespace, celconfig.RuntimeCELCostBudget)
+	results, _, err := c.annotations.ForInput(ctx, in.Attributes, in.Request(), in.Bindings, in.Namespace,
+		celconfig.RuntimeCELCostBudget)
 	if err != nil {
 		return []failedValidation{{message: err.Error(), failed: true}}
 	}
@@ -381,7 +416,13 @@ func (v *validatingRun) annotate(ctx context.Context, c *checks, in *expression.
 			continue
 		}
 		if result.Error != nil {
-			out = append(out, failedValidation{index: i, message: result.Error.Error(), failed: true, annotation: true, took: result.Elapsed})
+			out = append(out, failedValidation{
+				index:      i,
+				message:    result.Error.Error(),
+				failed:     true,
+				annotation: true,
+				took:       result.Elapsed,
+			})
 			continue
 		}
 		if said, ok := result.EvalResult.Value().(string); ok {

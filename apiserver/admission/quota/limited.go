@@ -102,7 +102,9 @@ func (p *Plugin) checkLimited(a *chargeRequest, quotas []*corev1.ResourceQuota) 
 		return admission.Forbidden(a.r, "insufficient quota to consume: %s", quota.Joined(names))
 	}
 	wanted = slices.DeleteFunc(wanted, func(w corev1.ScopedResourceSelectorRequirement) bool {
-		return slices.ContainsFunc(scopes, func(s corev1.ScopedResourceSelectorRequirement) bool { return s.ScopeName == w.ScopeName })
+		return slices.ContainsFunc(scopes, func(s corev1.ScopedResourceSelectorRequirement) bool {
+			return s.ScopeName == w.ScopeName
+		})
 	})
 	if len(wanted) > 0 {
 		return admission.Forbidden(a.r, "insufficient quota to match these scopes: %v", wanted)

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package quota is the ResourceQuota admission plugin: it charges the additional usage of a write to the namespace's quotas before the
-// write is stored, and rejects a write that exceeds a quota. The charge is written to the quota's status by compare-and-swap, so that
-// concurrent servers and clients never exceed the limit. The resourcequota controller recalculates the usage; the plugin never does.
+// Package quota is the ResourceQuota admission plugin: it charges the additional usage of a write to the namespace's
+// quotas before the write is stored, and rejects a write that exceeds a quota. The charge is written to the quota's
+// status by compare-and-swap, so that concurrent servers and clients never exceed the limit. The resourcequota
+// controller recalculates the usage; the plugin never does.
 //
 // Invariants:
 //  1. A request is charged to all quotas that apply, or to none.
@@ -28,10 +29,12 @@ import (
 	"keelson/apiserver/admission"
 )
 
-// Store updates a stored object by compare-and-swap: f gets the current state, which is shared, and returns the new one, or the same one
-// for no write. A missing object is a 404 *apierrors.StatusError.
+// Store updates a stored object by compare-and-swap: f gets the current state, which is shared, and returns the new
+// one, or the same one for no write. A missing object is a 404 *apierrors.StatusError.
 type Store interface {
-	GuaranteedUpdate(ctx context.Context, resource schema.GroupVersionResource, namespace, name string, f func(runtime.Object) (runtime.Object, error)) error
+	GuaranteedUpdate(ctx context.Context, resource schema.GroupVersionResource, namespace, name string, f func(
+		runtime.Object,
+	) (runtime.Object, error)) error
 }
 
 // Resource is the resource that the plugin follows.
@@ -124,9 +127,23 @@ func (p *Plugin) quotasOf(namespace string) (*namespaceQuotas, []*corev1.Resourc
 
 // notLimited resources are never limited: they are not stored, or not stored separately.
 var notLimited = []schema.GroupResource{
-	{Resource: "bindings"}, {Resource: "componentstatuses"}, {Resource: "events"}, {Group: "events.k8s.io", Resource: "events"},
-	{Group: "authentication.k8s.io", Resource: "tokenreviews"}, {Group: "authorization.k8s.io", Resource: "localsubjectaccessreviews"},
-	{Group: "authorization.k8s.io", Resource: "subjectaccessreviews"}, {Group: "authorization.k8s.io", Resource: "selfsubjectaccessreviews"},
+	{Resource: "bindings"},
+	{Resource: "componentstatuses"},
+	{Resource: "events"},
+	{
+		Group:    "events.k8s.io",
+		Resource: "events",
+	},
+	{Group: "authentication.k8s.io", Resource: "tokenreviews"},
+	{
+		Group:    "authorization.k8s.io",
+		Resource: "localsubjectaccessreviews",
+	},
+	{Group: "authorization.k8s.io", Resource: "subjectaccessreviews"},
+	{
+		Group:    "authorization.k8s.io",
+		Resource: "selfsubjectaccessreviews",
+	},
 	{Group: "authorization.k8s.io", Resource: "selfsubjectrulesreviews"},
 }
 
@@ -147,8 +164,8 @@ func handles(r *admission.Request, m *quota.Meter) bool {
 	return r.Subresource == ""
 }
 
-// setsActiveDeadline reports whether an update sets a pod's activeDeadlineSeconds, the only change that moves a pod to the scope of other
-// quotas.
+// setsActiveDeadline reports whether an update sets a pod's activeDeadlineSeconds, the only change that moves a pod to
+// the scope of other quotas.
 func setsActiveDeadline(before, after runtime.Object) bool {
 	was, ok1 := before.(*corev1.Pod)
 	is, ok2 := after.(*corev1.Pod)
@@ -157,7 +174,8 @@ func setsActiveDeadline(before, after runtime.Object) bool {
 
 // Validate charges the request to the quotas that apply, or rejects it.
 func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
-	if p.quotaCount.Load() == 0 && len(p.limited) == 0 || r.Namespace == "" || r.Object == nil || r.Kind.Kind == "Namespace" && r.Kind.Group == "" {
+	if p.quotaCount.Load() == 0 && len(p.limited) == 0 || r.Namespace == "" || r.Object == nil ||
+		r.Kind.Kind == "Namespace" && r.Kind.Group == "" {
 		return nil
 	}
 	gr := r.Resource.GroupResource()
@@ -169,7 +187,12 @@ func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
 	if !handles(r, m) {
 		return nil
 	}
-	a := &chargeRequest{r: r, meter: m, now: time.Now(), signal: make(chan bool, 1)}
+	a := &chargeRequest{
+		r:      r,
+		meter:  m,
+		now:    time.Now(),
+		signal: make(chan bool, 1),
+	}
 	if r.Operation == admission.Update {
 		if a.old = r.OldObject; a.old == nil {
 			return admission.Forbidden(r, "unable to get previous usage since prior version of object was not found")
@@ -267,18 +290,23 @@ func (t *chargeAttempt) charge(current runtime.Object) (runtime.Object, error) {
 	if !ok {
 		return current, nil
 	}
-	t.deltas, t.errs = make([]corev1.ResourceList, len(t.requests)), make([]error, len(t.requests))
-	used, changed := q.Status.Used, false
+	t.deltas = make([]corev1.ResourceList, len(t.requests))
+	t.errs = make([]error, len(t.requests))
+	used := q.Status.Used
+	changed := false
 	for i, a := range t.requests {
 		delta, err := a.meter.Delta(q, a.r.Object, a.old, a.now)
-		if err == nil && a.r.Subresource != "status" { // a status update reports existing usage: it is counted, never rejected
+		// a status update reports existing usage: it is counted, never rejected
+		if err == nil && a.r.Subresource != "status" {
 			err = quota.Exceeded(q, used, delta)
 		}
 		switch {
 		case err != nil:
 			t.errs[i] = err
 		case len(delta) > 0 && !a.r.DryRun:
-			t.deltas[i], used, changed = delta, quota.Sum(used, delta), true
+			t.deltas[i] = delta
+			used = quota.Sum(used, delta)
+			changed = true
 		}
 	}
 	if !changed {
@@ -304,7 +332,8 @@ func (t *chargeAttempt) settle(name string) {
 	}
 }
 
-// refund takes back the charges of requests that were not stored. After a failure the controller's recalculation corrects the usage.
+// refund takes back the charges of requests that were not stored. After a failure the controller's recalculation
+// corrects the usage.
 func (p *Plugin) refund(ctx context.Context, namespace string, requests []*chargeRequest) {
 	back := map[string]corev1.ResourceList{}
 	for _, a := range requests {
@@ -314,7 +343,9 @@ func (p *Plugin) refund(ctx context.Context, namespace string, requests []*charg
 		a.charges = nil
 	}
 	for name, delta := range back {
-		_ = p.store.GuaranteedUpdate(ctx, Resource, namespace, name, func(current runtime.Object) (runtime.Object, error) {
+		_ = p.store.GuaranteedUpdate(ctx, Resource, namespace, name, func(
+			current runtime.Object,
+		) (runtime.Object, error) {
 			q, ok := current.(*corev1.ResourceQuota)
 			if !ok {
 				return current, nil

@@ -27,7 +27,10 @@ type fakeStore struct {
 	writes atomic.Int64
 }
 
-func (s *fakeStore) GuaranteedUpdate(_ context.Context, gvr schema.GroupVersionResource, _, name string, f func(runtime.Object) (runtime.Object, error)) error {
+func (s *fakeStore) GuaranteedUpdate(_ context.Context, gvr schema.GroupVersionResource, _, name string, f func(
+	runtime.Object,
+) (runtime.Object, error),
+) error {
 	for {
 		s.mu.Lock()
 		q := s.quotas[name]
@@ -80,8 +83,16 @@ func limit(name, r, hard, used string) *corev1.ResourceQuota {
 
 func creation(name string) *admission.Request {
 	return &admission.Request{
-		Operation: admission.Create, Resource: corev1.SchemeGroupVersion.WithResource("pods"), Namespace: "dev", Name: name,
-		Object: &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "dev", Name: name}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "main"}}}},
+		Operation: admission.Create,
+		Resource:  corev1.SchemeGroupVersion.WithResource("pods"),
+		Namespace: "dev",
+		Name:      name,
+		Object: &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "dev", Name: name},
+			Spec: corev1.PodSpec{
+				Containers: []corev1.Container{{Name: "main"}},
+			},
+		},
 	}
 }
 
@@ -152,7 +163,8 @@ func TestManyAtOnce(t *testing.T) {
 
 func TestNothingToDo(t *testing.T) {
 	p, _ := plugin()
-	ctx, r := t.Context(), creation("x")
+	ctx := t.Context()
+	r := creation("x")
 	if n := testing.AllocsPerRun(100, func() { _ = p.Validate(ctx, r) }); n > 0 {
 		t.Errorf("%v allocations without a quota, want none", n)
 	}
@@ -160,10 +172,13 @@ func TestNothingToDo(t *testing.T) {
 	p.Set(q)
 	for name, edit := range map[string]func(*admission.Request){
 		"another namespace": func(r *admission.Request) { r.Namespace = "other" },
-		"an update":         func(r *admission.Request) { r.Operation, r.OldObject = admission.Update, r.Object },
-		"a subresource":     func(r *admission.Request) { r.Subresource = "binding" },
-		"an event":          func(r *admission.Request) { r.Resource.Resource = "events" },
-		"a config map":      func(r *admission.Request) { r.Resource.Resource = "configmaps" },
+		"an update": func(r *admission.Request) {
+			r.Operation = admission.Update
+			r.OldObject = r.Object
+		},
+		"a subresource": func(r *admission.Request) { r.Subresource = "binding" },
+		"an event":      func(r *admission.Request) { r.Resource.Resource = "events" },
+		"a config map":  func(r *admission.Request) { r.Resource.Resource = "configmaps" },
 	} {
 		r := creation("x")
 		edit(r)

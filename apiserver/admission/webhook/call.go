@@ -43,7 +43,9 @@ type webhookClient struct {
 	transport *http.Transport
 }
 
-func newWebhookClient(c *registrationv1.WebhookClientConfig, resolve Resolver, egress *outbound.Egress, creds *Credentials) (*webhookClient, error) {
+func newWebhookClient(
+	c *registrationv1.WebhookClientConfig, resolve Resolver, egress *outbound.Egress, creds *Credentials,
+) (*webhookClient, error) {
 	conf := &tls.Config{MinVersion: tls.VersionTLS12}
 	if ca := bytes.TrimSpace(c.CABundle); len(ca) > 0 {
 		conf.RootCAs = x509.NewCertPool()
@@ -51,7 +53,8 @@ func newWebhookClient(c *registrationv1.WebhookClientConfig, resolve Resolver, e
 			return nil, errors.New("unable to load root certificates: unable to parse bytes as PEM block")
 		}
 	}
-	out, to := &webhookClient{}, outbound.Options{TLS: conf, HTTP2: true}
+	out := &webhookClient{}
+	to := outbound.Options{TLS: conf, HTTP2: true}
 	var cfg *rest.Config
 	var err error
 	switch s := c.Service; {
@@ -84,7 +87,14 @@ func newWebhookClient(c *registrationv1.WebhookClientConfig, resolve Resolver, e
 	if err != nil {
 		return nil, err
 	}
-	out.client = &http.Client{Transport: egress.Observe("admission webhook", shown), CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	out.client = &http.Client{
+		Transport: egress.Observe("admission webhook", shown),
+		CheckRedirect: func(
+			*http.Request, []*http.Request,
+		) error {
+			return http.ErrUseLastResponse
+		},
+	}
 	return out, nil
 }
 
@@ -120,7 +130,8 @@ func (c *webhookClient) post(ctx context.Context, review []byte) (*admissionv1.A
 	if resp.StatusCode < 200 || resp.StatusCode > 206 {
 		retry, _ := strconv.Atoi(resp.Header.Get("Retry-After")) // seconds, or empty
 		text := strings.TrimSpace(string(body[:min(len(body), 2048)]))
-		return nil, apierrors.NewGenericServerResponse(resp.StatusCode, http.MethodPost, schema.GroupResource{}, "", text, retry, true)
+		return nil, apierrors.NewGenericServerResponse(resp.StatusCode, http.MethodPost, schema.GroupResource{}, "",
+			text, retry, true)
 	}
 	answer := &admissionv1.AdmissionReview{}
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(body, answer); err != nil {
@@ -130,7 +141,9 @@ func (c *webhookClient) post(ctx context.Context, review []byte) (*admissionv1.A
 }
 
 // responseOf is the response in an AdmissionReview of a version, or an error if it is invalid.
-func responseOf(a *admissionv1.AdmissionReview, version string, uid types.UID, mutating bool) (*admissionv1.AdmissionResponse, error) {
+func responseOf(
+	a *admissionv1.AdmissionReview, version string, uid types.UID, mutating bool,
+) (*admissionv1.AdmissionResponse, error) {
 	r := a.Response
 	if r == nil || versionDiffers(a, version) {
 		return nil, errors.New("webhook response was absent")
@@ -160,10 +173,12 @@ func responseOf(a *admissionv1.AdmissionReview, version string, uid types.UID, m
 	return r, nil
 }
 
-// versionDiffers reports whether the response has another version than the request, which Kubernetes treats as a missing response.
+// versionDiffers reports whether the response has another version than the request, which Kubernetes treats as a
+// missing response.
 func versionDiffers(a *admissionv1.AdmissionReview, version string) bool {
 	gvk := a.GroupVersionKind()
-	return gvk.Group == admissionv1.GroupName && gvk.Kind == reviewKind && gvk.Version != version && slices.Contains(versions, gvk.Version)
+	return gvk.Group == admissionv1.GroupName && gvk.Kind == reviewKind && gvk.Version != version &&
+		slices.Contains(versions, gvk.Version)
 }
 
 // convertBetaResponse completes a v1beta1 response, where the UID and the patch type are optional.
@@ -189,6 +204,10 @@ const (
 var versions = []string{"v1", beta}
 
 func encode(review *admissionv1.AdmissionReview, version string) ([]byte, error) {
-	review.SetGroupVersionKind(schema.GroupVersionKind{Group: admissionv1.GroupName, Version: version, Kind: reviewKind})
+	review.SetGroupVersionKind(schema.GroupVersionKind{
+		Group:   admissionv1.GroupName,
+		Version: version,
+		Kind:    reviewKind,
+	})
 	return json.Marshal(review)
 }

@@ -12,7 +12,8 @@ import (
 // TestVerdict: v1 answers are looked at closely, those of v1beta1 are not.
 func TestVerdict(t *testing.T) {
 	const v1, v1beta1 = "admission.k8s.io/v1", "admission.k8s.io/v1beta1"
-	patchType, other := admissionv1.PatchTypeJSONPatch, admissionv1.PatchType("Other")
+	patchType := admissionv1.PatchTypeJSONPatch
+	other := admissionv1.PatchType("Other")
 	for _, tt := range []struct {
 		name, asked, answered string
 		mutating              bool
@@ -20,19 +21,92 @@ func TestVerdict(t *testing.T) {
 		want                  string // error
 		patched               bool
 	}{
-		{name: "nothing", asked: "v1", answered: v1, want: "webhook response was absent"},
-		{name: "another version", asked: "v1", answered: v1beta1, response: &admissionv1.AdmissionResponse{UID: "u"}, want: "webhook response was absent"},
-		{name: "another version, beta asked", asked: "v1beta1", answered: v1, response: &admissionv1.AdmissionResponse{UID: "u"}, want: "webhook response was absent"},
-		{name: "another uid", asked: "v1", answered: v1, response: &admissionv1.AdmissionResponse{UID: "x"}, want: `expected response.uid="u", got "x"`},
-		{name: "no version", asked: "v1", response: &admissionv1.AdmissionResponse{UID: "u"}, want: "expected webhook response of admission.k8s.io/v1, Kind=AdmissionReview, got /, Kind="},
-		{name: "patch of a judge", asked: "v1", answered: v1, response: &admissionv1.AdmissionResponse{UID: "u", Patch: []byte("[]")}, want: "validating webhook may not return response.patch"},
-		{name: "patch without a type", asked: "v1", answered: v1, mutating: true, response: &admissionv1.AdmissionResponse{UID: "u", Patch: []byte("[]")}, want: "webhook returned response.patch but not response.patchType"},
-		{name: "patch", asked: "v1", answered: v1, mutating: true, response: &admissionv1.AdmissionResponse{UID: "u", Patch: []byte("[]"), PatchType: &patchType}, patched: true},
+		{
+			name:     "nothing",
+			asked:    "v1",
+			answered: v1,
+			want:     "webhook response was absent",
+		},
+		{
+			name:     "another version",
+			asked:    "v1",
+			answered: v1beta1,
+			response: &admissionv1.AdmissionResponse{UID: "u"},
+			want:     "webhook response was absent",
+		},
+		{
+			name:     "another version, beta asked",
+			asked:    "v1beta1",
+			answered: v1,
+			response: &admissionv1.AdmissionResponse{UID: "u"},
+			want:     "webhook response was absent",
+		},
+		{
+			name:     "another uid",
+			asked:    "v1",
+			answered: v1,
+			response: &admissionv1.AdmissionResponse{UID: "x"},
+			want:     `expected response.uid="u", got "x"`,
+		},
+		{
+			name:     "no version",
+			asked:    "v1",
+			response: &admissionv1.AdmissionResponse{UID: "u"},
+			want:     "expected webhook response of admission.k8s.io/v1, Kind=AdmissionReview, got /, Kind=",
+		},
+		{
+			name:     "patch of a judge",
+			asked:    "v1",
+			answered: v1,
+			response: &admissionv1.AdmissionResponse{UID: "u", Patch: []byte("[]")},
+			want:     "validating webhook may not return response.patch",
+		},
+		{
+			name:     "patch without a type",
+			asked:    "v1",
+			answered: v1,
+			mutating: true,
+			response: &admissionv1.AdmissionResponse{UID: "u", Patch: []byte("[]")},
+			want:     "webhook returned response.patch but not response.patchType",
+		},
+		{
+			name:     "patch",
+			asked:    "v1",
+			answered: v1,
+			mutating: true,
+			response: &admissionv1.AdmissionResponse{UID: "u", Patch: []byte("[]"), PatchType: &patchType},
+			patched:  true,
+		},
 		{name: "beta: no uid, no version", asked: "v1beta1", response: &admissionv1.AdmissionResponse{}},
-		{name: "beta: patch of a judge", asked: "v1beta1", answered: v1beta1, response: &admissionv1.AdmissionResponse{Patch: []byte("[]"), PatchType: &patchType}},
-		{name: "beta: patch without a type", asked: "v1beta1", answered: v1beta1, mutating: true, response: &admissionv1.AdmissionResponse{Patch: []byte("[]")}, patched: true},
-		{name: "beta: patch of another type", asked: "v1beta1", answered: v1beta1, mutating: true, response: &admissionv1.AdmissionResponse{Patch: []byte("[]"), PatchType: &other}, patched: true},
-		{name: "beta: a type without a patch", asked: "v1beta1", answered: v1beta1, mutating: true, response: &admissionv1.AdmissionResponse{PatchType: &patchType}},
+		{
+			name:     "beta: patch of a judge",
+			asked:    "v1beta1",
+			answered: v1beta1,
+			response: &admissionv1.AdmissionResponse{Patch: []byte("[]"), PatchType: &patchType},
+		},
+		{
+			name:     "beta: patch without a type",
+			asked:    "v1beta1",
+			answered: v1beta1,
+			mutating: true,
+			response: &admissionv1.AdmissionResponse{Patch: []byte("[]")},
+			patched:  true,
+		},
+		{
+			name:     "beta: patch of another type",
+			asked:    "v1beta1",
+			answered: v1beta1,
+			mutating: true,
+			response: &admissionv1.AdmissionResponse{Patch: []byte("[]"), PatchType: &other},
+			patched:  true,
+		},
+		{
+			name:     "beta: a type without a patch",
+			asked:    "v1beta1",
+			answered: v1beta1,
+			mutating: true,
+			response: &admissionv1.AdmissionResponse{PatchType: &patchType},
+		},
 	} {
 		a := &admissionv1.AdmissionReview{Response: tt.response}
 		if tt.answered != "" {

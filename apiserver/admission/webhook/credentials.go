@@ -19,8 +19,8 @@ import (
 	"keelson/apiserver/admission/config"
 )
 
-// Credentials authenticate the server to webhooks: users in a kubeconfig, named by the webhook's host and port, such as "hook.ns.svc",
-// "hook.example.com:8443", "*.example.com" or "*". A nil *Credentials has none.
+// Credentials authenticate the server to webhooks: users in a kubeconfig, named by the webhook's host and port, such as
+// "hook.ns.svc", "hook.example.com:8443", "*.example.com" or "*". A nil *Credentials has none.
 type Credentials struct {
 	users webhookutil.AuthenticationInfoResolver
 }
@@ -40,7 +40,7 @@ var kinds = []schema.GroupVersionKind{
 // Read decodes a plugin's configuration and its kubeconfig; nil: no credentials.
 func Read(d *config.Document) (*Credentials, error) {
 	if d == nil {
-		return nil, nil //nolint:nilnil // no credentials are no error
+		return nil, nil // no credentials are no error
 	}
 	var f configuration
 	if err := d.Decode(&f, kinds...); err != nil {
@@ -50,9 +50,10 @@ func Read(d *config.Document) (*Credentials, error) {
 	case f.StaticManifestsDir != "":
 		return nil, d.WrapError(errors.New("staticManifestsDir: webhooks from files are not supported"))
 	case f.KubeConfigFile == "":
-		return nil, nil //nolint:nilnil // no credentials are no error
+		return nil, nil // no credentials are no error
 	case !filepath.IsAbs(f.KubeConfigFile):
-		return nil, d.WrapError(field.Invalid(field.NewPath("kubeConfigFile"), f.KubeConfigFile, "must be an absolute file path"))
+		return nil, d.WrapError(field.Invalid(field.NewPath("kubeConfigFile"), f.KubeConfigFile,
+			"must be an absolute file path"))
 	}
 	users, err := webhookutil.NewDefaultAuthenticationInfoResolver(f.KubeConfigFile)
 	if err != nil {
@@ -64,7 +65,7 @@ func Read(d *config.Document) (*Credentials, error) {
 // service returns the credentials for a Service's port; nil: none.
 func (c *Credentials) service(name, namespace string, port int32) (*rest.Config, error) {
 	if c == nil {
-		return nil, nil //nolint:nilnil // no credentials are no error
+		return nil, nil // no credentials are no error
 	}
 	return c.users.ClientConfigForService(name, namespace, int(port))
 }
@@ -72,7 +73,7 @@ func (c *Credentials) service(name, namespace string, port int32) (*rest.Config,
 // address returns the credentials for a URL; nil: none.
 func (c *Credentials) address(endpoint string) (*rest.Config, error) {
 	if c == nil {
-		return nil, nil //nolint:nilnil // no credentials are no error
+		return nil, nil // no credentials are no error
 	}
 	u, err := url.Parse(endpoint)
 	if err != nil {

@@ -22,7 +22,10 @@ func FuzzAnswer(f *testing.F) {
 	f.Add([]byte(head+`,"warnings":["w"],"auditAnnotations":{"a":"b"}}}`), false)
 	f.Add([]byte(head+`,"patchType":"JSONPatch","patch":"W10="}}`), true)
 	f.Add([]byte(`{"response":{"uid":"u","allowed":false,"status":{"code":-1,"message":null}}}`), true)
-	f.Add([]byte(`{"apiVersion":"admission.k8s.io/v1beta1","kind":"AdmissionReview","response":{"allowed":true,"patch":"W10="}}`), true)
+	f.Add(
+		[]byte(
+			`{"apiVersion":"admission.k8s.io/v1beta1","kind":"AdmissionReview","response":{"allowed":true,"patch":"W10="}}`),
+		true)
 	f.Fuzz(func(t *testing.T, body []byte, mutating bool) {
 		c := &webhookClient{endpoint: "https://hook", client: &http.Client{Transport: answers(body)}}
 		a, err := c.post(t.Context(), nil)
@@ -32,7 +35,8 @@ func FuzzAnswer(f *testing.F) {
 		for _, version := range versions { // of the review that was sent
 			answer := a.DeepCopy() // a verdict may complete what it is of
 			r, err := responseOf(answer, version, "u", mutating)
-			if (r == nil) == (err == nil) || err == nil && (version == "v1" && r.UID != "u" || !mutating && len(r.Patch) > 0) {
+			if (r == nil) == (err == nil) ||
+				err == nil && (version == "v1" && r.UID != "u" || !mutating && len(r.Patch) > 0) {
 				t.Errorf("%s %q: %v, %v", version, body, r, err)
 			}
 		}

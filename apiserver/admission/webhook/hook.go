@@ -62,8 +62,12 @@ type settings struct {
 
 func (p *plugin) newHook(config string, index int, s settings) *hook {
 	h := &hook{
-		config: config, name: s.name, uid: fmt.Sprintf("%s/%s/%d", config, s.name, index), policy: s.policy, sideEffects: s.effects,
-		reinvoke: s.reinvoke,
+		config:      config,
+		name:        s.name,
+		uid:         fmt.Sprintf("%s/%s/%d", config, s.name, index),
+		policy:      s.policy,
+		sideEffects: s.effects,
+		reinvoke:    s.reinvoke,
 	}
 	if i := slices.IndexFunc(s.versions, func(v string) bool { return slices.Contains(versions, v) }); i >= 0 {
 		h.version = s.versions[i]
@@ -73,7 +77,9 @@ func (p *plugin) newHook(config string, index int, s settings) *hook {
 	}
 	h.criteria, h.configErr = matching.New(matching.Named(s.rules), nil, s.match, s.namespaces, s.objects)
 	h.conditions = sync.OnceValue(func() *expression.Conditions {
-		return expression.Compile(s.conditions, s.policy, func(op admission.Operation, took time.Duration, failed int, excluded bool) {
+		return expression.Compile(s.conditions, s.policy, func(
+			op admission.Operation, took time.Duration, failed int, excluded bool,
+		) {
 			p.Metrics.Conditions(s.name, "webhook", p.step, op, took, failed, excluded)
 		})
 	})
@@ -114,7 +120,12 @@ func (p *plugin) invoke(ctx context.Context, h *hook, r *admission.Request) (*in
 	if err != nil || t == nil {
 		return nil, err
 	}
-	v := &invocation{hook: h, target: t, obj: r.Object, old: r.OldObject}
+	v := &invocation{
+		hook:   h,
+		target: t,
+		obj:    r.Object,
+		old:    r.OldObject,
+	}
 	if v.obj, err = matching.ToTarget(ctx, p.Reader, r.Object, r, t); err == nil {
 		v.old, err = matching.ToTarget(ctx, p.Reader, r.OldObject, r, t)
 	}
@@ -158,19 +169,24 @@ func (f *failure) code() int {
 type denied struct{ *apierrors.StatusError }
 
 // call calls the webhook. The error is a *failure, or the error of the request.
-func (v *invocation) call(ctx context.Context, r *admission.Request, mutating bool) (*admissionv1.AdmissionResponse, error) {
+func (v *invocation) call(
+	ctx context.Context, r *admission.Request, mutating bool,
+) (*admissionv1.AdmissionResponse, error) {
 	h := v.hook
 	fail := func(err error) error { return &failure{h.name, err} }
 	if r.DryRun {
 		switch {
 		case h.sideEffects == nil:
 			return nil, fail(errors.New("Webhook SideEffects is nil")) //nolint:staticcheck // Kubernetes' message
-		case *h.sideEffects != registrationv1.SideEffectClassNone && *h.sideEffects != registrationv1.SideEffectClassNoneOnDryRun:
+		case *h.sideEffects != registrationv1.SideEffectClassNone &&
+			*h.sideEffects != registrationv1.SideEffectClassNoneOnDryRun:
 			return nil, apierrors.NewBadRequest(fmt.Sprintf("admission webhook %q does not support dry run", h.name))
 		}
 	}
 	if h.version == "" {
-		return nil, fail(errors.New("could not create admission objects: webhook does not accept known AdmissionReview versions (v1, v1beta1)"))
+		return nil,
+			fail(errors.New("could not create admission objects: webhook does not accept known AdmissionReview " +
+				"versions (v1, v1beta1)"))
 	}
 	uid := types.UID(uuid.NewString())
 	review, err := v.review(r, uid)
@@ -216,12 +232,23 @@ func (v *invocation) review(r *admission.Request, uid types.UID) ([]byte, error)
 	if err != nil {
 		return nil, err
 	}
-	requestKind, requestResource := metav1.GroupVersionKind(r.Kind), metav1.GroupVersionResource(r.Resource)
+	requestKind := metav1.GroupVersionKind(r.Kind)
+	requestResource := metav1.GroupVersionResource(r.Resource)
 	q := &admissionv1.AdmissionRequest{
-		UID: uid, Kind: metav1.GroupVersionKind(v.target.Kind), Resource: metav1.GroupVersionResource(v.target.Resource), SubResource: r.Subresource,
-		RequestKind: &requestKind, RequestResource: &requestResource, RequestSubResource: r.Subresource,
-		Name: r.Name, Namespace: r.Namespace, Operation: admissionv1.Operation(r.Operation), UserInfo: userOf(r),
-		Object: runtime.RawExtension{Raw: obj}, OldObject: runtime.RawExtension{Raw: old}, DryRun: &r.DryRun,
+		UID:                uid,
+		Kind:               metav1.GroupVersionKind(v.target.Kind),
+		Resource:           metav1.GroupVersionResource(v.target.Resource),
+		SubResource:        r.Subresource,
+		RequestKind:        &requestKind,
+		RequestResource:    &requestResource,
+		RequestSubResource: r.Subresource,
+		Name:               r.Name,
+		Namespace:          r.Namespace,
+		Operation:          admissionv1.Operation(r.Operation),
+		UserInfo:           userOf(r),
+		Object:             runtime.RawExtension{Raw: obj},
+		OldObject:          runtime.RawExtension{Raw: old},
+		DryRun:             &r.DryRun,
 	}
 	if r.Options != nil && r.Operation != admission.Connect {
 		q.Options = runtime.RawExtension{Object: r.Options}

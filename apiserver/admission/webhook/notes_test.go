@@ -28,20 +28,36 @@ func TestNotes(t *testing.T) {
 		}
 		kind := admissionv1.PatchTypeJSONPatch
 		review.Response = &admissionv1.AdmissionResponse{
-			UID: review.Request.UID, Allowed: true, PatchType: &kind, Patch: []byte(`[{"value": {"a":"b"}, "path": "/metadata/labels", "op": "add"}]`),
+			UID:       review.Request.UID,
+			Allowed:   true,
+			PatchType: &kind,
+			Patch:     []byte(`[{"value": {"a":"b"}, "path": "/metadata/labels", "op": "add"}]`),
 		}
 		review.Request = nil
 		_ = json.NewEncoder(w).Encode(review)
 	}))
 	defer s.Close()
-	none, rules := registrationv1.SideEffectClassNone, []registrationv1.RuleWithOperations{{
-		Operations: []registrationv1.OperationType{"*"}, Rule: registrationv1.Rule{APIGroups: []string{"*"}, APIVersions: []string{"*"}, Resources: []string{"*"}},
+	none := registrationv1.SideEffectClassNone
+	rules := []registrationv1.RuleWithOperations{{
+		Operations: []registrationv1.OperationType{"*"},
+		Rule:       registrationv1.Rule{APIGroups: []string{"*"}, APIVersions: []string{"*"}, Resources: []string{"*"}},
 	}}
 	p := NewMutating(Config{})
-	p.Set(&registrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "c"}, Webhooks: []registrationv1.MutatingWebhook{{
-		Name: "w.example.com", Rules: rules, SideEffects: &none, AdmissionReviewVersions: []string{"v1"}, NamespaceSelector: &metav1.LabelSelector{}, ObjectSelector: &metav1.LabelSelector{},
-		ClientConfig: registrationv1.WebhookClientConfig{URL: &s.URL, CABundle: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})},
-	}}})
+	p.Set(&registrationv1.MutatingWebhookConfiguration{
+		ObjectMeta: metav1.ObjectMeta{Name: "c"},
+		Webhooks: []registrationv1.MutatingWebhook{{
+			Name:                    "w.example.com",
+			Rules:                   rules,
+			SideEffects:             &none,
+			AdmissionReviewVersions: []string{"v1"},
+			NamespaceSelector:       &metav1.LabelSelector{},
+			ObjectSelector:          &metav1.LabelSelector{},
+			ClientConfig: registrationv1.WebhookClientConfig{
+				URL:      &s.URL,
+				CABundle: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}),
+			},
+		}},
+	})
 	defer p.Remove(&registrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "c"}})
 	const mutated = `{"configuration":"c","webhook":"w.example.com","mutated":true}`
 	for _, tt := range []struct {
@@ -56,8 +72,13 @@ func TestNotes(t *testing.T) {
 	} {
 		notes := map[string]string{}
 		r := &admission.Request{
-			Operation: admission.Create, Resource: corev1.SchemeGroupVersion.WithResource("nodes"), Kind: corev1.SchemeGroupVersion.WithKind("Node"), Name: "n",
-			Object: &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}, AuditBodies: tt.bodies, Annotate: func(key, value string) { notes[key] = value },
+			Operation:   admission.Create,
+			Resource:    corev1.SchemeGroupVersion.WithResource("nodes"),
+			Kind:        corev1.SchemeGroupVersion.WithKind("Node"),
+			Name:        "n",
+			Object:      &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}},
+			AuditBodies: tt.bodies,
+			Annotate:    func(key, value string) { notes[key] = value },
 		}
 		if err := p.Admit(t.Context(), r); err != nil {
 			t.Fatal(err)

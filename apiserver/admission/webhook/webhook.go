@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package webhook holds the MutatingAdmissionWebhook and ValidatingAdmissionWebhook plugins: they send requests that match a webhook's
-// rules to the HTTPS servers that users configure. The admission chain runs them. Their only state is connections and the configurations
-// passed to Set.
+// Package webhook holds the MutatingAdmissionWebhook and ValidatingAdmissionWebhook plugins: they send requests that
+// match a webhook's rules to the HTTPS servers that users configure. The admission chain runs them. Their only state is
+// connections and the configurations passed to Set.
 //
 // Invariants:
 //  1. Webhooks are called in the order of their configurations' names, then as listed; validating ones all at once.
@@ -112,9 +112,19 @@ func (p *Mutating) Set(obj runtime.Object) {
 	for i := range c.Webhooks {
 		w := &c.Webhooks[i]
 		hooks = append(hooks, p.newHook(c.Name, i, settings{
-			name: w.Name, client: w.ClientConfig, rules: w.Rules, policy: w.FailurePolicy, match: w.MatchPolicy, namespaces: w.NamespaceSelector,
-			objects: w.ObjectSelector, effects: w.SideEffects, timeout: w.TimeoutSeconds, versions: w.AdmissionReviewVersions,
-			conditions: w.MatchConditions, reinvoke: w.ReinvocationPolicy != nil && *w.ReinvocationPolicy == registrationv1.IfNeededReinvocationPolicy,
+			name:       w.Name,
+			client:     w.ClientConfig,
+			rules:      w.Rules,
+			policy:     w.FailurePolicy,
+			match:      w.MatchPolicy,
+			namespaces: w.NamespaceSelector,
+			objects:    w.ObjectSelector,
+			effects:    w.SideEffects,
+			timeout:    w.TimeoutSeconds,
+			versions:   w.AdmissionReviewVersions,
+			conditions: w.MatchConditions,
+			reinvoke: w.ReinvocationPolicy != nil &&
+				*w.ReinvocationPolicy == registrationv1.IfNeededReinvocationPolicy,
 		}))
 	}
 	p.set(c.Name, hooks)
@@ -207,9 +217,11 @@ func (p *plugin) handleFailure(ctx context.Context, h *hook, r *admission.Reques
 
 // measure records the call that started at begin.
 func (p *plugin) measure(h *hook, r *admission.Request, begin time.Time, err error) {
-	rejected, code := err != nil, http.StatusOK
+	rejected := err != nil
+	code := http.StatusOK
 	if failed, ok := errors.AsType[*failure](err); ok {
-		rejected, code = !h.ignoresFailure(), failed.code()
+		rejected = !h.ignoresFailure()
+		code = failed.code()
 		if rejected && !errors.Is(failed.err, context.Canceled) {
 			p.Metrics.WebhookRejection(h.name, p.step, r.Operation, admission.CallingError, code)
 		}
@@ -278,7 +290,9 @@ func (p *Mutating) call(ctx context.Context, v *invocation, r *admission.Request
 		return false, nil
 	}
 	if r.Object == nil {
-		return false, apierrors.NewInternalError(fmt.Errorf("admission webhook %q attempted to modify the object, which is not supported for this operation", v.hook.name))
+		return false,
+			apierrors.NewInternalError(fmt.Errorf("admission webhook %q attempted to modify the object, which is not "+
+				"supported for this operation", v.hook.name))
 	}
 	if *resp.PatchType != admissionv1.PatchTypeJSONPatch {
 		return false, &failure{v.hook.name, fmt.Errorf("unsupported patch type %q", *resp.PatchType)}
@@ -324,8 +338,16 @@ func (p *Validating) Set(obj runtime.Object) {
 	for i := range c.Webhooks {
 		w := &c.Webhooks[i]
 		hooks = append(hooks, p.newHook(c.Name, i, settings{
-			name: w.Name, client: w.ClientConfig, rules: w.Rules, policy: w.FailurePolicy, match: w.MatchPolicy, namespaces: w.NamespaceSelector,
-			objects: w.ObjectSelector, effects: w.SideEffects, timeout: w.TimeoutSeconds, versions: w.AdmissionReviewVersions,
+			name:       w.Name,
+			client:     w.ClientConfig,
+			rules:      w.Rules,
+			policy:     w.FailurePolicy,
+			match:      w.MatchPolicy,
+			namespaces: w.NamespaceSelector,
+			objects:    w.ObjectSelector,
+			effects:    w.SideEffects,
+			timeout:    w.TimeoutSeconds,
+			versions:   w.AdmissionReviewVersions,
 			conditions: w.MatchConditions,
 		}))
 	}
@@ -368,7 +390,8 @@ func (p *Validating) Validate(ctx context.Context, r *admission.Request) error {
 			begin := time.Now()
 			_, err := v.call(ctx, r, false)
 			p.measure(v.hook, r, begin, err)
-			errs[i] = p.handleFailure(ctx, v.hook, r, err, fmt.Sprintf("validation.webhook.admission.k8s.io/round_0_index_%d", i))
+			errs[i] = p.handleFailure(ctx, v.hook, r, err,
+				fmt.Sprintf("validation.webhook.admission.k8s.io/round_0_index_%d", i))
 		})
 	}
 	wg.Wait()

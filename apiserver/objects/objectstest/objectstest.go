@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package objectstest is the test suite for objects.Storage: Records must pass RunRecords; the watch cache and its wrappers also RunWatch.
-// Only tests import it.
+// Package objectstest is the test suite for objects.Storage: Records must pass RunRecords; the watch cache and its
+// wrappers also RunWatch. Only tests import it.
 package objectstest
 
 import (
@@ -30,7 +30,9 @@ type Records interface {
 	Get(ctx context.Context, namespace, name, rv string) (*objects.Entry, error)
 	List(ctx context.Context, q objects.ListQuery) (*objects.List, error)
 	Create(ctx context.Context, obj kind.Object) (*objects.Entry, objects.Receipt, error)
-	Update(ctx context.Context, ns, name string, createMissing bool, f objects.UpdateFunc) (*objects.Entry, bool, objects.Receipt, error)
+	Update(
+		ctx context.Context, ns, name string, createMissing bool, f objects.UpdateFunc,
+	) (*objects.Entry, bool, objects.Receipt, error)
 	Delete(ctx context.Context, ns, name string, check func(kind.Object) error) (*objects.Entry, objects.Receipt, error)
 	DeleteCorrupt(ctx context.Context, ns, name string, dry bool) (objects.Receipt, error)
 }
@@ -53,11 +55,16 @@ func NewStore(t testing.TB) store.Store {
 // Pods is the storage configuration of pods, with the node index.
 func Pods() objects.Config {
 	return objects.Config{
-		Resource: schema.GroupResource{Resource: "pods"}, GVK: corev1.SchemeGroupVersion.WithKind("Pod"),
-		New: func() kind.Object { return &corev1.Pod{} }, Prefix: "pods", Namespaced: true,
+		Resource:   schema.GroupResource{Resource: "pods"},
+		GVK:        corev1.SchemeGroupVersion.WithKind("Pod"),
+		New:        func() kind.Object { return &corev1.Pod{} },
+		Prefix:     "pods",
+		Namespaced: true,
 		Fields: func(obj kind.Object) fields.Set {
 			return fields.Set{
-				"metadata.name": obj.GetName(), "metadata.namespace": obj.GetNamespace(), "spec.nodeName": nodeOf(obj),
+				"metadata.name":      obj.GetName(),
+				"metadata.namespace": obj.GetNamespace(),
+				"spec.nodeName":      nodeOf(obj),
 			}
 		},
 		Index: map[string]func(kind.Object) string{"spec.nodeName": nodeOf},
@@ -120,7 +127,9 @@ func create(t *testing.T, s Records, obj kind.Object) *objects.Entry {
 func change(t *testing.T, s Records, key string, f func(*corev1.Pod)) *objects.Entry {
 	t.Helper()
 	ns, name, _ := strings.Cut(key, "/")
-	e, _, _, err := s.Update(bounded(t), ns, name, false, func(_ context.Context, cur kind.Object) (kind.Object, error) {
+	e, _, _, err := s.Update(bounded(t), ns, name, false, func(
+		_ context.Context, cur kind.Object,
+	) (kind.Object, error) {
 		p := cur.DeepCopyObject().(*corev1.Pod)
 		f(p)
 		return p, nil

@@ -59,16 +59,23 @@ func RunRecords(t *testing.T, open func(t *testing.T, c objects.Config, s store.
 
 func testCreateGet(t *testing.T, s Records, st store.Store) {
 	obj := Pod("ns/a", "app=x")
-	obj.APIVersion, obj.Kind = "v1", "Pod"
+	obj.APIVersion = "v1"
+	obj.Kind = "Pod"
 	precise := metav1.NewTime(time.Date(2026, 1, 2, 3, 4, 5, 678, time.UTC))
-	obj.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "m", Operation: metav1.ManagedFieldsOperationUpdate, APIVersion: "v1", Time: &precise}}
+	obj.ManagedFields = []metav1.ManagedFieldsEntry{{
+		Manager:    "m",
+		Operation:  metav1.ManagedFieldsOperationUpdate,
+		APIVersion: "v1",
+		Time:       &precise,
+	}}
 	e, r, err := s.Create(bounded(t), obj)
 	if err != nil {
 		t.Fatal(err)
 	}
 	rev, err := st.Revision(bounded(t))
 	if err != nil || r.Revision != rev || e.Revision != rev || rv(e) != objects.FormatRevision(rev) {
-		t.Errorf("create: got receipt %+v, entry %d, resourceVersion %s; store is at %d, %v", r, e.Revision, rv(e), rev, err)
+		t.Errorf("create: got receipt %+v, entry %d, resourceVersion %s; store is at %d, %v", r, e.Revision, rv(e),
+			rev, err)
 	}
 	want(t, "key", r.Key, "/registry/pods/ns/a")
 	got, err := s.Get(bounded(t), "ns", "a", "")
@@ -97,7 +104,8 @@ func testStoredForm(t *testing.T, s Records, st store.Store) {
 		t.Fatal(err)
 	}
 	if !bytes.HasPrefix(kv.Value, []byte("k8s\x00\n\t\n\x02v1\x12\x03Pod\x12")) {
-		t.Errorf("stored value begins with %q, want the protobuf envelope of a v1 Pod", kv.Value[:min(len(kv.Value), 24)])
+		t.Errorf("stored value begins with %q, want the protobuf envelope of a v1 Pod",
+			kv.Value[:min(len(kv.Value), 24)])
 	}
 	obj, err := objects.Protobuf(Pods().GVK, Pods().New, nil).Decode(kv.Value)
 	if err != nil {
@@ -130,7 +138,9 @@ func testCreateRefused(t *testing.T, s Records, _ store.Store) {
 func testTooLarge(t *testing.T, s Records, _ store.Store) {
 	sized := func(n int) map[string]string { return map[string]string{"data": strings.Repeat("x", n)} }
 	grow := func(n int, deleted bool) error {
-		_, _, _, err := s.Update(bounded(t), "ns", "a", false, func(_ context.Context, cur kind.Object) (kind.Object, error) {
+		_, _, _, err := s.Update(bounded(t), "ns", "a", false, func(
+			_ context.Context, cur kind.Object,
+		) (kind.Object, error) {
 			p := cur.DeepCopyObject().(*corev1.Pod)
 			p.Annotations = sized(n)
 			if deleted {
@@ -172,7 +182,9 @@ func testUpdate(t *testing.T, s Records, _ store.Store) {
 	_, _, _, err = s.Update(bounded(t), "ns", "none", false, nil)
 	reason(t, "update of a missing pod", err, metav1.StatusReasonNotFound)
 	no := errors.New("no")
-	_, _, _, err = s.Update(bounded(t), "ns", "a", false, func(context.Context, kind.Object) (kind.Object, error) { return nil, no })
+	_, _, _, err = s.Update(bounded(t), "ns", "a", false, func(context.Context, kind.Object) (kind.Object, error) {
+		return nil, no
+	})
 	if !errors.Is(err, no) {
 		t.Errorf("update whose function fails: got %v", err)
 	}
@@ -188,7 +200,8 @@ func testUpdateUnchanged(t *testing.T, s Records, st store.Store) {
 	} {
 		got, created, r, err := s.Update(bounded(t), "ns", "a", false, f)
 		if err != nil || created || r.Revision != 0 || rv(got) != rv(e) {
-			t.Errorf("%s: got %s, created %v, receipt %+v, %v; want %s and no write", what, rv(got), created, r, err, rv(e))
+			t.Errorf("%s: got %s, created %v, receipt %+v, %v; want %s and no write", what, rv(got), created, r, err,
+				rv(e))
 		}
 	}
 	if rev, err := st.Revision(bounded(t)); err != nil || rev != e.Revision {
@@ -201,7 +214,9 @@ func testUpdateConflict(t *testing.T, s Records, _ store.Store) {
 	change(t, s, "ns/a", func(p *corev1.Pod) { p.Spec.NodeName = "n1" })
 	stale := old.Object.DeepCopyObject().(*corev1.Pod)
 	stale.Spec.NodeName = "n2"
-	_, _, _, err := s.Update(bounded(t), "ns", "a", false, func(context.Context, kind.Object) (kind.Object, error) { return stale, nil })
+	_, _, _, err := s.Update(bounded(t), "ns", "a", false, func(context.Context, kind.Object) (kind.Object, error) {
+		return stale, nil
+	})
 	reason(t, "stale update", err, metav1.StatusReasonConflict)
 	if err != nil {
 		want(t, "message", err.Error(), `Operation cannot be fulfilled on pods "a": `+
@@ -209,7 +224,9 @@ func testUpdateConflict(t *testing.T, s Records, _ store.Store) {
 	}
 	stale = stale.DeepCopy()
 	stale.ResourceVersion = ""
-	e, _, _, err := s.Update(bounded(t), "ns", "a", false, func(context.Context, kind.Object) (kind.Object, error) { return stale, nil })
+	e, _, _, err := s.Update(bounded(t), "ns", "a", false, func(context.Context, kind.Object) (kind.Object, error) {
+		return stale, nil
+	})
 	if err != nil || nodeOf(e.Object) != "n2" {
 		t.Errorf("unconditional update: got %+v, %v", e, err)
 	}
@@ -239,7 +256,9 @@ func testUpdateRace(t *testing.T, s Records, _ store.Store) {
 	const n = 24
 	for i := range n {
 		wg.Go(func() {
-			_, _, _, err := s.Update(bounded(t), "ns", "a", false, func(_ context.Context, cur kind.Object) (kind.Object, error) {
+			_, _, _, err := s.Update(bounded(t), "ns", "a", false, func(
+				_ context.Context, cur kind.Object,
+			) (kind.Object, error) {
 				p := cur.DeepCopyObject().(*corev1.Pod)
 				metav1.SetMetaDataLabel(&p.ObjectMeta, numbered("l", i), "x")
 				return p, nil
@@ -270,7 +289,8 @@ func testDelete(t *testing.T, s Records, _ store.Store) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r.Revision <= created.Revision || rv(e) != objects.FormatRevision(r.Revision) || e.Object.GetLabels()["app"] != "x" {
+	if r.Revision <= created.Revision || rv(e) != objects.FormatRevision(r.Revision) ||
+		e.Object.GetLabels()["app"] != "x" {
 		t.Errorf("delete: got %s with labels %v, receipt %+v", rv(e), e.Object.GetLabels(), r)
 	}
 	want(t, "the created entry's resourceVersion", rv(created), objects.FormatRevision(created.Revision))
@@ -374,7 +394,8 @@ func testListPages(t *testing.T, s Records, st store.Store) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want(t, "token", string(raw), `{"v":"meta.k8s.io/v1","rv":`+objects.FormatRevision(l.Revision)+`,"start":"p009\u0000"}`)
+	want(t, "token", string(raw), `{"v":"meta.k8s.io/v1","rv":`+objects.FormatRevision(l.Revision)+
+		`,"start":"p009\u0000"}`)
 	if rev, err := st.Revision(bounded(t)); err != nil || rev != l.Revision {
 		t.Errorf("list revision: got %d, want %d", l.Revision, rev)
 	}
@@ -402,7 +423,9 @@ func testListVersions(t *testing.T, s Records, _ store.Store) {
 	}
 	for _, tc := range tests {
 		q := Everything()
-		q.ResourceVersion, q.Match, q.Limit = tc.version, tc.match, tc.limit
+		q.ResourceVersion = tc.version
+		q.Match = tc.match
+		q.Limit = tc.limit
 		l := list(t, s, q)
 		want(t, "list at "+tc.version+" "+tc.match, names(l), tc.want)
 		if tc.match == "Exact" {
@@ -411,7 +434,8 @@ func testListVersions(t *testing.T, s Records, _ store.Store) {
 	}
 	for _, match := range []string{"", "Exact", "NotOlderThan"} {
 		q := Everything()
-		q.ResourceVersion, q.Match = "999999", match
+		q.ResourceVersion = "999999"
+		q.Match = match
 		_, err := s.List(bounded(t), q)
 		reason(t, "list in the future", err, metav1.StatusReasonTimeout)
 		if !apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge) {
@@ -426,9 +450,12 @@ func testListExpired(t *testing.T, s Records, st store.Store) {
 		create(t, s, Pod(numbered("ns/p", i+1)))
 	}
 	q := Everything()
-	q.Limit, q.ResourceVersion, q.Match = 1, rv(old), "Exact"
+	q.Limit = 1
+	q.ResourceVersion = rv(old)
+	q.Match = "Exact"
 	list(t, s, q)
-	q.ResourceVersion, q.Match = objects.FormatRevision(old.Revision+4), "Exact"
+	q.ResourceVersion = objects.FormatRevision(old.Revision + 4)
+	q.Match = "Exact"
 	page := list(t, s, q)
 	last := change(t, s, "ns/p009", func(p *corev1.Pod) { p.Spec.NodeName = "n" })
 	change(t, s, "ns/p000", func(p *corev1.Pod) { p.Spec.NodeName = "n" })
@@ -436,7 +463,8 @@ func testListExpired(t *testing.T, s Records, st store.Store) {
 		t.Fatal(err)
 	}
 	q = Everything()
-	q.ResourceVersion, q.Match = objects.FormatRevision(old.Revision+1), "Exact"
+	q.ResourceVersion = objects.FormatRevision(old.Revision + 1)
+	q.Match = "Exact"
 	_, err := s.List(bounded(t), q)
 	reason(t, "list before the compacted revision", err, metav1.StatusReasonExpired)
 	if err != nil {
@@ -447,7 +475,8 @@ func testListExpired(t *testing.T, s Records, st store.Store) {
 		t.Fatal(err)
 	}
 	// A revision without a cached page, as after a restart.
-	token := strings.Replace(string(raw), objects.FormatRevision(page.Revision), objects.FormatRevision(page.Revision-1), 1)
+	token := strings.Replace(string(raw), objects.FormatRevision(page.Revision),
+		objects.FormatRevision(page.Revision-1), 1)
 	q = Everything()
 	q.Continue = base64.RawURLEncoding.EncodeToString([]byte(token))
 	_, err = s.List(bounded(t), q)
@@ -456,7 +485,8 @@ func testListExpired(t *testing.T, s Records, st store.Store) {
 	if !errors.As(err, &status) || status.Status().Continue == "" {
 		t.Fatalf("continue before the compacted revision: got %v without a token to go on", err)
 	}
-	if !strings.HasPrefix(err.Error(), "The provided continue parameter is too old to display a consistent list result.") {
+	if !strings.HasPrefix(err.Error(),
+		"The provided continue parameter is too old to display a consistent list result.") {
 		t.Errorf("got message %q", err.Error())
 	}
 	q.Continue = status.Status().Continue
@@ -485,7 +515,9 @@ func testListRefused(t *testing.T, s Records, _ store.Store) {
 	}
 	for _, tc := range tests {
 		q := Everything()
-		q.ResourceVersion, q.Match, q.Continue = tc.version, tc.match, tc.token
+		q.ResourceVersion = tc.version
+		q.Match = tc.match
+		q.Continue = tc.token
 		_, err := s.List(bounded(t), q)
 		reason(t, tc.what, err, tc.want)
 	}

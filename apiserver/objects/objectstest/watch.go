@@ -141,10 +141,14 @@ func testWatchResume(t *testing.T, s objects.Storage, _ store.Store) {
 		q.ResourceVersion = rv(a)
 		return start(t, s, q)
 	}
-	onNode, unbound, one, other := part("", "spec.nodeName=n"), part("", "spec.nodeName="), part("ns", "metadata.name=b"), part("other", "")
+	onNode := part("", "spec.nodeName=n")
+	unbound := part("", "spec.nodeName=")
+	one := part("ns", "metadata.name=b")
+	other := part("other", "")
 	d := create(t, s, Pod("other/d"))
 	expect(t, onNode, shown("ADDED", a2))
-	expect(t, unbound, shown("ADDED", b), shown("DELETED", a2), shown("DELETED", gone), shown("ADDED", c), shown("ADDED", d))
+	expect(t, unbound, shown("ADDED", b), shown("DELETED", a2), shown("DELETED", gone), shown("ADDED", c),
+		shown("ADDED", d))
 	expect(t, one, shown("ADDED", b), shown("DELETED", gone))
 	expect(t, other, shown("ADDED", d))
 }
@@ -160,10 +164,12 @@ func testWatchSelectors(t *testing.T, s objects.Storage, _ store.Store) {
 	a4 := change(t, s, "ns/a", func(p *corev1.Pod) { p.Spec.NodeName = "n2" })
 	a5 := change(t, s, "ns/a", func(p *corev1.Pod) { p.Labels["app"] = "x" })
 	gone := remove(t, s, "ns/a")
-	got := expect(t, byLabel, shown("ADDED", a), shown("MODIFIED", a2), shown("DELETED", a3), shown("ADDED", a5), shown("DELETED", gone))
+	got := expect(t, byLabel, shown("ADDED", a), shown("MODIFIED", a2), shown("DELETED", a3), shown("ADDED", a5),
+		shown("DELETED", gone))
 	want(t, "DELETED shows the last matching state", got[2].Entry.Object.GetLabels()["app"], "x")
 	<-byField.Events() // ns/other
-	got = expect(t, byField, shown("ADDED", a), shown("DELETED", a2), shown("ADDED", a4), shown("MODIFIED", a5), shown("DELETED", gone))
+	got = expect(t, byField, shown("ADDED", a), shown("DELETED", a2), shown("ADDED", a4), shown("MODIFIED", a5),
+		shown("DELETED", gone))
 	want(t, "DELETED shows the last matching state", nodeOf(got[1].Entry.Object), "")
 }
 
@@ -182,9 +188,11 @@ func testWatchNarrow(t *testing.T, s objects.Storage, _ store.Store) {
 	gone := remove(t, s, "ns/a")
 	end := create(t, s, Pod("other/x"))
 	end2 := change(t, s, "other/x", func(p *corev1.Pod) { p.Spec.NodeName = "n1" })
-	expect(t, one, shown("ADDED", a), shown("MODIFIED", a2), shown("MODIFIED", a3), shown("MODIFIED", a4), shown("DELETED", gone))
+	expect(t, one, shown("ADDED", a), shown("MODIFIED", a2), shown("MODIFIED", a3), shown("MODIFIED", a4),
+		shown("DELETED", gone))
 	expect(t, node, shown("ADDED", a2), shown("MODIFIED", a3), shown("DELETED", a4), shown("ADDED", end2))
-	expect(t, unbound, shown("ADDED", a), shown("ADDED", b), shown("DELETED", a2), shown("DELETED", b2), shown("ADDED", end))
+	expect(t, unbound, shown("ADDED", a), shown("ADDED", b), shown("DELETED", a2), shown("DELETED", b2),
+		shown("ADDED", end))
 	expect(t, other, shown("ADDED", end2))
 }
 
@@ -195,12 +203,16 @@ func testWatchInitialEvents(t *testing.T, s objects.Storage, _ store.Store) {
 	end := fmt.Sprintf("BOOKMARK@%s%v", rv(b), map[string]string{metav1.InitialEventsAnnotationKey: "true"})
 	for _, version := range []string{"", "0", rv(a)} {
 		q := where(t, "", "app=x", "")
-		q.SendInitialEvents, q.Match, q.Bookmarks, q.ResourceVersion = new(true), "NotOlderThan", true, version
+		q.SendInitialEvents = new(true)
+		q.Match = "NotOlderThan"
+		q.Bookmarks = true
+		q.ResourceVersion = version
 		w := start(t, s, q)
 		expect(t, w, shown("ADDED", a), end)
 	}
 	q := Everything()
-	q.SendInitialEvents, q.Match = new(false), "NotOlderThan"
+	q.SendInitialEvents = new(false)
+	q.Match = "NotOlderThan"
 	w := start(t, s, q)
 	q.SendInitialEvents = new(true) // without bookmarks
 	noMarks := start(t, s, q)
@@ -227,16 +239,23 @@ func testWatchExpired(t *testing.T, s objects.Storage, st store.Store) {
 		want(t, "first event", show(ev), shown("ADDED", a))
 		return
 	}
-	if err := w.Err(); !apierrors.IsResourceExpired(err) || !strings.HasPrefix(err.Error(), "too old resource version: 1 (") {
+	if err := w.Err(); !apierrors.IsResourceExpired(err) ||
+		!strings.HasPrefix(err.Error(), "too old resource version: 1 (") {
 		t.Errorf("watch before the compacted revision: got %v, want Expired", err)
 	}
 }
 
 func testWatchRefused(t *testing.T, s objects.Storage, _ store.Store) {
 	for what, edit := range map[string]func(*objects.ListQuery){
-		"match without initial events":   func(q *objects.ListQuery) { q.ResourceVersion, q.Match = "1", "NotOlderThan" },
+		"match without initial events": func(q *objects.ListQuery) {
+			q.ResourceVersion = "1"
+			q.Match = "NotOlderThan"
+		},
 		"initial events without a match": func(q *objects.ListQuery) { q.SendInitialEvents = new(true) },
-		"initial events, exact":          func(q *objects.ListQuery) { q.SendInitialEvents, q.Match = new(true), "Exact" },
+		"initial events, exact": func(q *objects.ListQuery) {
+			q.SendInitialEvents = new(true)
+			q.Match = "Exact"
+		},
 	} {
 		q := Everything()
 		edit(&q)
@@ -286,9 +305,11 @@ func testListThenWatch(t *testing.T, s objects.Storage, _ store.Store) {
 
 // testWatchShared checks that all watchers and readers get the same object.
 func testWatchShared(t *testing.T, s objects.Storage, _ store.Store) {
-	one, two := start(t, s, Everything()), start(t, s, where(t, "ns", "", ""))
+	one := start(t, s, Everything())
+	two := start(t, s, where(t, "ns", "", ""))
 	a := create(t, s, Pod("ns/a"))
-	first, second := expect(t, one, shown("ADDED", a)), expect(t, two, shown("ADDED", a))
+	first := expect(t, one, shown("ADDED", a))
+	second := expect(t, two, shown("ADDED", a))
 	got, err := s.Get(bounded(t), "ns", "a", "")
 	if err != nil {
 		t.Fatal(err)

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package bootstrap holds the RBAC policy of a new cluster: the user-facing roles (cluster-admin, admin, edit, view), the discovery roles,
-// and a role for each component and controller. cluster adds it to the objects that the API server creates, or extends
-// (rbac.authorization.kubernetes.io/autoupdate), at each start. It is data only. Source of the names: the Kubernetes documentation, "Using
-// RBAC Authorization".
+// Package bootstrap holds the RBAC policy of a new cluster: the user-facing roles (cluster-admin, admin, edit, view),
+// the discovery roles, and a role for each component and controller. cluster adds it to the objects that the API server
+// creates, or extends (rbac.authorization.kubernetes.io/autoupdate), at each start. It is data only. Source of the
+// names: the Kubernetes documentation, "Using RBAC Authorization".
 package bootstrap
 
 import (
@@ -25,7 +25,11 @@ const (
 
 // on is a rule for resources of one API group. Each argument is a list separated by spaces.
 func on(verbs, group, resources string) rbacv1.PolicyRule {
-	return rbacv1.PolicyRule{Verbs: strings.Fields(verbs), APIGroups: []string{group}, Resources: strings.Fields(resources)}
+	return rbacv1.PolicyRule{
+		Verbs:     strings.Fields(verbs),
+		APIGroups: []string{group},
+		Resources: strings.Fields(resources),
+	}
 }
 
 // named is a rule for objects of the given names.
@@ -42,7 +46,9 @@ func paths(verbs, urls string) rbacv1.PolicyRule {
 
 // events lets a component record events in both API groups.
 var events = []rbacv1.PolicyRule{{
-	Verbs: []string{"create", "patch", "update"}, APIGroups: []string{"", "events.k8s.io"}, Resources: []string{"events"},
+	Verbs:     []string{"create", "patch", "update"},
+	APIGroups: []string{"", "events.k8s.io"},
+	Resources: []string{"events"},
 }}
 
 func meta(name string) metav1.ObjectMeta {
@@ -82,16 +88,19 @@ func Policy(gated gates.On) []runtime.Object {
 
 // groupRules are added by the feature gate GenericWorkload.
 var groupRules = struct{ edit, view, scheduler, protection []rbacv1.PolicyRule }{
-	edit:       []rbacv1.PolicyRule{on(write, "scheduling.k8s.io", "workloads podgroups")},
-	view:       []rbacv1.PolicyRule{on(read, "scheduling.k8s.io", "workloads podgroups podgroups/status")},
-	scheduler:  []rbacv1.PolicyRule{on(read, "scheduling.k8s.io", "podgroups"), on("patch update", "scheduling.k8s.io", "podgroups/status")},
+	edit: []rbacv1.PolicyRule{on(write, "scheduling.k8s.io", "workloads podgroups")},
+	view: []rbacv1.PolicyRule{on(read, "scheduling.k8s.io", "workloads podgroups podgroups/status")},
+	scheduler: []rbacv1.PolicyRule{
+		on(read, "scheduling.k8s.io", "podgroups"), on("patch update", "scheduling.k8s.io", "podgroups/status"),
+	},
 	protection: []rbacv1.PolicyRule{on(read+" update", "scheduling.k8s.io", "podgroups"), on(read, "", "pods")},
 }
 
 func clusterBinding(name, role string, subjects ...rbacv1.Subject) *rbacv1.ClusterRoleBinding {
 	return &rbacv1.ClusterRoleBinding{
-		ObjectMeta: meta(name), Subjects: subjects,
-		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
+		ObjectMeta: meta(name),
+		Subjects:   subjects,
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
 	}
 }
 
@@ -140,7 +149,9 @@ func local() []runtime.Object {
 		m := meta(name)
 		m.Namespace = ns
 		out = append(out, &rbacv1.RoleBinding{
-			ObjectMeta: m, Subjects: subjects, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: role},
+			ObjectMeta: m,
+			Subjects:   subjects,
+			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: role},
 		})
 	}
 	add := func(ns, name string, subjects []rbacv1.Subject, rules ...rbacv1.PolicyRule) {
@@ -152,20 +163,30 @@ func local() []runtime.Object {
 		}
 	}
 	account := func(name string) []rbacv1.Subject { return []rbacv1.Subject{serviceAccount(name)} }
-	manager, scheduler := user("system:kube-controller-manager"), user("system:kube-scheduler")
+	manager := user("system:kube-controller-manager")
+	scheduler := user("system:kube-scheduler")
 	locking := []rbacv1.PolicyRule{
-		on("create get list update watch", "coordination.k8s.io", "leases"), on("create get list update watch", "coordination.k8s.io", "leasecandidates"),
+		on("create get list update watch", "coordination.k8s.io", "leases"),
+		on("create get list update watch", "coordination.k8s.io", "leasecandidates"),
 	}
-	sys, public := metav1.NamespaceSystem, metav1.NamespacePublic
-	add(sys, "extension-apiserver-authentication-reader", nil, named(read, "", "configmaps", "extension-apiserver-authentication"))
-	bind(sys, "system::extension-apiserver-authentication-reader", "extension-apiserver-authentication-reader", manager, scheduler)
+	sys := metav1.NamespaceSystem
+	public := metav1.NamespacePublic
+	add(sys, "extension-apiserver-authentication-reader", nil,
+		named(read, "", "configmaps", "extension-apiserver-authentication"))
+	bind(sys, "system::extension-apiserver-authentication-reader", "extension-apiserver-authentication-reader",
+		manager, scheduler)
 	add(sys, "system::leader-locking-kube-controller-manager",
-		[]rbacv1.Subject{manager, serviceAccount("kube-controller-manager"), serviceAccount("leader-election-controller")}, locking...)
-	add(sys, "system::leader-locking-kube-scheduler", []rbacv1.Subject{scheduler, serviceAccount("kube-scheduler")}, locking...)
+		[]rbacv1.Subject{
+			manager, serviceAccount("kube-controller-manager"), serviceAccount("leader-election-controller"),
+		}, locking...)
+	add(sys, "system::leader-locking-kube-scheduler", []rbacv1.Subject{scheduler, serviceAccount("kube-scheduler")},
+		locking...)
 	add(sys, "system:controller:cloud-provider", account("cloud-provider"), on("create "+read, "", "configmaps"))
 	add(sys, "system:controller:bootstrap-signer", account("bootstrap-signer"), on(read, "", "secrets"))
-	add(sys, "system:controller:token-cleaner", account("token-cleaner"), append([]rbacv1.PolicyRule{on(read+" delete", "", "secrets")}, events...)...)
+	add(sys, "system:controller:token-cleaner", account("token-cleaner"),
+		append([]rbacv1.PolicyRule{on(read+" delete", "", "secrets")}, events...)...)
 	add(public, "system:controller:bootstrap-signer", account("bootstrap-signer"),
-		append([]rbacv1.PolicyRule{on(read, "", "configmaps"), named("update", "", "configmaps", "cluster-info")}, events...)...)
+		append([]rbacv1.PolicyRule{on(read, "", "configmaps"), named("update", "", "configmaps", "cluster-info")},
+			events...)...)
 	return out
 }

@@ -60,7 +60,10 @@ func TestWhoMayWhat(t *testing.T) {
 		{sa("replicaset-controller"), "create", "", "secrets", false},
 		{sa("deployment-controller"), "create", "apps", "replicasets", true},
 		{sa("device-taint-eviction-controller"), "list", "resource.k8s.io", "devicetaintrules", true},
-		{sa("kube-apiserver-serving-clustertrustbundle-publisher"), "create", "certificates.k8s.io", "clustertrustbundles", true},
+		{
+			sa("kube-apiserver-serving-clustertrustbundle-publisher"), "create", "certificates.k8s.io",
+			"clustertrustbundles", true,
+		},
 		{sa("podcertificaterequestcleaner"), "delete", "certificates.k8s.io", "podcertificaterequests", true},
 		{sa("podcertificaterequestcleaner"), "create", "", "events", false},
 		{sa("selinux-warning-controller"), "list", "storage.k8s.io", "csidrivers", true},
@@ -68,7 +71,13 @@ func TestWhoMayWhat(t *testing.T) {
 		{&auth.User{Name: "system:kube-scheduler"}, "create", "coordination.k8s.io", "leasecandidates", true},
 		{sa("generic-garbage-collector"), "delete", "x.io", "widgets", true},
 	} {
-		d, err := a.Authorize(t.Context(), &auth.Attributes{User: c.user, Verb: c.verb, Group: c.group, Resource: c.resource, ResourceRequest: true})
+		d, err := a.Authorize(t.Context(), &auth.Attributes{
+			User:            c.user,
+			Verb:            c.verb,
+			Group:           c.group,
+			Resource:        c.resource,
+			ResourceRequest: true,
+		})
 		if err != nil || (d.Verdict == auth.Allow) != c.want {
 			t.Errorf("%s %s %s/%s: got %+v, want allowed %v", c.user.Name, c.verb, c.group, c.resource, d, c.want)
 		}

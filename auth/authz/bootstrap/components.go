@@ -41,20 +41,28 @@ func components() map[string][]rbacv1.PolicyRule {
 		return []rbacv1.PolicyRule{named("approve", "certificates.k8s.io", "signers", name)}
 	}
 	return map[string][]rbacv1.PolicyRule{
-		"system:node":                  NodeRules(),
-		"system:node-problem-detector": append([]rbacv1.PolicyRule{on("get", "", "nodes"), on("patch", "", "nodes/status")}, events...),
+		"system:node": NodeRules(),
+		"system:node-problem-detector": append(
+			[]rbacv1.PolicyRule{on("get", "", "nodes"), on("patch", "", "nodes/status")}, events...),
 		"system:node-proxier": append([]rbacv1.PolicyRule{
-			on("list watch", "", "services endpoints"), on(read, "", "nodes"), on("list watch", "discovery.k8s.io", "endpointslices"),
+			on("list watch", "", "services endpoints"), on(read, "", "nodes"),
+			on("list watch", "discovery.k8s.io", "endpointslices"),
 			on("list watch", "networking.k8s.io", "servicecidrs"), paths("post", "/keelson/v1/marks"),
 		}, events...),
 		"system:kubelet-api-admin": {
 			on(read+" proxy", "", "nodes"),
-			on("*", "", "nodes/configz nodes/healthz nodes/log nodes/metrics nodes/pods nodes/proxy nodes/spec nodes/stats"),
+			on("*", "", "nodes/configz nodes/healthz nodes/log nodes/metrics nodes/pods nodes/proxy nodes/spec "+
+				"nodes/stats"),
 		},
-		"system:node-bootstrapper":       {on("create get list watch", "certificates.k8s.io", "certificatesigningrequests")},
-		"system:auth-delegator":          {on("create", "authentication.k8s.io", "tokenreviews"), on("create", "authorization.k8s.io", "subjectaccessreviews")},
-		"system:kube-aggregator":         {on(read, "", "endpoints services")},
-		"system:heapster":                {on(read, "", "events namespaces nodes pods"), on(read, "extensions", "deployments")},
+		"system:node-bootstrapper": {
+			on("create get list watch", "certificates.k8s.io", "certificatesigningrequests"),
+		},
+		"system:auth-delegator": {on("create", "authentication.k8s.io", "tokenreviews"), on("create",
+			"authorization.k8s.io", "subjectaccessreviews")},
+		"system:kube-aggregator": {on(read, "", "endpoints services")},
+		"system:heapster": {
+			on(read, "", "events namespaces nodes pods"), on(read, "extensions", "deployments"),
+		},
 		"system:kube-dns":                {on("list watch", "", "endpoints services")},
 		"system:kube-controller-manager": controllerManager(),
 		"system:kube-scheduler":          kubeScheduler(),
@@ -63,18 +71,30 @@ func components() map[string][]rbacv1.PolicyRule {
 			on(read+" patch update", "", "persistentvolumeclaims"),
 		},
 		"system:persistent-volume-provisioner": {
-			on("create delete get list watch", "", "persistentvolumes"), on(read+" update", "", "persistentvolumeclaims"),
+			on("create delete get list watch", "", "persistentvolumes"),
+			on(read+" update", "", "persistentvolumeclaims"),
 			on(read, "storage.k8s.io", "storageclasses"), on("watch", "", "events"),
 			events[0],
 		},
-		"system:service-account-issuer-discovery":                              {paths("get", "/.well-known/openid-configuration /.well-known/openid-configuration/ /openid/v1/jwks /openid/v1/jwks/")},
-		"system:cluster-trust-bundle-discovery":                                {on(read, "certificates.k8s.io", "clustertrustbundles")},
-		"system:certificates.k8s.io:certificatesigningrequests:nodeclient":     {on("create", "certificates.k8s.io", "certificatesigningrequests/nodeclient")},
-		"system:certificates.k8s.io:certificatesigningrequests:selfnodeclient": {on("create", "certificates.k8s.io", "certificatesigningrequests/selfnodeclient")},
-		"system:certificates.k8s.io:kubelet-serving-approver":                  signer("kubernetes.io/kubelet-serving"),
-		"system:certificates.k8s.io:kube-apiserver-client-approver":            signer("kubernetes.io/kube-apiserver-client"),
-		"system:certificates.k8s.io:kube-apiserver-client-kubelet-approver":    signer("kubernetes.io/kube-apiserver-client-kubelet"),
-		"system:certificates.k8s.io:legacy-unknown-approver":                   signer("kubernetes.io/legacy-unknown"),
+		"system:service-account-issuer-discovery": {
+			paths("get", "/.well-known/openid-configuration /.well-known/openid-configuration/ /openid/v1/jwks "+
+				"/openid/v1/jwks/"),
+		},
+		"system:cluster-trust-bundle-discovery": {
+			on(read, "certificates.k8s.io", "clustertrustbundles"),
+		},
+		"system:certificates.k8s.io:certificatesigningrequests:nodeclient": {
+			on("create", "certificates.k8s.io", "certificatesigningrequests/nodeclient"),
+		},
+		"system:certificates.k8s.io:certificatesigningrequests:selfnodeclient": {
+			on("create", "certificates.k8s.io", "certificatesigningrequests/selfnodeclient"),
+		},
+		"system:certificates.k8s.io:kubelet-serving-approver": signer("kubernetes.io/kubelet-serving"),
+		"system:certificates.k8s.io:kube-apiserver-client-approver": signer(
+			"kubernetes.io/kube-apiserver-client"),
+		"system:certificates.k8s.io:kube-apiserver-client-kubelet-approver": signer(
+			"kubernetes.io/kube-apiserver-client-kubelet"),
+		"system:certificates.k8s.io:legacy-unknown-approver": signer("kubernetes.io/legacy-unknown"),
 	}
 }
 

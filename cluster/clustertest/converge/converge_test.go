@@ -28,7 +28,8 @@ import (
 	"keelson/lib/mark"
 )
 
-// TestMain keeps client-go from telling of all the faults, and the garbage collector from working for every cluster that ends.
+// TestMain keeps client-go from telling of all the faults, and the garbage collector from working for every cluster
+// that ends.
 func TestMain(m *testing.M) {
 	klog.SetSlogLogger(slog.New(slog.DiscardHandler))
 	if os.Getenv("GOGC") == "" {
@@ -50,7 +51,8 @@ func seeds(t *testing.T) (first, last uint64) {
 		}
 		return n
 	}
-	first, last = 1, usualSeeds
+	first = 1
+	last = usualSeeds
 	if s := os.Getenv("CONVERGE_SEED"); s != "" {
 		first = number(s)
 		last = first
@@ -59,7 +61,8 @@ func seeds(t *testing.T) (first, last uint64) {
 	from, to, isRange := strings.Cut(s, "-")
 	switch {
 	case isRange:
-		first, last = number(from), number(to)
+		first = number(from)
+		last = number(to)
 	case s != "":
 		last = first + number(s) - 1
 	case testing.Short():
@@ -96,7 +99,8 @@ func TestConverge(t *testing.T) {
 
 // again says how to run a seed once more.
 func again(seed uint64) string {
-	return fmt.Sprintf("again: CONVERGE_SEED=%d go test -run 'TestConverge$' -count 20 ./cluster/clustertest/converge", seed)
+	return fmt.Sprintf("again: CONVERGE_SEED=%d go test -run 'TestConverge$' -count 20 ./cluster/clustertest/converge",
+		seed)
 }
 
 // history is what users and faults do to one cluster.
@@ -105,7 +109,8 @@ type history struct {
 	kinds []kind
 	// mutate makes the parts do something wrong; nil: they do what they do.
 	mutate mutation
-	// deeds are what users do, without faults, in place of what they come up with; nil: they come up with something, and faults happen.
+	// deeds are what users do, without faults, in place of what they come up with; nil: they come up with something,
+	// and faults happen.
 	deeds deeds
 	// patience is how long the cluster has to converge.
 	patience time.Duration
@@ -119,20 +124,30 @@ type history struct {
 // run returns what went wrong.
 func (h *history) run(t *testing.T) (wrong []string) {
 	h.u = &users{
-		rng: rand.New(rand.NewPCG(h.seed, 1)), made: map[string]kind{}, silent: map[string]bool{}, absent: map[string]bool{}, kinds: h.kinds,
+		rng:    rand.New(rand.NewPCG(h.seed, 1)),
+		made:   map[string]kind{},
+		silent: map[string]bool{},
+		absent: map[string]bool{},
+		kinds:  h.kinds,
 	}
 	within(t, h.seed, h.u.history, func(t *testing.T) { wrong = h.simulate(t) })
 	return wrong
 }
 
-// idleControllers have nothing to do with what is simulated. Each costs an informer and a client whenever the controllers start.
+// idleControllers have nothing to do with what is simulated. Each costs an informer and a client whenever the
+// controllers start.
 var idleControllers = []string{
 	"*", "-bootstrap-signer-controller", "-token-cleaner-controller", "-certificatesigningrequest-approving-controller",
-	"-certificatesigningrequest-signing-controller", "-certificatesigningrequest-cleaner-controller", "-clusterrole-aggregation-controller",
-	"-endpoints-controller", "-endpointslice-controller", "-endpointslice-mirroring-controller", "-service-cidr-controller",
-	"-serviceaccount-token-controller", "-root-ca-certificate-publisher-controller", "-namespace-controller", "-ephemeral-volume-controller",
-	"-persistentvolume-expander-controller", "-volumeattributesclass-protection-controller", "-storage-version-migrator-controller",
-	"-validatingadmissionpolicy-status-controller", "-ttl-controller", "-resourceclaim-controller", "-device-taint-eviction-controller",
+	"-certificatesigningrequest-signing-controller", "-certificatesigningrequest-cleaner-controller",
+	"-clusterrole-aggregation-controller",
+	"-endpoints-controller", "-endpointslice-controller", "-endpointslice-mirroring-controller",
+	"-service-cidr-controller",
+	"-serviceaccount-token-controller", "-root-ca-certificate-publisher-controller", "-namespace-controller",
+	"-ephemeral-volume-controller",
+	"-persistentvolume-expander-controller", "-volumeattributesclass-protection-controller",
+	"-storage-version-migrator-controller",
+	"-validatingadmissionpolicy-status-controller", "-ttl-controller", "-resourceclaim-controller",
+	"-device-taint-eviction-controller",
 }
 
 func (h *history) simulate(t *testing.T) []string {
@@ -147,7 +162,9 @@ func (h *history) simulate(t *testing.T) []string {
 		return []string{err.Error()}
 	}
 	h.f.on.Store(false)
-	for _, part := range []string{clustertest.APIServer, clustertest.Controllers, clustertest.Scheduler, clustertest.Nodes} {
+	for _, part := range []string{
+		clustertest.APIServer, clustertest.Controllers, clustertest.Scheduler, clustertest.Nodes,
+	} {
 		if !h.f.isDead(part) {
 			h.f.disarm(part)
 		}
@@ -158,7 +175,8 @@ func (h *history) simulate(t *testing.T) []string {
 		return []string{err.Error()}
 	}
 	if left := h.converged(t, h.patience); len(left) > 0 {
-		return append([]string{"not converged within " + h.patience.String() + ":\n  " + strings.Join(append(left, describe(t, h.c)...), "\n  ")}, h.f.laws.found()...)
+		return append([]string{"not converged within " + h.patience.String() + ":\n  " + strings.Join(
+			append(left, describe(t, h.c)...), "\n  ")}, h.f.laws.found()...)
 	}
 	wrong := h.calm(t)
 	synctest.Wait()
@@ -196,7 +214,8 @@ func (h *history) trouble(ctx context.Context, t *testing.T) error {
 func (h *history) begin(t *testing.T) {
 	h.crashed = make(chan string, 1000)
 	h.f = newFaults(h.seed)
-	h.f.mutate, h.f.say = h.mutate, h.u.say
+	h.f.mutate = h.mutate
+	h.f.say = h.u.say
 	h.f.crash = func(part string) {
 		if part != clustertest.Nodes && part != clustertest.Scheduler {
 			h.f.laws.deaf(true)
@@ -209,12 +228,18 @@ func (h *history) begin(t *testing.T) {
 	var c *clustertest.Cluster
 	h.f.cut = func() { c.Cut() }
 	c = clustertest.Start(t, clustertest.Config{
-		Controllers: idleControllers, Nodes: nodeCount, Between: h.f.between, Marks: []mark.Listener{h.f.marked},
+		Controllers: idleControllers,
+		Nodes:       nodeCount,
+		Between:     h.f.between,
+		Marks:       []mark.Listener{h.f.marked},
 	})
-	h.c, h.u.c, h.u.laws = c, c, h.f.laws
+	h.c = c
+	h.u.c = c
+	h.u.laws = h.f.laws
 	h.f.touch = func(ctx context.Context, path string) {
 		patch := fmt.Appendf(nil, `{"metadata":{"annotations":{"touched":"%d"}}}`, h.f.roll(1_000_000))
-		_ = c.CoreV1().RESTClient().Patch(types.MergePatchType).AbsPath(path).Body(patch).Do(ctx).Error() // gone, or the API server is dead
+		// gone, or the API server is dead
+		_ = c.CoreV1().RESTClient().Patch(types.MergePatchType).AbsPath(path).Body(patch).Do(ctx).Error()
 	}
 	if _, err := c.StorageV1().StorageClasses().Create(t.Context(), volumeClass(), metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
@@ -268,7 +293,9 @@ func (h *history) converged(t *testing.T, d time.Duration) (left []string) {
 func (h *history) disturb(t *testing.T) {
 	t.Helper()
 	if h.u.rng.IntN(4) == 0 {
-		part := []string{clustertest.Controllers, clustertest.Controllers, clustertest.Scheduler, clustertest.Nodes}[h.u.rng.IntN(4)]
+		part := []string{
+			clustertest.Controllers, clustertest.Controllers, clustertest.Scheduler, clustertest.Nodes,
+		}[h.u.rng.IntN(4)]
 		h.f.arm(part, h.u.rng.IntN(2) == 0, h.u.rng.IntN(12))
 	}
 	if h.u.rng.IntN(8) == 0 {
@@ -302,7 +329,9 @@ func (h *history) restart(t *testing.T) {
 	for len(h.crashed) > 0 {
 		parts[<-h.crashed] = true
 	}
-	for _, part := range []string{clustertest.APIServer, clustertest.Nodes, clustertest.Scheduler, clustertest.Controllers} {
+	for _, part := range []string{
+		clustertest.APIServer, clustertest.Nodes, clustertest.Scheduler, clustertest.Controllers,
+	} {
 		if !parts[part] {
 			continue
 		}

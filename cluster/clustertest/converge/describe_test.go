@@ -46,7 +46,12 @@ func describe(t *testing.T, c *clustertest.Cluster) (out []string) {
 func dying(t *testing.T, c *clustertest.Cluster) (out []string) {
 	t.Helper()
 	resources := []schema.GroupVersionResource{
-		{Version: "v1", Resource: "pods"}, {Version: "v1", Resource: "persistentvolumeclaims"}, {Version: "v1", Resource: "persistentvolumes"},
+		{Version: "v1", Resource: "pods"},
+		{Version: "v1", Resource: "persistentvolumeclaims"},
+		{
+			Version:  "v1",
+			Resource: "persistentvolumes",
+		},
 		{Group: "apps", Version: "v1", Resource: "controllerrevisions"},
 	}
 	for _, k := range kinds {
@@ -62,7 +67,8 @@ func dying(t *testing.T, c *clustertest.Cluster) (out []string) {
 			if o.GetDeletionTimestamp() == nil {
 				continue
 			}
-			line := fmt.Sprintf("%s %s (%s) was deleted %s", r.Resource, o.GetName(), o.GetUID(), o.GetDeletionTimestamp().UTC().Format("15:04:05"))
+			line := fmt.Sprintf("%s %s (%s) was deleted %s", r.Resource, o.GetName(), o.GetUID(),
+				o.GetDeletionTimestamp().UTC().Format("15:04:05"))
 			if g := o.GetDeletionGracePeriodSeconds(); g != nil {
 				line += fmt.Sprintf(", grace %d s", *g)
 			}

@@ -39,7 +39,8 @@ type faults struct {
 
 	mu  sync.Mutex
 	rng *rand.Rand
-	// left is how many writes a part may still make before it crashes, marks how many marks it may leave; absent: it does not.
+	// left is how many writes a part may still make before it crashes, marks how many marks it may leave; absent: it
+	// does not.
 	left, marks map[string]int
 	// dead parts have crashed: nothing of theirs reaches the server until they are started anew.
 	dead map[string]bool
@@ -51,7 +52,13 @@ type faults struct {
 }
 
 func newFaults(seed uint64) *faults {
-	return &faults{rng: rand.New(rand.NewPCG(seed, 2)), left: map[string]int{}, marks: map[string]int{}, dead: map[string]bool{}, laws: newLaws()}
+	return &faults{
+		rng:   rand.New(rand.NewPCG(seed, 2)),
+		left:  map[string]int{},
+		marks: map[string]int{},
+		dead:  map[string]bool{},
+		laws:  newLaws(),
+	}
 }
 
 // arm has a part crash after a number of writes, or of marks.
@@ -165,7 +172,8 @@ func (f *faults) fateOf(part string, write bool, method string) fate {
 
 // between is clustertest.Config.Between.
 func (f *faults) between(part, user string, h http.Handler, s client.Source) (http.Handler, client.Source) {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { f.serve(part, user, h, w, r) }), faultySource{f, part, s}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { f.serve(part, user, h, w, r) }),
+		faultySource{f, part, s}
 }
 
 func (f *faults) serve(part, user string, h http.Handler, w http.ResponseWriter, r *http.Request) {
@@ -238,7 +246,8 @@ func echo(w http.ResponseWriter, r *http.Request) {
 
 func answer(w http.ResponseWriter, err *apierrors.StatusError) {
 	s := err.Status()
-	s.APIVersion, s.Kind = "v1", "Status"
+	s.APIVersion = "v1"
+	s.Kind = "Status"
 	if s.Details != nil {
 		s.Details.RetryAfterSeconds = 0
 	}
@@ -264,7 +273,9 @@ type faultySource struct {
 }
 
 // List is client.Source's.
-func (s faultySource) List(ctx context.Context, gvr schema.GroupVersionResource, namespace string, opts metav1.ListOptions) ([]runtime.Object, string, error) {
+func (s faultySource) List(
+	ctx context.Context, gvr schema.GroupVersionResource, namespace string, opts metav1.ListOptions,
+) ([]runtime.Object, string, error) {
 	if s.f.fateOf(s.part, false, http.MethodGet) != fine {
 		return nil, "", apierrors.NewInternalError(io.ErrUnexpectedEOF)
 	}
@@ -272,7 +283,9 @@ func (s faultySource) List(ctx context.Context, gvr schema.GroupVersionResource,
 }
 
 // Watch is client.Source's.
-func (s faultySource) Watch(ctx context.Context, gvr schema.GroupVersionResource, namespace string, opts metav1.ListOptions) (watch.Interface, error) {
+func (s faultySource) Watch(
+	ctx context.Context, gvr schema.GroupVersionResource, namespace string, opts metav1.ListOptions,
+) (watch.Interface, error) {
 	if s.f.fateOf(s.part, false, http.MethodGet) >= refused {
 		return nil, apierrors.NewInternalError(io.ErrUnexpectedEOF)
 	}

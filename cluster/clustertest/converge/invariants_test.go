@@ -21,8 +21,8 @@ import (
 
 // state is what there is in the namespace.
 type state struct {
-	// calm: nothing has broken. A pod that was evicted or lost when its set was scaled down leaves its claim, in Kubernetes as here: what
-	// would have made the claim go is the end of that pod.
+	// calm: nothing has broken. A pod that was evicted or lost when its set was scaled down leaves its claim, in
+	// Kubernetes as here: what would have made the claim go is the end of that pod.
 	calm    bool
 	laws    *laws
 	pods    []corev1.Pod
@@ -57,7 +57,8 @@ func wrongs(ctx context.Context, c *clustertest.Cluster, l *laws, calm bool) (ou
 		case !s.owners[owner.UID]:
 			wrong("pod %s is an orphan: its %s %s is gone", p.Name, owner.Kind, owner.Name)
 		}
-		if scheduled := podfacts.Condition(p, corev1.PodScheduled); p.Spec.NodeName != "" && (scheduled == nil || scheduled.Status != corev1.ConditionTrue) {
+		if scheduled := podfacts.Condition(p, corev1.PodScheduled); p.Spec.NodeName != "" &&
+			(scheduled == nil || scheduled.Status != corev1.ConditionTrue) {
 			wrong("pod %s is bound to %s and says %+v", p.Name, p.Spec.NodeName, scheduled)
 		}
 	}
@@ -91,8 +92,10 @@ func (s *state) sets(ctx context.Context, c *clustertest.Cluster, wrong func(str
 	for i := range deployments.Items {
 		d := &deployments.Items[i]
 		live[d.UID] = true
-		want, st := *d.Spec.Replicas, d.Status
-		if d.DeletionTimestamp != nil || st.ObservedGeneration != d.Generation || st.Replicas != want || st.UpdatedReplicas != want || st.AvailableReplicas != want {
+		want := *d.Spec.Replicas
+		st := d.Status
+		if d.DeletionTimestamp != nil || st.ObservedGeneration != d.Generation || st.Replicas != want ||
+			st.UpdatedReplicas != want || st.AvailableReplicas != want {
 			wrong("deployment %s wants %d, generation %d: %+v", d.Name, want, d.Generation, st)
 		}
 	}
@@ -100,7 +103,8 @@ func (s *state) sets(ctx context.Context, c *clustertest.Cluster, wrong func(str
 		rs := &sets.Items[i]
 		s.owners[rs.UID] = true
 		active, _ := s.of(rs.UID)
-		if n := int32(len(active)); rs.DeletionTimestamp != nil || n != *rs.Spec.Replicas || rs.Status.Replicas != n || rs.Status.ReadyReplicas != n || rs.Status.ObservedGeneration != rs.Generation {
+		if n := int32(len(active)); rs.DeletionTimestamp != nil || n != *rs.Spec.Replicas || rs.Status.Replicas != n ||
+			rs.Status.ReadyReplicas != n || rs.Status.ObservedGeneration != rs.Generation {
 			wrong("replica set %s wants %d, has %d: %+v", rs.Name, *rs.Spec.Replicas, n, rs.Status)
 		}
 		if o := metav1.GetControllerOf(rs); o != nil && !live[o.UID] {
@@ -119,7 +123,8 @@ func (s *state) controllers(ctx context.Context, c *clustertest.Cluster, wrong f
 		rc := &all.Items[i]
 		s.owners[rc.UID] = true
 		active, _ := s.of(rc.UID)
-		if n := int32(len(active)); rc.DeletionTimestamp != nil || n != *rc.Spec.Replicas || rc.Status.Replicas != n || rc.Status.ReadyReplicas != n || rc.Status.ObservedGeneration != rc.Generation {
+		if n := int32(len(active)); rc.DeletionTimestamp != nil || n != *rc.Spec.Replicas || rc.Status.Replicas != n ||
+			rc.Status.ReadyReplicas != n || rc.Status.ObservedGeneration != rc.Generation {
 			wrong("replication controller %s wants %d, has %d: %+v", rc.Name, *rc.Spec.Replicas, n, rc.Status)
 		}
 	}
@@ -147,8 +152,10 @@ func (s *state) stateful(ctx context.Context, c *clustertest.Cluster, wrong func
 			have = append(have, p.Name)
 		}
 		slices.Sort(have)
-		n, st := *set.Spec.Replicas, set.Status
-		if set.DeletionTimestamp != nil || !slices.Equal(have, want) || st.Replicas != n || st.ReadyReplicas != n || st.ObservedGeneration != set.Generation || st.CurrentRevision != st.UpdateRevision {
+		n := *set.Spec.Replicas
+		st := set.Status
+		if set.DeletionTimestamp != nil || !slices.Equal(have, want) || st.Replicas != n || st.ReadyReplicas != n ||
+			st.ObservedGeneration != set.Generation || st.CurrentRevision != st.UpdateRevision {
 			wrong("stateful set %s wants %v, has %v: %+v", set.Name, want, have, st)
 		}
 		s.claimsOf(set, want, claims.Items, wrong)
@@ -165,7 +172,10 @@ func (s *state) stateful(ctx context.Context, c *clustertest.Cluster, wrong func
 }
 
 // claimsOf looks at the volumes of a set: each pod has its own, and those of others are gone where the set says so.
-func (s *state) claimsOf(set *appsv1.StatefulSet, pods []string, claims []corev1.PersistentVolumeClaim, wrong func(string, ...any)) {
+func (s *state) claimsOf(set *appsv1.StatefulSet, pods []string, claims []corev1.PersistentVolumeClaim, wrong func(
+	string, ...any,
+),
+) {
 	if len(set.Spec.VolumeClaimTemplates) == 0 {
 		return
 	}
@@ -208,7 +218,9 @@ func (s *state) daemons(ctx context.Context, c *clustertest.Cluster, wrong func(
 		}
 		slices.Sort(on)
 		st := set.Status
-		if set.DeletionTimestamp != nil || len(slices.Compact(slices.Clone(on))) != nodeCount || len(on) != nodeCount || st.NumberReady != nodeCount || st.UpdatedNumberScheduled != nodeCount || st.ObservedGeneration != set.Generation {
+		if set.DeletionTimestamp != nil || len(slices.Compact(slices.Clone(on))) != nodeCount ||
+			len(on) != nodeCount || st.NumberReady != nodeCount || st.UpdatedNumberScheduled != nodeCount ||
+			st.ObservedGeneration != set.Generation {
 			wrong("daemon set %s runs on %v: %+v", set.Name, on, st)
 		}
 	}
@@ -234,7 +246,8 @@ func (s *state) crons(ctx context.Context, c *clustertest.Cluster, wrong func(st
 	if err != nil {
 		return err
 	}
-	live, kept := map[types.UID]bool{}, map[types.UID]int32{}
+	live := map[types.UID]bool{}
+	kept := map[types.UID]int32{}
 	for i := range crons.Items {
 		live[crons.Items[i].UID] = true
 	}
@@ -250,7 +263,8 @@ func (s *state) crons(ctx context.Context, c *clustertest.Cluster, wrong func(st
 	}
 	for i := range crons.Items {
 		cj := &crons.Items[i]
-		if cj.DeletionTimestamp != nil || len(cj.Status.Active) > 0 || kept[cj.UID] > *cj.Spec.SuccessfulJobsHistoryLimit {
+		if cj.DeletionTimestamp != nil || len(cj.Status.Active) > 0 ||
+			kept[cj.UID] > *cj.Spec.SuccessfulJobsHistoryLimit {
 			wrong("cron job %s keeps %d jobs: %+v", cj.Name, kept[cj.UID], cj.Status)
 		}
 	}
@@ -303,8 +317,8 @@ func nodes(ctx context.Context, c *clustertest.Cluster, wrong func(string, ...an
 	return nil
 }
 
-// job is done. A pod whose creation was not heard of is created again: when the controllers die before they have deleted the one too many,
-// it may succeed as well.
+// job is done. A pod whose creation was not heard of is created again: when the controllers die before they have
+// deleted the one too many, it may succeed as well.
 func (s *state) job(j *batchv1.Job, wrong func(string, ...any)) {
 	active, all := s.of(j.UID)
 	idle := j.Spec.Suspend != nil && *j.Spec.Suspend || *j.Spec.Parallelism == 0
@@ -315,7 +329,8 @@ func (s *state) job(j *batchv1.Job, wrong func(string, ...any)) {
 	switch {
 	case j.DeletionTimestamp != nil || len(active) > 0:
 		wrong("job %s is not done: %d pods run: %+v", j.Name, len(active), st)
-	case complete != (st.Succeeded >= *j.Spec.Completions) || st.Succeeded > *j.Spec.Completions+s.laws.again(j.Name) || !complete && !idle:
+	case complete != (st.Succeeded >= *j.Spec.Completions) || st.Succeeded > *j.Spec.Completions+s.laws.again(
+		j.Name) || !complete && !idle:
 		wrong("job %s wants %d completions: %+v", j.Name, *j.Spec.Completions, st)
 	}
 	for _, p := range all {
@@ -340,7 +355,8 @@ func (s *state) quota(ctx context.Context, c *clustertest.Cluster, wrong func(st
 	}
 	for _, q := range all.Items {
 		if used := q.Status.Used; used.Pods().Value() != n || used.Name(corev1.ResourceRequestsCPU, "").Value() != cpu {
-			wrong("quota says %s pods, %s CPUs are used; there are %d, %d", used.Pods(), used.Name(corev1.ResourceRequestsCPU, ""), n, cpu)
+			wrong("quota says %s pods, %s CPUs are used; there are %d, %d", used.Pods(),
+				used.Name(corev1.ResourceRequestsCPU, ""), n, cpu)
 		}
 	}
 	return nil

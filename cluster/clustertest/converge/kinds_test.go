@@ -38,7 +38,10 @@ type kind struct {
 var kinds = []kind{
 	{"deployments", 4, appsv1.SchemeGroupVersion.WithResource("deployments"), deployment},
 	{"replicasets", 2, appsv1.SchemeGroupVersion.WithResource("replicasets"), replicaSet},
-	{"replicationcontrollers", 1, corev1.SchemeGroupVersion.WithResource("replicationcontrollers"), replicationController},
+	{
+		"replicationcontrollers", 1, corev1.SchemeGroupVersion.WithResource("replicationcontrollers"),
+		replicationController,
+	},
 	{"statefulsets", 4, appsv1.SchemeGroupVersion.WithResource("statefulsets"), statefulSet},
 	{"daemonsets", 1, appsv1.SchemeGroupVersion.WithResource("daemonsets"), daemonSet},
 	{"jobs", 2, batchv1.SchemeGroupVersion.WithResource("jobs"), job},
@@ -52,34 +55,74 @@ func apps(kind string) metav1.TypeMeta {
 func named(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Name: name, Namespace: namespace} }
 
 func deployment(_ *rand.Rand, name string, n int32, t corev1.PodTemplateSpec) metav1.Object {
-	return &appsv1.Deployment{TypeMeta: apps("Deployment"), ObjectMeta: named(name), Spec: appsv1.DeploymentSpec{Replicas: &n, Selector: selectorOf(name), Template: t}}
+	return &appsv1.Deployment{
+		TypeMeta:   apps("Deployment"),
+		ObjectMeta: named(name),
+		Spec: appsv1.DeploymentSpec{
+			Replicas: &n,
+			Selector: selectorOf(name),
+			Template: t,
+		},
+	}
 }
 
 func replicaSet(_ *rand.Rand, name string, n int32, t corev1.PodTemplateSpec) metav1.Object {
-	return &appsv1.ReplicaSet{TypeMeta: apps("ReplicaSet"), ObjectMeta: named(name), Spec: appsv1.ReplicaSetSpec{Replicas: &n, Selector: selectorOf(name), Template: t}}
+	return &appsv1.ReplicaSet{
+		TypeMeta:   apps("ReplicaSet"),
+		ObjectMeta: named(name),
+		Spec: appsv1.ReplicaSetSpec{
+			Replicas: &n,
+			Selector: selectorOf(name),
+			Template: t,
+		},
+	}
 }
 
 func replicationController(_ *rand.Rand, name string, n int32, t corev1.PodTemplateSpec) metav1.Object {
 	return &corev1.ReplicationController{
-		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ReplicationController"}, ObjectMeta: named(name),
-		Spec: corev1.ReplicationControllerSpec{Replicas: &n, Selector: selectorOf(name).MatchLabels, Template: &t},
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "ReplicationController"},
+		ObjectMeta: named(name),
+		Spec: corev1.ReplicationControllerSpec{
+			Replicas: &n,
+			Selector: selectorOf(name).MatchLabels,
+			Template: &t,
+		},
 	}
 }
 
-// statefulSet has volumes every other time, which go with their pods or with the set, or stay; that of the name v has some that go.
+// statefulSet has volumes every other time, which go with their pods or with the set, or stay; that of the name v has
+// some that go.
 func statefulSet(rng *rand.Rand, name string, n int32, t corev1.PodTemplateSpec) metav1.Object {
-	set := &appsv1.StatefulSet{TypeMeta: apps("StatefulSet"), ObjectMeta: named(name), Spec: appsv1.StatefulSetSpec{Replicas: &n, Selector: selectorOf(name), Template: t, ServiceName: "x"}}
+	set := &appsv1.StatefulSet{
+		TypeMeta:   apps("StatefulSet"),
+		ObjectMeta: named(name),
+		Spec: appsv1.StatefulSetSpec{
+			Replicas:    &n,
+			Selector:    selectorOf(name),
+			Template:    t,
+			ServiceName: "x",
+		},
+	}
 	if name != "v" && rng.IntN(2) == 0 {
 		return set
 	}
 	class := volumes
-	set.Spec.VolumeClaimTemplates = []corev1.PersistentVolumeClaim{{ObjectMeta: metav1.ObjectMeta{Name: "v"}, Spec: corev1.PersistentVolumeClaimSpec{
-		AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, StorageClassName: &class,
-		Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}},
-	}}}
-	policies := []appsv1.PersistentVolumeClaimRetentionPolicyType{appsv1.RetainPersistentVolumeClaimRetentionPolicyType, appsv1.DeletePersistentVolumeClaimRetentionPolicyType}
+	set.Spec.VolumeClaimTemplates = []corev1.PersistentVolumeClaim{{
+		ObjectMeta: metav1.ObjectMeta{Name: "v"},
+		Spec: corev1.PersistentVolumeClaimSpec{
+			AccessModes:      []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+			StorageClassName: &class,
+			Resources: corev1.VolumeResourceRequirements{
+				Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")},
+			},
+		},
+	}}
+	policies := []appsv1.PersistentVolumeClaimRetentionPolicyType{
+		appsv1.RetainPersistentVolumeClaimRetentionPolicyType, appsv1.DeletePersistentVolumeClaimRetentionPolicyType,
+	}
 	set.Spec.PersistentVolumeClaimRetentionPolicy = &appsv1.StatefulSetPersistentVolumeClaimRetentionPolicy{
-		WhenDeleted: policies[rng.IntN(2)], WhenScaled: policies[rng.IntN(2)],
+		WhenDeleted: policies[rng.IntN(2)],
+		WhenScaled:  policies[rng.IntN(2)],
 	}
 	if name == "v" {
 		set.Spec.PersistentVolumeClaimRetentionPolicy.WhenScaled = appsv1.DeletePersistentVolumeClaimRetentionPolicyType
@@ -88,7 +131,14 @@ func statefulSet(rng *rand.Rand, name string, n int32, t corev1.PodTemplateSpec)
 }
 
 func daemonSet(_ *rand.Rand, name string, _ int32, t corev1.PodTemplateSpec) metav1.Object {
-	return &appsv1.DaemonSet{TypeMeta: apps("DaemonSet"), ObjectMeta: named(name), Spec: appsv1.DaemonSetSpec{Selector: selectorOf(name), Template: t}}
+	return &appsv1.DaemonSet{
+		TypeMeta:   apps("DaemonSet"),
+		ObjectMeta: named(name),
+		Spec: appsv1.DaemonSetSpec{
+			Selector: selectorOf(name),
+			Template: t,
+		},
+	}
 }
 
 // toCompletion makes the template's pods end by themselves.
@@ -96,27 +146,54 @@ func toCompletion(n int32, t corev1.PodTemplateSpec) batchv1.JobSpec {
 	t.Labels = map[string]string{"run": t.Labels["app"]}
 	t.Annotations = map[string]string{"keelson.dev/fake-run-for": "20s"}
 	t.Spec.RestartPolicy = corev1.RestartPolicyNever
-	completions, limit := n+1, int32(1000)
-	return batchv1.JobSpec{Completions: &completions, Parallelism: &n, BackoffLimit: &limit, Template: t}
+	completions := n + 1
+	limit := int32(1000)
+	return batchv1.JobSpec{
+		Completions:  &completions,
+		Parallelism:  &n,
+		BackoffLimit: &limit,
+		Template:     t,
+	}
 }
 
 func job(_ *rand.Rand, name string, n int32, t corev1.PodTemplateSpec) metav1.Object {
-	return &batchv1.Job{TypeMeta: metav1.TypeMeta{APIVersion: "batch/v1", Kind: "Job"}, ObjectMeta: named(name), Spec: toCompletion(n, t)}
+	return &batchv1.Job{
+		TypeMeta: metav1.TypeMeta{
+			APIVersion: "batch/v1",
+			Kind:       "Job",
+		},
+		ObjectMeta: named(name),
+		Spec:       toCompletion(n, t),
+	}
 }
 
 // cronJob makes jobs every minute until somebody suspends it.
 func cronJob(rng *rand.Rand, name string, _ int32, t corev1.PodTemplateSpec) metav1.Object {
-	policies := []batchv1.ConcurrencyPolicy{batchv1.AllowConcurrent, batchv1.ForbidConcurrent, batchv1.ReplaceConcurrent}
-	done, failed := int32(2), int32(1)
-	return &batchv1.CronJob{TypeMeta: metav1.TypeMeta{APIVersion: "batch/v1", Kind: "CronJob"}, ObjectMeta: named(name), Spec: batchv1.CronJobSpec{
-		Schedule: "* * * * *", ConcurrencyPolicy: policies[rng.IntN(3)], SuccessfulJobsHistoryLimit: &done, FailedJobsHistoryLimit: &failed,
-		JobTemplate: batchv1.JobTemplateSpec{Spec: toCompletion(1, t)},
-	}}
+	policies := []batchv1.ConcurrencyPolicy{
+		batchv1.AllowConcurrent, batchv1.ForbidConcurrent, batchv1.ReplaceConcurrent,
+	}
+	done := int32(2)
+	failed := int32(1)
+	return &batchv1.CronJob{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "batch/v1", Kind: "CronJob"},
+		ObjectMeta: named(name),
+		Spec: batchv1.CronJobSpec{
+			Schedule:                   "* * * * *",
+			ConcurrencyPolicy:          policies[rng.IntN(3)],
+			SuccessfulJobsHistoryLimit: &done,
+			FailedJobsHistoryLimit:     &failed,
+			JobTemplate:                batchv1.JobTemplateSpec{Spec: toCompletion(1, t)},
+		},
+	}
 }
 
 func volumeClass() *storagev1.StorageClass {
 	wait := storagev1.VolumeBindingWaitForFirstConsumer
-	return &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: volumes}, Provisioner: localvolume.Provisioner, VolumeBindingMode: &wait}
+	return &storagev1.StorageClass{
+		ObjectMeta:        metav1.ObjectMeta{Name: volumes},
+		Provisioner:       localvolume.Provisioner,
+		VolumeBindingMode: &wait,
+	}
 }
 
 func selectorOf(name string) *metav1.LabelSelector {
@@ -125,8 +202,24 @@ func selectorOf(name string) *metav1.LabelSelector {
 
 func templateOf(name string) corev1.PodTemplateSpec {
 	grace := int64(1)
-	return corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": name}, Annotations: map[string]string{metrics.AnnotationCPU: busy}}, Spec: corev1.PodSpec{
-		TerminationGracePeriodSeconds: &grace,
-		Containers:                    []corev1.Container{{Name: "c", Image: "x:1", Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1")}}}},
-	}}
+	return corev1.PodTemplateSpec{
+		ObjectMeta: metav1.ObjectMeta{
+			Labels: map[string]string{"app": name},
+			Annotations: map[string]string{
+				metrics.AnnotationCPU: busy,
+			},
+		},
+		Spec: corev1.PodSpec{
+			TerminationGracePeriodSeconds: &grace,
+			Containers: []corev1.Container{
+				{
+					Name:  "c",
+					Image: "x:1",
+					Resources: corev1.ResourceRequirements{
+						Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1")},
+					},
+				},
+			},
+		},
+	}
 }

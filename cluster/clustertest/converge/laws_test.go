@@ -22,9 +22,11 @@ import (
 // laws hold at every moment, whatever breaks:
 //
 //  1. No pod has two controllers.
-//  2. No pod of a stateful set goes away while its node may still run it: its kubelet has let it go, or the node's object is gone.
-//  3. No eviction breaks a budget, as far as the disruption controller could know: there was a moment, not longer ago than news may take to
-//     reach it, at which as many pods were healthy as the budget wants beside all those that have been evicted since.
+//  2. No pod of a stateful set goes away while its node may still run it: its kubelet has let it go, or the node's
+//     object is gone.
+//  3. No eviction breaks a budget, as far as the disruption controller could know: there was a moment, not longer ago
+//     than news may take to reach it, at which as many pods were healthy as the budget wants beside all those that have
+//     been evicted since.
 type laws struct {
 	mu     sync.Mutex
 	broken []string
@@ -38,7 +40,8 @@ type laws struct {
 	pods    map[types.UID]health
 	past    map[string][]change // by app, oldest first
 	since   time.Time           // from when on the past is known; zero: all of it
-	// dead: the controllers or the API server are, since blind, with pauses too short to catch up. sees is when they last came back.
+	// dead: the controllers or the API server are, since blind, with pauses too short to catch up. sees is when they
+	// last came back.
 	dead        bool
 	blind, sees time.Time
 }
@@ -59,7 +62,12 @@ type change struct {
 const news = 2 * time.Minute
 
 func newLaws() *laws {
-	return &laws{removed: map[string]bool{}, lost: map[string]bool{}, least: map[string]int{}, evicted: map[types.UID]int{}}
+	return &laws{
+		removed: map[string]bool{},
+		lost:    map[string]bool{},
+		least:   map[string]int{},
+		evicted: map[types.UID]int{},
+	}
 }
 
 func (l *laws) wrong(format string, args ...any) {
@@ -96,7 +104,8 @@ func (l *laws) deaf(yes bool) {
 func (l *laws) watch(ctx context.Context, c *clustertest.Cluster) {
 	for first := true; ctx.Err() == nil; time.Sleep(100 * time.Millisecond) { // the API server may be dead
 		l.note(func() {
-			l.pods, l.past = map[types.UID]health{}, map[string][]change{}
+			l.pods = map[types.UID]health{}
+			l.past = map[string][]change{}
 			if !first {
 				l.since = time.Now()
 			}
@@ -125,7 +134,8 @@ func (l *laws) pod(p *corev1.Pod, gone bool) {
 		l.wrong("pod %s has %d controllers", p.Name, controllers)
 	}
 	if gone && p.Spec.NodeName != "" && !podfacts.Terminal(p) {
-		if o := metav1.GetControllerOf(p); o != nil && o.Kind == "StatefulSet" && !l.removed[p.Name] && !l.lost[p.Spec.NodeName] {
+		if o := metav1.GetControllerOf(p); o != nil && o.Kind == "StatefulSet" && !l.removed[p.Name] &&
+			!l.lost[p.Spec.NodeName] {
 			l.wrong("pod %s was removed while %s may run it", p.Name, p.Spec.NodeName)
 		}
 		delete(l.removed, p.Name)
@@ -138,7 +148,8 @@ func (l *laws) count(p *corev1.Pod, gone bool) {
 	d := podfacts.Condition(p, corev1.DisruptionTarget)
 	evicted := d != nil && d.Status == corev1.ConditionTrue && d.Reason == "EvictionByEvictionAPI"
 	app := p.Labels["app"]
-	was, is := l.pods[p.UID], health{app, !gone && p.DeletionTimestamp == nil && podfacts.Ready(p) && !evicted}
+	was := l.pods[p.UID]
+	is := health{app, !gone && p.DeletionTimestamp == nil && podfacts.Ready(p) && !evicted}
 	if gone {
 		delete(l.pods, p.UID)
 	} else {
@@ -176,7 +187,8 @@ func (l *laws) judge(p *corev1.Pod, app string, least int) {
 	if l.since.After(from) {
 		return // it may have been before anybody looked
 	}
-	best, left := now, now
+	best := now
+	left := now
 	past := l.past[app]
 	for i := len(past) - 1; i >= 0 && best < least && past[i].at.After(from); i-- {
 		if !past[i].evicted {

@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// A history is done within seconds of the processor's time, and within hours of its own. A machine with other work to do may take long:
-// the clock on the wall says only that a history waits for something that never comes.
+// A history is done within seconds of the processor's time, and within hours of its own. A machine with other work to
+// do may take long: the clock on the wall says only that a history waits for something that never comes.
 const (
 	cpuLimit     = 5 * time.Minute // as many histories at once as there are processors have each as much
 	realLimit    = time.Hour
@@ -30,19 +30,21 @@ func cpuTime() time.Duration {
 	return time.Duration(r.Utime.Nano() + r.Stime.Nano())
 }
 
-// within runs f in a bubble and ends the process, with what hangs, when it takes too long: neither the bubble's time nor the test's
-// would tell whose fault that is. told is called for the history.
+// within runs f in a bubble and ends the process, with what hangs, when it takes too long: neither the bubble's time
+// nor the test's would tell whose fault that is. told is called for the history.
 func within(t *testing.T, seed uint64, told func() string, f func(t *testing.T)) {
 	hangs := func(limit string) {
 		stacks := make([]byte, 16<<20)
 		stacks = stacks[:runtime.Stack(stacks, true)]
-		fmt.Fprintf(os.Stderr, "seed %d is not done within %s\nhistory:\n  %s\n%s\n\n%s\n", seed, limit, told(), again(seed), stacks)
+		fmt.Fprintf(os.Stderr, "seed %d is not done within %s\nhistory:\n  %s\n%s\n\n%s\n", seed, limit, told(),
+			again(seed), stacks)
 		os.Exit(1)
 	}
 	done := make(chan struct{})
 	defer close(done)
 	go func() { // ends with the test
-		begun, used := time.Now(), cpuTime()
+		begun := time.Now()
+		used := cpuTime()
 		limit := cpuLimit * time.Duration(runtime.GOMAXPROCS(0))
 		for tick := time.NewTicker(10 * time.Second); ; {
 			select {

@@ -35,7 +35,10 @@ func request(method, path string) func(*http.Request) bool {
 }
 
 // instead does something else for the requests of a user whose name ends in who.
-func instead(who string, which func(*http.Request) bool, what func(h http.Handler, w http.ResponseWriter, r *http.Request)) mutation {
+func instead(who string, which func(*http.Request) bool, what func(
+	h http.Handler, w http.ResponseWriter, r *http.Request,
+),
+) mutation {
 	return func(user string, h http.Handler) http.Handler {
 		if !strings.HasSuffix(user, who) {
 			return h
@@ -62,7 +65,9 @@ func gone(_ http.Handler, w http.ResponseWriter, _ *http.Request) {
 // forced deletes at once what was to have its time.
 func forced(h http.Handler, w http.ResponseWriter, r *http.Request) {
 	r = r.Clone(r.Context())
-	r.Body, r.ContentLength, r.URL.RawQuery = http.NoBody, 0, "gracePeriodSeconds=0"
+	r.Body = http.NoBody
+	r.ContentLength = 0
+	r.URL.RawQuery = "gracePeriodSeconds=0"
 	h.ServeHTTP(w, r)
 }
 
@@ -88,7 +93,8 @@ func changed[T runtime.Object](change func(T)) func(h http.Handler, w http.Respo
 		}
 		r = r.Clone(r.Context())
 		r.Header.Set("Content-Type", "application/json")
-		r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(b)), int64(len(b))
+		r.Body = io.NopCloser(bytes.NewReader(b))
+		r.ContentLength = int64(len(b))
 		h.ServeHTTP(w, r)
 	}
 }
@@ -98,7 +104,8 @@ func saysLater(h http.Handler, w http.ResponseWriter, r *http.Request) {
 	h.ServeHTTP(w, r)
 	time.Sleep(3 * time.Second)
 	patch := `{"status":{"conditions":[{"type":"PodScheduled","status":"False","reason":"Unschedulable"}]}}`
-	late := httptest.NewRequestWithContext(r.Context(), http.MethodPatch, strings.TrimSuffix(r.URL.Path, "/binding")+"/status", strings.NewReader(patch))
+	late := httptest.NewRequestWithContext(r.Context(), http.MethodPatch,
+		strings.TrimSuffix(r.URL.Path, "/binding")+"/status", strings.NewReader(patch))
 	late.Header.Set("Content-Type", "application/strategic-merge-patch+json")
 	h.ServeHTTP(httptest.NewRecorder(), late)
 }
@@ -125,7 +132,8 @@ func removed(name string) func(context.Context, *users) error {
 	}
 }
 
-const busyNow = `{"spec":{"template":{"metadata":{"annotations":{"version":"2","` + metrics.AnnotationCPU + `":"` + busy + `"}}}}}`
+const busyNow = `{"spec":{"template":{"metadata":{"annotations":{"version":"2","` + metrics.AnnotationCPU + `":"` +
+	busy + `"}}}}}`
 
 // mutants are broken on purpose. Each is caught by the invariant that says want.
 var mutants = []struct {
@@ -136,93 +144,142 @@ var mutants = []struct {
 }{
 	{
 		"pods are not made", instead("replicaset-controller", request(http.MethodPost, "/pods"), notDone),
-		deeds{make1("replicasets", "a", 2)}, "replica set a wants 2, has 0",
+		deeds{make1("replicasets", "a", 2)},
+		"replica set a wants 2, has 0",
 	},
 	{
-		"pods of replication controllers are not made", instead("replication-controller", request(http.MethodPost, "/pods"), notDone),
-		deeds{make1("replicationcontrollers", "a", 2)}, "replication controller a wants 2, has 0",
+		"pods of replication controllers are not made",
+		instead("replication-controller", request(http.MethodPost, "/pods"), notDone),
+		deeds{make1("replicationcontrollers", "a", 2)},
+		"replication controller a wants 2, has 0",
 	},
 	{
-		"pods have no owner", instead("replicaset-controller", request(http.MethodPost, "/pods"), changed(func(p *corev1.Pod) { p.OwnerReferences, p.Labels = nil, nil })),
-		deeds{make1("replicasets", "a", 2)}, "has no owner",
+		"pods have no owner", instead("replicaset-controller", request(http.MethodPost, "/pods"),
+			changed(func(p *corev1.Pod) {
+				p.OwnerReferences = nil
+				p.Labels = nil
+			})),
+		deeds{make1("replicasets", "a", 2)},
+		"has no owner",
 	},
 	{
 		"rollouts do not scale", instead("deployment-controller", request(http.MethodPut, "/replicasets/"), notDone),
-		deeds{make1("deployments", "a", 2), patched("a", `{"spec":{"replicas":3}}`)}, "deployment a wants 3",
+		deeds{make1("deployments", "a", 2), patched("a", `{"spec":{"replicas":3}}`)},
+		"deployment a wants 3",
 	},
 	{
 		"garbage stays", instead("generic-garbage-collector", request(http.MethodDelete, "/pods/"), gone),
-		deeds{make1("replicasets", "a", 2), removed("a")}, "is an orphan",
+		deeds{make1("replicasets", "a", 2), removed("a")},
+		"is an orphan",
 	},
 	{
 		"identities are not unique", instead("statefulset-controller", request(http.MethodDelete, "/pods/"), forced),
-		deeds{make1("statefulsets", "a", 2), patched("a", `{"spec":{"replicas":1}}`)}, "was removed while",
+		deeds{make1("statefulsets", "a", 2), patched("a", `{"spec":{"replicas":1}}`)},
+		"was removed while",
 	},
 	{
-		"claims are not made", instead("statefulset-controller", request(http.MethodPost, "/persistentvolumeclaims"), notDone),
-		deeds{make1("statefulsets", "v", 1)}, "",
+		"claims are not made", instead("statefulset-controller", request(http.MethodPost, "/persistentvolumeclaims"),
+			notDone),
+		deeds{make1("statefulsets", "v", 1)},
+		"",
 	},
 	{
 		"claims stay", instead("statefulset-controller", request(http.MethodPut, "/persistentvolumeclaims/"), notDone),
-		deeds{make1("statefulsets", "v", 2), patched("v", `{"spec":{"replicas":1}}`)}, "is left of a pod that was scaled away",
+		deeds{make1("statefulsets", "v", 2), patched("v", `{"spec":{"replicas":1}}`)},
+		"is left of a pod that was scaled away",
 	},
 	{
 		"daemons are not replaced", instead("daemon-set-controller", request(http.MethodDelete, "/pods/"), gone),
-		deeds{make1("daemonsets", "a", 0), patched("a", busyNow), patched("a", `{"spec":{"template":{"metadata":{"annotations":{"version":"3"}}}}}`)}, "daemon set a runs on",
+		deeds{
+			make1("daemonsets", "a", 0), patched("a", busyNow),
+			patched("a", `{"spec":{"template":{"metadata":{"annotations":{"version":"3"}}}}}`),
+		},
+		"daemon set a runs on",
 	},
 	{
-		"jobs count twice", instead("job-controller", request(http.MethodPut, "/status"), changed(func(j *batchv1.Job) { j.Status.Succeeded *= 2 })),
-		deeds{make1("jobs", "a", 2)}, "job a ",
+		"jobs count twice", instead("job-controller", request(http.MethodPut, "/status"),
+			changed(func(j *batchv1.Job) { j.Status.Succeeded *= 2 })),
+		deeds{make1("jobs", "a", 2)},
+		"job a ",
 	},
 	{
 		"cron jobs keep all", instead("cronjob-controller", request(http.MethodDelete, "/jobs/"), gone),
-		deeds{make1("cronjobs", "a", 0), later(5 * time.Minute)}, "cron job a keeps",
+		deeds{make1("cronjobs", "a", 0), later(5 * time.Minute)},
+		"cron job a keeps",
 	},
 	{
 		"autoscalers do nothing", instead("horizontal-pod-autoscaler", request(http.MethodPut, "/scale"), notDone),
-		deeds{make1("deployments", "a", 2), func(ctx context.Context, u *users) error { return u.autoscaler(ctx, "a") }}, "autoscaler of a wants 5",
+		deeds{make1("deployments", "a", 2), func(ctx context.Context, u *users) error {
+			return u.autoscaler(ctx, "a")
+		}},
+		"autoscaler of a wants 5",
 	},
 	{
-		"quotas are not counted", instead("resourcequota-controller", request(http.MethodPut, "/resourcequotas/"), notDone),
+		"quotas are not counted", instead("resourcequota-controller", request(http.MethodPut, "/resourcequotas/"),
+			notDone),
 		deeds{
 			make1("replicasets", "a", 2), func(ctx context.Context, u *users) error { return u.setQuota(ctx, 10) },
 			patched("a", `{"spec":{"replicas":4}}`), patched("a", `{"spec":{"replicas":1}}`),
-		}, "quota says",
+		},
+		"quota says",
 	},
 	{
-		"budgets allow too much", instead("disruption-controller", request(http.MethodPut, "/poddisruptionbudgets/"), changed(func(b *policyv1.PodDisruptionBudget) {
-			b.Status.DisruptionsAllowed = 5
-		})),
-		deeds{make1("replicasets", "a", 2), func(ctx context.Context, u *users) error { return u.protect(ctx, "a", 2) }}, "its budget wants 2",
+		"budgets allow too much", instead("disruption-controller", request(http.MethodPut, "/poddisruptionbudgets/"),
+			changed(func(b *policyv1.PodDisruptionBudget) {
+				b.Status.DisruptionsAllowed = 5
+			})),
+		deeds{make1("replicasets", "a", 2), func(ctx context.Context, u *users) error {
+			return u.protect(ctx, "a", 2)
+		}},
+		"its budget wants 2",
 	},
 	{
-		"bound pods are said to have no node", instead("system:kube-scheduler", request(http.MethodPost, "/binding"), saysLater),
-		deeds{make1("replicasets", "a", 1)}, "is bound to",
+		"bound pods are said to have no node", instead("system:kube-scheduler", request(http.MethodPost, "/binding"),
+			saysLater),
+		deeds{make1("replicasets", "a", 1)},
+		"is bound to",
 	},
 	{
-		"nodes stay cordoned by taints", instead("node-controller", request(http.MethodPatch, "/nodes/"), func(h http.Handler, w http.ResponseWriter, r *http.Request) {
+		"nodes stay cordoned by taints", instead("node-controller", request(http.MethodPatch, "/nodes/"), func(
+			h http.Handler, w http.ResponseWriter, r *http.Request,
+		) {
 			r = r.Clone(r.Context())
 			patch := `{"spec":{"taints":[{"key":"x","effect":"PreferNoSchedule"}]}}`
-			r.Body, r.ContentLength = io.NopCloser(strings.NewReader(patch)), int64(len(patch))
+			r.Body = io.NopCloser(strings.NewReader(patch))
+			r.ContentLength = int64(len(patch))
 			r.Header.Set("Content-Type", "application/merge-patch+json")
 			h.ServeHTTP(w, r)
 		}),
-		deeds{func(ctx context.Context, u *users) error { return u.c.SilenceNode(ctx, "node-0") }, later(2 * time.Minute), func(ctx context.Context, u *users) error {
-			return u.c.WakeNode(ctx, "node-0")
-		}}, "has taints",
+		deeds{
+			func(ctx context.Context, u *users) error { return u.c.SilenceNode(ctx, "node-0") },
+			later(2 * time.Minute), func(ctx context.Context, u *users) error {
+				return u.c.WakeNode(ctx, "node-0")
+			},
+		},
+		"has taints",
 	},
 }
 
 func later(d time.Duration) func(context.Context, *users) error {
-	return func(context.Context, *users) error { time.Sleep(d); return nil }
+	return func(context.Context, *users) error {
+		time.Sleep(d)
+		return nil
+	}
 }
 
-// TestMutants: what is broken on purpose is found, by the invariant that is there for it; and nothing is found when nothing is broken.
+// TestMutants: what is broken on purpose is found, by the invariant that is there for it; and nothing is found when
+// nothing is broken.
 func TestMutants(t *testing.T) {
 	for _, m := range mutants {
 		t.Run(m.name, func(t *testing.T) {
 			for _, mutate := range []mutation{m.mutate, nil} {
-				h := &history{seed: 1, kinds: kinds, mutate: mutate, deeds: m.users, patience: 8 * time.Minute}
+				h := &history{
+					seed:     1,
+					kinds:    kinds,
+					mutate:   mutate,
+					deeds:    m.users,
+					patience: 8 * time.Minute,
+				}
 				found := strings.Join(h.run(t), "\n")
 				switch {
 				case mutate == nil && found != "":
@@ -237,13 +294,24 @@ func TestMutants(t *testing.T) {
 
 // TestLawOfControllers: an API server refuses a second controller; if one did not, it would be found.
 func TestLawOfControllers(t *testing.T) {
-	l, yes := newLaws(), true
-	l.pods, l.past = map[types.UID]health{}, map[string][]change{}
-	l.pod(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", OwnerReferences: []metav1.OwnerReference{{Name: "a", Controller: &yes}, {Name: "b"}}}}, false)
+	l := newLaws()
+	yes := true
+	l.pods = map[types.UID]health{}
+	l.past = map[string][]change{}
+	l.pod(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+		Name:            "p",
+		OwnerReferences: []metav1.OwnerReference{{Name: "a", Controller: &yes}, {Name: "b"}},
+	}}, false)
 	if found := l.found(); len(found) > 0 {
 		t.Errorf("one controller and another owner: %v", found)
 	}
-	l.pod(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", OwnerReferences: []metav1.OwnerReference{{Name: "a", Controller: &yes}, {Name: "b", Controller: &yes}}}}, false)
+	l.pod(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+		Name: "p",
+		OwnerReferences: []metav1.OwnerReference{
+			{Name: "a", Controller: &yes},
+			{Name: "b", Controller: &yes},
+		},
+	}}, false)
 	if found := l.found(); len(found) != 1 {
 		t.Errorf("two controllers: %v", found)
 	}
@@ -252,18 +320,27 @@ func TestLawOfControllers(t *testing.T) {
 // TestLawOfBudgets: an eviction counts under the budget of its moment, not under one that refused it and is gone.
 func TestLawOfBudgets(t *testing.T) {
 	pod := func(evicted bool) *corev1.Pod {
-		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", UID: "u", Labels: map[string]string{"app": "a"}}, Status: corev1.PodStatus{
-			Phase: corev1.PodRunning, Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}},
-		}}
+		p := &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Name: "p", UID: "u", Labels: map[string]string{"app": "a"}},
+			Status: corev1.PodStatus{
+				Phase:      corev1.PodRunning,
+				Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}},
+			},
+		}
 		if evicted {
-			p.Status.Conditions = append(p.Status.Conditions, corev1.PodCondition{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: "EvictionByEvictionAPI"})
+			p.Status.Conditions = append(p.Status.Conditions, corev1.PodCondition{
+				Type:   corev1.DisruptionTarget,
+				Status: corev1.ConditionTrue,
+				Reason: "EvictionByEvictionAPI",
+			})
 		}
 		return p
 	}
 	two := intstr.FromInt32(2)
 	for _, there := range []bool{true, false} {
 		l := newLaws()
-		l.pods, l.past = map[types.UID]health{}, map[string][]change{}
+		l.pods = map[types.UID]health{}
+		l.past = map[string][]change{}
 		l.pod(pod(false), false)
 		l.budget("a", &policyv1.PodDisruptionBudget{Spec: policyv1.PodDisruptionBudgetSpec{MinAvailable: &two}})
 		l.evict(pod(false)) // refused
@@ -281,14 +358,20 @@ func TestLawOfBudgets(t *testing.T) {
 // TestJobDoneTwice: one success too many is wrong, unless a pod may have been created twice.
 func TestJobDoneTwice(t *testing.T) {
 	one := int32(1)
-	done := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: batchv1.JobSpec{Completions: &one, Parallelism: &one}, Status: batchv1.JobStatus{
-		Succeeded: 2, Conditions: []batchv1.JobCondition{{Type: batchv1.JobComplete, Status: corev1.ConditionTrue}},
-	}}
+	done := &batchv1.Job{
+		ObjectMeta: metav1.ObjectMeta{Name: "a"},
+		Spec:       batchv1.JobSpec{Completions: &one, Parallelism: &one},
+		Status: batchv1.JobStatus{
+			Succeeded:  2,
+			Conditions: []batchv1.JobCondition{{Type: batchv1.JobComplete, Status: corev1.ConditionTrue}},
+		},
+	}
 	for _, tt := range []struct {
 		lost string
 		want bool
 	}{{"", true}, {"ab-", true}, {`{"generateName":"a-"}`, false}} {
-		s, found := state{laws: newLaws()}, false
+		s := state{laws: newLaws()}
+		found := false
 		s.laws.unheard = [][]byte{[]byte(tt.lost)}
 		s.job(done, func(string, ...any) { found = true })
 		if found != tt.want {

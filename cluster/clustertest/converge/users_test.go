@@ -132,13 +132,15 @@ func (u *users) createOne(ctx context.Context, name string, k kind, n int32, lab
 	if err != nil {
 		return err
 	}
-	_, err = u.c.Dynamic.Resource(k.gvr).Namespace(namespace).Create(ctx, &unstructured.Unstructured{Object: obj}, metav1.CreateOptions{})
+	_, err = u.c.Dynamic.Resource(k.gvr).Namespace(namespace).Create(ctx, &unstructured.Unstructured{Object: obj},
+		metav1.CreateOptions{})
 	return err
 }
 
 // patch is as a user's kubectl patch; what is gone is gone.
 func (u *users) patch(ctx context.Context, name string, k kind, patch string) error {
-	_, err := u.c.Dynamic.Resource(k.gvr).Namespace(namespace).Patch(ctx, name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+	_, err := u.c.Dynamic.Resource(k.gvr).Namespace(namespace).Patch(ctx, name, types.MergePatchType, []byte(patch),
+		metav1.PatchOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
@@ -167,13 +169,19 @@ func (u *users) update(ctx context.Context, name string, k kind) error {
 	if v%2 == 0 {
 		uses = busy
 	}
-	return u.patch(ctx, name, k, fmt.Sprintf(`{"spec":{"template":{"metadata":{"annotations":{"version":"%d",%q:%q}}}}}`, v, metrics.AnnotationCPU, uses))
+	return u.patch(ctx, name, k,
+		fmt.Sprintf(`{"spec":{"template":{"metadata":{"annotations":{"version":"%d",%q:%q}}}}}`, v,
+			metrics.AnnotationCPU, uses))
 }
 
 func (u *users) remove(ctx context.Context, name string, k kind) error {
-	how := []metav1.DeletionPropagation{metav1.DeletePropagationBackground, metav1.DeletePropagationForeground}[u.rng.IntN(2)]
+	how := []metav1.DeletionPropagation{
+		metav1.DeletePropagationBackground, metav1.DeletePropagationForeground,
+	}[u.rng.IntN(2)]
 	u.say("delete %s %s %s", k.resource, name, how)
-	err := u.c.Dynamic.Resource(k.gvr).Namespace(namespace).Delete(ctx, name, metav1.DeleteOptions{PropagationPolicy: &how})
+	err := u.c.Dynamic.Resource(k.gvr).Namespace(namespace).Delete(ctx, name, metav1.DeleteOptions{
+		PropagationPolicy: &how,
+	})
 	if err == nil && how == metav1.DeletePropagationBackground && u.rng.IntN(2) == 0 {
 		err = u.createNamed(ctx, name, k, map[string]string{remade: "true"}) // before anybody has seen that it was gone
 		if apierrors.IsAlreadyExists(err) {
@@ -212,7 +220,8 @@ func (u *users) deletePod(ctx context.Context) error {
 }
 
 func (u *users) cordon(ctx context.Context, node string, yes bool) error {
-	_, err := u.c.CoreV1().Nodes().Patch(ctx, node, types.MergePatchType, fmt.Appendf(nil, `{"spec":{"unschedulable":%t}}`, yes), metav1.PatchOptions{})
+	_, err := u.c.CoreV1().Nodes().Patch(ctx, node, types.MergePatchType,
+		fmt.Appendf(nil, `{"spec":{"unschedulable":%t}}`, yes), metav1.PatchOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
@@ -243,7 +252,9 @@ func (u *users) evictAll(ctx context.Context, node string) (left int, err error)
 			continue
 		}
 		u.laws.evict(p)
-		err := u.c.CoreV1().Pods(namespace).EvictV1(ctx, &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: p.Name, Namespace: namespace}})
+		err := u.c.CoreV1().Pods(namespace).EvictV1(ctx, &policyv1.Eviction{
+			ObjectMeta: metav1.ObjectMeta{Name: p.Name, Namespace: namespace},
+		})
 		switch {
 		case apierrors.IsTooManyRequests(err):
 			left++
@@ -277,7 +288,8 @@ func (u *users) silence(ctx context.Context) error {
 	return u.c.SilenceNode(ctx, node)
 }
 
-// deleteNode deletes a node's object, as an administrator does whose machine is gone for good. It comes back when the nodes start anew.
+// deleteNode deletes a node's object, as an administrator does whose machine is gone for good. It comes back when the
+// nodes start anew.
 func (u *users) deleteNode(ctx context.Context) error {
 	node := u.node()
 	u.say("delete %s", node)
@@ -316,13 +328,30 @@ func (u *users) autoscale(ctx context.Context, name string, k kind) error {
 func (u *users) autoscaler(ctx context.Context, name string) error {
 	u.say("autoscale %s", name)
 	all := u.c.AutoscalingV2().HorizontalPodAutoscalers(namespace)
-	least, half := int32(2), int32(50)
-	_, err := all.Create(ctx, &autoscalingv2.HorizontalPodAutoscaler{ObjectMeta: named(name), Spec: autoscalingv2.HorizontalPodAutoscalerSpec{
-		ScaleTargetRef: autoscalingv2.CrossVersionObjectReference{APIVersion: "apps/v1", Kind: "Deployment", Name: name}, MinReplicas: &least, MaxReplicas: 5,
-		Metrics: []autoscalingv2.MetricSpec{{Type: autoscalingv2.ResourceMetricSourceType, Resource: &autoscalingv2.ResourceMetricSource{
-			Name: corev1.ResourceCPU, Target: autoscalingv2.MetricTarget{Type: autoscalingv2.UtilizationMetricType, AverageUtilization: &half},
-		}}},
-	}}, metav1.CreateOptions{})
+	least := int32(2)
+	half := int32(50)
+	_, err := all.Create(ctx, &autoscalingv2.HorizontalPodAutoscaler{
+		ObjectMeta: named(name),
+		Spec: autoscalingv2.HorizontalPodAutoscalerSpec{
+			ScaleTargetRef: autoscalingv2.CrossVersionObjectReference{
+				APIVersion: "apps/v1",
+				Kind:       "Deployment",
+				Name:       name,
+			},
+			MinReplicas: &least,
+			MaxReplicas: 5,
+			Metrics: []autoscalingv2.MetricSpec{{
+				Type: autoscalingv2.ResourceMetricSourceType,
+				Resource: &autoscalingv2.ResourceMetricSource{
+					Name: corev1.ResourceCPU,
+					Target: autoscalingv2.MetricTarget{
+						Type:               autoscalingv2.UtilizationMetricType,
+						AverageUtilization: &half,
+					},
+				},
+			}},
+		},
+	}, metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {
 		return nil
 	}
@@ -336,7 +365,8 @@ func (u *users) suspendAll(ctx context.Context) error {
 		return err
 	}
 	for i := range all.Items {
-		_, err := u.c.BatchV1().CronJobs(namespace).Patch(ctx, all.Items[i].Name, types.MergePatchType, []byte(`{"spec":{"suspend":true}}`), metav1.PatchOptions{})
+		_, err := u.c.BatchV1().CronJobs(namespace).Patch(ctx, all.Items[i].Name, types.MergePatchType,
+			[]byte(`{"spec":{"suspend":true}}`), metav1.PatchOptions{})
 		if err != nil && !apierrors.IsNotFound(err) {
 			return err
 		}
@@ -371,12 +401,17 @@ func (u *users) quota(ctx context.Context) error {
 
 func (u *users) setQuota(ctx context.Context, pods int) error {
 	all := u.c.CoreV1().ResourceQuotas(namespace)
-	q := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: "q"}, Spec: corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{
-		corev1.ResourcePods: *resource.NewQuantity(int64(pods), resource.DecimalSI), corev1.ResourceRequestsCPU: resource.MustParse("100"),
-	}}}
+	q := &corev1.ResourceQuota{
+		ObjectMeta: metav1.ObjectMeta{Name: "q"},
+		Spec: corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{
+			corev1.ResourcePods:        *resource.NewQuantity(int64(pods), resource.DecimalSI),
+			corev1.ResourceRequestsCPU: resource.MustParse("100"),
+		}},
+	}
 	_, err := all.Create(ctx, q, metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {
-		_, err = all.Patch(ctx, "q", types.MergePatchType, fmt.Appendf(nil, `{"spec":{"hard":{"pods":"%d"}}}`, pods), metav1.PatchOptions{})
+		_, err = all.Patch(ctx, "q", types.MergePatchType, fmt.Appendf(nil, `{"spec":{"hard":{"pods":"%d"}}}`, pods),
+			metav1.PatchOptions{})
 	}
 	return err
 }
@@ -396,11 +431,16 @@ func (u *users) budget(ctx context.Context, app string) error {
 
 // protect makes a budget for an app.
 func (u *users) protect(ctx context.Context, app string, n int) error {
-	all, least := u.c.PolicyV1().PodDisruptionBudgets(namespace), intstr.FromInt32(int32(n))
+	all := u.c.PolicyV1().PodDisruptionBudgets(namespace)
+	least := intstr.FromInt32(int32(n))
 	u.say("budget of %s: at least %s", app, least.String())
-	b, err := all.Create(ctx, &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Name: app}, Spec: policyv1.PodDisruptionBudgetSpec{
-		MinAvailable: &least, Selector: selectorOf(app),
-	}}, metav1.CreateOptions{})
+	b, err := all.Create(ctx, &policyv1.PodDisruptionBudget{
+		ObjectMeta: metav1.ObjectMeta{Name: app},
+		Spec: policyv1.PodDisruptionBudgetSpec{
+			MinAvailable: &least,
+			Selector:     selectorOf(app),
+		},
+	}, metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {
 		return nil
 	}

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package catalog lists the API server's resources for the garbage and namespace controllers: those whose objects can be listed, watched
-// and deleted. Each Load is one discovery; nothing is cached.
+// Package catalog lists the API server's resources for the garbage and namespace controllers: those whose objects can
+// be listed, watched and deleted. Each Load is one discovery; nothing is cached.
 package catalog
 
 import (
@@ -79,7 +79,12 @@ func fromLists(lists []*metav1.APIResourceList) ([]*Resource, error) {
 				of.Version = r.Version
 			}
 			if !slices.Contains([]byte(r.Name), '/') {
-				all = append(all, &Resource{GVR: of.WithResource(r.Name), Kind: r.Kind, Namespaced: r.Namespaced, Verbs: r.Verbs})
+				all = append(all, &Resource{
+					GVR:        of.WithResource(r.Name),
+					Kind:       r.Kind,
+					Namespaced: r.Namespaced,
+					Verbs:      r.Verbs,
+				})
 			}
 		}
 	}

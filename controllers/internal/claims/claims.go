@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package claims is the index of pods by the PersistentVolumeClaims of their volumes, shared by the controllers of claims. It writes
-// nothing.
+// Package claims is the index of pods by the PersistentVolumeClaims of their volumes, shared by the controllers of
+// claims. It writes nothing.
 package claims
 
 import (

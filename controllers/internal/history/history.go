@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package history stores the pod templates of StatefulSets and DaemonSets as ControllerRevisions: it claims a workload's revisions, finds
-// or creates the one of its current template, numbers them so that a rollback makes the old revision the newest, and deletes those beyond
-// revisionHistoryLimit. The controllers of both kinds use it. It never touches pods or the workload itself.
+// Package history stores the pod templates of StatefulSets and DaemonSets as ControllerRevisions: it claims a
+// workload's revisions, finds or creates the one of its current template, numbers them so that a rollback makes the old
+// revision the newest, and deletes those beyond revisionHistoryLimit. The controllers of both kinds use it. It never
+// touches pods or the workload itself.
 package history
 
 import (
@@ -47,17 +48,22 @@ type Manager struct {
 	own      framework.Ownership[*appsv1.ControllerRevision]
 }
 
-// New returns a keeper on the shared informer of ControllerRevisions. live reads a workload of kind owner from the API server, not from a
-// cache.
-func New(env *framework.Env, owner schema.GroupVersionKind, live func(ctx context.Context, namespace, name string) (metav1.Object, error)) (*Manager, error) {
+// New returns a keeper on the shared informer of ControllerRevisions. live reads a workload of kind owner from the API
+// server, not from a cache.
+func New(env *framework.Env, owner schema.GroupVersionKind, live func(
+	ctx context.Context, namespace, name string,
+) (metav1.Object, error),
+) (*Manager, error) {
 	inf := appsinformers.New(env.Shared.Scoped()).ControllerRevisions().Informer()
 	if err := framework.EnsureIndex(inf, framework.ByController, framework.IndexByController); err != nil {
 		return nil, err
 	}
 	return &Manager{env, inf, framework.Ownership[*appsv1.ControllerRevision]{
-		Owner: owner, Live: live,
+		Owner: owner,
+		Live:  live,
 		Patch: func(ctx context.Context, r *appsv1.ControllerRevision, patch []byte) error {
-			_, err := env.Client.AppsV1().ControllerRevisions(r.Namespace).Patch(ctx, r.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
+			_, err := env.Client.AppsV1().ControllerRevisions(r.Namespace).Patch(ctx, r.Name,
+				types.StrategicMergePatchType, patch, metav1.PatchOptions{})
 			return err
 		},
 	}}, nil
@@ -117,7 +123,8 @@ func (k *Manager) Sync(ctx context.Context, o Owner) (*State, error) {
 	default: // a rollback
 		r := s.All[at].DeepCopy()
 		r.Revision = next
-		if s.Update, err = k.env.Client.AppsV1().ControllerRevisions(r.Namespace).Update(ctx, r, metav1.UpdateOptions{}); err != nil {
+		if s.Update, err = k.env.Client.AppsV1().ControllerRevisions(r.Namespace).Update(ctx, r,
+			metav1.UpdateOptions{}); err != nil {
 			return nil, fmt.Errorf("renumber revision %s: %w", r.Name, err)
 		}
 		s.All = append(slices.Delete(s.All, at, at+1), s.Update)
@@ -128,7 +135,8 @@ func (k *Manager) Sync(ctx context.Context, o Owner) (*State, error) {
 // sortByRevision sorts the oldest first.
 func sortByRevision(all []*appsv1.ControllerRevision) {
 	slices.SortStableFunc(all, func(a, b *appsv1.ControllerRevision) int {
-		return cmp.Or(cmp.Compare(a.Revision, b.Revision), a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
+		return cmp.Or(cmp.Compare(a.Revision, b.Revision), a.CreationTimestamp.Compare(b.CreationTimestamp.Time),
+			cmp.Compare(a.Name, b.Name))
 	})
 }
 
@@ -141,8 +149,11 @@ func lastEqual(all []*appsv1.ControllerRevision, patch []byte, t *corev1.PodTemp
 	return -1
 }
 
-// create creates the revision of o's template. A different revision with its name is a collision: the next name is tried.
-func (k *Manager) create(ctx context.Context, o Owner, patch []byte, number int64, collisions *int32) (*appsv1.ControllerRevision, error) {
+// create creates the revision of o's template. A different revision with its name is a collision: the next name is
+// tried.
+func (k *Manager) create(
+	ctx context.Context, o Owner, patch []byte, number int64, collisions *int32,
+) (*appsv1.ControllerRevision, error) {
 	api := k.env.Client.AppsV1().ControllerRevisions(o.GetNamespace())
 	for {
 		want := k.revision(o, patch, number, *collisions)
@@ -188,10 +199,14 @@ func (k *Manager) revision(o Owner, patch []byte, number int64, collisions int32
 	l[o.HashLabel] = hash
 	return &appsv1.ControllerRevision{
 		ObjectMeta: metav1.ObjectMeta{
-			Name: name, Namespace: o.GetNamespace(), Labels: l, Annotations: maps.Clone(o.GetAnnotations()),
+			Name:            name,
+			Namespace:       o.GetNamespace(),
+			Labels:          l,
+			Annotations:     maps.Clone(o.GetAnnotations()),
 			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(o.Object, k.own.Owner)},
 		},
-		Data: runtime.RawExtension{Raw: patch}, Revision: number,
+		Data:     runtime.RawExtension{Raw: patch},
+		Revision: number,
 	}
 }
 
@@ -200,10 +215,14 @@ func (k *Manager) Truncate(ctx context.Context, s *State, limit int, live func(*
 	if limit < 0 || len(s.All) <= limit {
 		return nil
 	}
-	old := slices.DeleteFunc(slices.Clone(s.All), func(r *appsv1.ControllerRevision) bool { return r == s.Update || live(r) })
+	old := slices.DeleteFunc(slices.Clone(s.All), func(r *appsv1.ControllerRevision) bool {
+		return r == s.Update || live(r)
+	})
 	for _, r := range old[:max(0, len(old)-limit)] {
 		uid := r.UID
-		err := k.env.Client.AppsV1().ControllerRevisions(r.Namespace).Delete(ctx, r.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
+		err := k.env.Client.AppsV1().ControllerRevisions(r.Namespace).Delete(ctx, r.Name, metav1.DeleteOptions{
+			Preconditions: &metav1.Preconditions{UID: &uid},
+		})
 		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 			return fmt.Errorf("delete revision %s: %w", r.Name, err)
 		}

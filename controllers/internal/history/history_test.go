@@ -35,14 +35,20 @@ func keeper(t *testing.T, objs ...runtime.Object) (*controllertest.Cluster, func
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	env.Shared.Start(ctx.Done())
-	t.Cleanup(func() { cancel(); env.Shared.Shutdown() })
+	t.Cleanup(func() {
+		cancel()
+		env.Shared.Shutdown()
+	})
 	if !cache.WaitFor(ctx, "", k.Informer().HasSyncedChecker()) {
 		t.Fatal("no revisions")
 	}
 	return c, func(image string) *State {
 		t.Helper()
 		s, err := k.Sync(ctx, Owner{
-			Object: set, Selector: labels.SelectorFromSet(labels.Set{"app": "web"}), Template: template1(image), HashLabel: "hash",
+			Object:    set,
+			Selector:  labels.SelectorFromSet(labels.Set{"app": "web"}),
+			Template:  template1(image),
+			HashLabel: "hash",
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -69,7 +75,8 @@ func seen(t *testing.T, k *Manager, n int) {
 
 func TestPatchIsWhatKubectlSends(t *testing.T) {
 	b, err := Patch(template1("v1"))
-	if want := `{"spec":{"template":{"$patch":"replace","metadata":{"labels":{"app":"web"}},"spec":{"containers":[{"image":"v1","name":"c","resources":{}}]}}}}`; err != nil || string(b) != want {
+	if want := `{"spec":{"template":{"$patch":"replace","metadata":{"labels":{"app":"web"}},"spec":{"containers":[{"image":"v1","name":"c","resources":{}}]}}}}`; err != nil ||
+		string(b) != want {
 		t.Errorf("got %s, %v; want %s", b, err, want)
 	}
 	back, err := template(b)
@@ -87,9 +94,11 @@ func TestPatchIsWhatKubectlSends(t *testing.T) {
 func TestAdvanceTwiceIsOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, advance, k := keeper(t)
-		a, b := advance("v1"), advance("v1")
+		a := advance("v1")
+		b := advance("v1")
 		if a.Update.Name != b.Update.Name || b.Collisions != 0 || b.Update.Revision != 1 {
-			t.Errorf("got %s, then %s with number %d and %d collisions", a.Update.Name, b.Update.Name, b.Update.Revision, b.Collisions)
+			t.Errorf("got %s, then %s with number %d and %d collisions", a.Update.Name, b.Update.Name,
+				b.Update.Revision, b.Collisions)
 		}
 		seen(t, k, 1)
 	})
@@ -102,7 +111,11 @@ func TestCollisions(t *testing.T) {
 	}
 	k := &Manager{own: framework.Ownership[*appsv1.ControllerRevision]{Owner: gvk}}
 	of := func() *appsv1.ControllerRevision {
-		o := Owner{Object: &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default"}}, Template: template1("v1"), HashLabel: "hash"}
+		o := Owner{
+			Object:    &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default"}},
+			Template:  template1("v1"),
+			HashLabel: "hash",
+		}
 		r := k.revision(o, patch, 1, 0)
 		r.OwnerReferences[0].UID = "other"
 		return r
@@ -119,8 +132,13 @@ func TestAdoptsRenumbersTruncates(t *testing.T) {
 		// As an older Kubernetes wrote it, and orphaned since.
 		raw := `{"spec":{"template":{"$patch":"replace","metadata":{"creationTimestamp":null,"labels":{"app":"web"}},"spec":{"containers":[{"image":"v1","name":"c","resources":{}}]}}}}`
 		orphan := &appsv1.ControllerRevision{
-			ObjectMeta: metav1.ObjectMeta{Name: "web-old", Namespace: "default", Labels: map[string]string{"app": "web"}},
-			Data:       runtime.RawExtension{Raw: []byte(raw)}, Revision: 4,
+			ObjectMeta: metav1.ObjectMeta{
+				Name:      "web-old",
+				Namespace: "default",
+				Labels:    map[string]string{"app": "web"},
+			},
+			Data:     runtime.RawExtension{Raw: []byte(raw)},
+			Revision: 4,
 		}
 		c, advance, k := keeper(t, orphan)
 		if s := advance("v1"); s.Update.Name != "web-old" || s.Update.Revision != 4 {
@@ -166,9 +184,14 @@ func TestOrphanOfThatName(t *testing.T) {
 		t.Fatal(err)
 	}
 	k := &Manager{own: framework.Ownership[*appsv1.ControllerRevision]{Owner: gvk}}
-	o := Owner{Object: &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default"}}, Template: template1("v1"), HashLabel: "hash"}
+	o := Owner{
+		Object:    &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default"}},
+		Template:  template1("v1"),
+		HashLabel: "hash",
+	}
 	r := k.revision(o, patch, 1, 0)
-	r.OwnerReferences, r.Labels = nil, nil
+	r.OwnerReferences = nil
+	r.Labels = nil
 	_, advance, _ := keeper(t, r)
 	s := advance("v1")
 	if s.Collisions != 1 || s.Update.Name == r.Name {

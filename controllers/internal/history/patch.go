@@ -12,8 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 )
 
-// Patch is the stored form of a pod template: the strategic merge patch that restores it, as kubectl rollout undo sends it. kubectl
-// compares these bytes, so keys are sorted as kubectl does.
+// Patch is the stored form of a pod template: the strategic merge patch that restores it, as kubectl rollout undo sends
+// it. kubectl compares these bytes, so keys are sorted as kubectl does.
 func Patch(t *corev1.PodTemplateSpec) ([]byte, error) {
 	b, err := json.Marshal(t)
 	if err != nil {
@@ -47,8 +47,8 @@ func template(patch []byte) (*corev1.PodTemplateSpec, error) {
 	return stored.Spec.Template, nil
 }
 
-// equal reports whether r has the template of patch. Other versions of Kubernetes write some empty fields that ours omits, so different
-// bytes may be the same template.
+// equal reports whether r has the template of patch. Other versions of Kubernetes write some empty fields that ours
+// omits, so different bytes may be the same template.
 func equal(r *appsv1.ControllerRevision, patch []byte, t *corev1.PodTemplateSpec) bool {
 	if bytes.Equal(r.Data.Raw, patch) {
 		return true

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package protect is shared by the controllers that prevent the removal of storage objects in use: each manages one finalizer, which
-// admission adds to new objects. It reads and writes no objects itself.
+// Package protect is shared by the controllers that prevent the removal of storage objects in use: each manages one
+// finalizer, which admission adds to new objects. It reads and writes no objects itself.
 package protect
 
 import (
@@ -22,7 +22,8 @@ func NeedsRemoval(o metav1.Object, finalizer string) bool {
 	return o.GetDeletionTimestamp() != nil && slices.Contains(o.GetFinalizers(), finalizer)
 }
 
-// NeedsAdd reports whether o is not being deleted and lacks the finalizer, because it was created without the admission plugin.
+// NeedsAdd reports whether o is not being deleted and lacks the finalizer, because it was created without the admission
+// plugin.
 func NeedsAdd(o metav1.Object, finalizer string) bool {
 	return o.GetDeletionTimestamp() == nil && !slices.Contains(o.GetFinalizers(), finalizer)
 }

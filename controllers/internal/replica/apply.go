@@ -37,7 +37,10 @@ func (c *Controller) act(ctx context.Context, key framework.Key, begin time.Time
 		detail.Deletes, err = c.remove(ctx, s.set, p.remove)
 	}
 	c.env.Reconciled(mark.Subject{
-		Resource: c.kind.Resource(), Namespace: s.set.Namespace, Name: s.set.Name, UID: string(s.set.UID),
+		Resource:  c.kind.Resource(),
+		Namespace: s.set.Namespace,
+		Name:      s.set.Name,
+		UID:       string(s.set.UID),
 	}, begin, detail, err)
 	return err
 }
@@ -89,8 +92,11 @@ func podFor(set *appsv1.ReplicaSet, owner *metav1.OwnerReference) *corev1.Pod {
 		prefix = set.Name // the name is too long or invalid with a dash
 	}
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
-		GenerateName: prefix, Namespace: set.Namespace,
-		Labels: maps.Clone(t.Labels), Annotations: maps.Clone(t.Annotations), Finalizers: slices.Clone(t.Finalizers),
+		GenerateName:    prefix,
+		Namespace:       set.Namespace,
+		Labels:          maps.Clone(t.Labels),
+		Annotations:     maps.Clone(t.Annotations),
+		Finalizers:      slices.Clone(t.Finalizers),
 		OwnerReferences: []metav1.OwnerReference{*owner},
 	}}
 	t.Spec.DeepCopyInto(&pod.Spec)
@@ -101,12 +107,15 @@ func (c *Controller) remove(ctx context.Context, set *appsv1.ReplicaSet, victims
 	uids := make([]types.UID, len(victims))
 	names := make([]string, len(victims))
 	for i, p := range victims {
-		uids[i], names[i] = p.UID, p.Name
+		uids[i] = p.UID
+		names[i] = p.Name
 	}
 	c.expect.Expect(set.UID, 0, uids...)
 	err := framework.Parallel(victims, maxParallelDeletes, func(p *corev1.Pod) error {
 		uid := p.UID
-		err := c.env.Client.CoreV1().Pods(p.Namespace).Delete(ctx, p.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
+		err := c.env.Client.CoreV1().Pods(p.Namespace).Delete(ctx, p.Name, metav1.DeleteOptions{
+			Preconditions: &metav1.Preconditions{UID: &uid},
+		})
 		switch {
 		case err == nil:
 			c.env.Events.Eventf(set, corev1.EventTypeNormal, "SuccessfulDelete", "Deleted pod: %v", p.Name)

@@ -22,7 +22,8 @@ type snapshot struct {
 	set *appsv1.ReplicaSet
 	// pods are the pods that the set controls and selects, in any state.
 	pods []*corev1.Pod
-	// related returns the active pods of all sets with the same controller; it is only called when pods must be deleted.
+	// related returns the active pods of all sets with the same controller; it is only called when pods must be
+	// deleted.
 	related func() []*corev1.Pod
 	// expectationsSatisfied is false while creations or deletions are expected: then nothing may be created or deleted.
 	expectationsSatisfied bool
@@ -75,13 +76,15 @@ func desiredReplicas(set *appsv1.ReplicaSet) int {
 	return int(*set.Spec.Replicas)
 }
 
-// status is the set's status from the plan's pods; failure is the error of the creations or deletions, or nil. next is when a ready pod
-// becomes available; 0: none will.
+// status is the set's status from the plan's pods; failure is the error of the creations or deletions, or nil. next is
+// when a ready pod becomes available; 0: none will.
 func status(s snapshot, p plan, failure error) (st appsv1.ReplicaSetStatus, next time.Duration) {
 	s.set.Status.DeepCopyInto(&st)
 	st.ObservedGeneration = s.set.Generation
 	st.Replicas = int32(len(p.active))
-	st.FullyLabeledReplicas, st.ReadyReplicas, st.AvailableReplicas = 0, 0, 0
+	st.FullyLabeledReplicas = 0
+	st.ReadyReplicas = 0
+	st.AvailableReplicas = 0
 	if s.countsTerminating {
 		terminating := int32(p.terminating)
 		st.TerminatingReplicas = &terminating
@@ -107,7 +110,9 @@ func status(s snapshot, p plan, failure error) (st appsv1.ReplicaSetStatus, next
 	return st, next
 }
 
-func failureCondition(conds []appsv1.ReplicaSetCondition, s snapshot, p plan, failure error) []appsv1.ReplicaSetCondition {
+func failureCondition(
+	conds []appsv1.ReplicaSetCondition, s snapshot, p plan, failure error,
+) []appsv1.ReplicaSetCondition {
 	had := framework.ConditionOf(conds, appsv1.ReplicaSetReplicaFailure) != nil
 	switch {
 	case failure == nil && had && s.expectationsSatisfied:
@@ -120,7 +125,10 @@ func failureCondition(conds []appsv1.ReplicaSetCondition, s snapshot, p plan, fa
 		reason = "FailedDelete"
 	}
 	return framework.WithCondition(conds, appsv1.ReplicaSetCondition{
-		Type: appsv1.ReplicaSetReplicaFailure, Status: corev1.ConditionTrue, Reason: reason,
-		Message: failure.Error(), LastTransitionTime: metav1.NewTime(s.now),
+		Type:               appsv1.ReplicaSetReplicaFailure,
+		Status:             corev1.ConditionTrue,
+		Reason:             reason,
+		Message:            failure.Error(),
+		LastTransitionTime: metav1.NewTime(s.now),
 	})
 }

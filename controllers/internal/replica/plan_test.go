@@ -23,11 +23,18 @@ func ago(d time.Duration) metav1.Time { return metav1.NewTime(now.Add(-d)) }
 // pod is a running, ready pod an hour old, as changed by f.
 func pod(name string, f ...func(*corev1.Pod)) *corev1.Pod {
 	p := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name), CreationTimestamp: ago(time.Hour), Labels: map[string]string{"app": "a"}},
-		Spec:       corev1.PodSpec{NodeName: "n1"},
+		ObjectMeta: metav1.ObjectMeta{
+			Name:              name,
+			UID:               types.UID(name),
+			CreationTimestamp: ago(time.Hour),
+			Labels:            map[string]string{"app": "a"},
+		},
+		Spec: corev1.PodSpec{NodeName: "n1"},
 		Status: corev1.PodStatus{
-			Phase:      corev1.PodRunning,
-			Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue, LastTransitionTime: ago(time.Hour)}},
+			Phase: corev1.PodRunning,
+			Conditions: []corev1.PodCondition{
+				{Type: corev1.PodReady, Status: corev1.ConditionTrue, LastTransitionTime: ago(time.Hour)},
+			},
 		},
 	}
 	for _, g := range f {
@@ -41,21 +48,34 @@ func readyFor(d time.Duration) func(*corev1.Pod) {
 }
 func unready(p *corev1.Pod)                      { p.Status.Conditions = nil }
 func phase(ph corev1.PodPhase) func(*corev1.Pod) { return func(p *corev1.Pod) { p.Status.Phase = ph } }
-func node(n string) func(*corev1.Pod)            { return func(p *corev1.Pod) { p.Spec.NodeName = n } }
+
+func node(n string) func(*corev1.Pod) { return func(p *corev1.Pod) { p.Spec.NodeName = n } }
+
 func cost(c string) func(*corev1.Pod) {
 	return func(p *corev1.Pod) { p.Annotations = map[string]string{corev1.PodDeletionCost: c} }
 }
+
 func restarts(n int32) func(*corev1.Pod) {
 	return func(p *corev1.Pod) { p.Status.ContainerStatuses = []corev1.ContainerStatus{{RestartCount: n}} }
 }
+
 func aged(d time.Duration) func(*corev1.Pod) {
 	return func(p *corev1.Pod) { p.CreationTimestamp = ago(d) }
 }
-func going(p *corev1.Pod) { t := ago(0); p.DeletionTimestamp = &t }
+
+func going(p *corev1.Pod) {
+	t := ago(0)
+	p.DeletionTimestamp = &t
+}
 
 func set(replicas int32) *appsv1.ReplicaSet {
 	return &appsv1.ReplicaSet{
-		ObjectMeta: metav1.ObjectMeta{Name: "rs", Namespace: "default", UID: "rs", Generation: 3},
+		ObjectMeta: metav1.ObjectMeta{
+			Name:       "rs",
+			Namespace:  "default",
+			UID:        "rs",
+			Generation: 3,
+		},
 		Spec: appsv1.ReplicaSetSpec{
 			Replicas: &replicas,
 			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": "a"}}},
@@ -70,13 +90,20 @@ func TestVictims(t *testing.T) {
 		first, second *corev1.Pod
 		related       []*corev1.Pod
 	}{
-		{"unassigned before assigned", pod("z", node(""), phase(corev1.PodRunning)), pod("a", phase(corev1.PodPending)), nil},
+		{
+			"unassigned before assigned", pod("z", node(""), phase(corev1.PodRunning)),
+			pod("a", phase(corev1.PodPending)), nil,
+		},
 		{"pending before unknown", pod("z", phase(corev1.PodPending)), pod("a", phase(corev1.PodUnknown)), nil},
 		{"unknown before running", pod("z", phase(corev1.PodUnknown)), pod("a"), nil},
 		{"not ready before ready", pod("z", unready), pod("a", cost("-5")), nil},
 		{"lower cost first", pod("z", cost("-5")), pod("a"), nil},
 		{"a cost that does not parse is 0", pod("z", cost("x")), pod("a", cost("1")), nil},
-		{"crowded node first", pod("z", node("n2")), pod("a"), []*corev1.Pod{pod("r1", node("n2")), pod("r2", node("n2")), pod("r3")}},
+		{
+			"crowded node first", pod("z", node("n2")), pod("a"), []*corev1.Pod{
+				pod("r1", node("n2")), pod("r2", node("n2")), pod("r3"),
+			},
+		},
 		{"ready for less long first", pod("z", readyFor(time.Minute)), pod("a"), nil},
 		{"alike ages by UID", pod("a", readyFor(60*time.Minute)), pod("z", readyFor(59*time.Minute)), nil},
 		{"more restarts first", pod("z", restarts(3)), pod("a", restarts(1)), nil},
@@ -105,7 +132,12 @@ func TestDecide(t *testing.T) {
 		{name: "none there", replicas: 2, create: 2},
 		{name: "enough", replicas: 1, pods: []*corev1.Pod{pod("a")}},
 		{name: "a terminating pod is replaced", replicas: 1, pods: []*corev1.Pod{pod("a", going)}, create: 1},
-		{name: "finished pods do not count", replicas: 2, pods: []*corev1.Pod{pod("a", phase(corev1.PodFailed)), pod("b", phase(corev1.PodSucceeded))}, create: 2},
+		{
+			name:     "finished pods do not count",
+			replicas: 2,
+			pods:     []*corev1.Pod{pod("a", phase(corev1.PodFailed)), pod("b", phase(corev1.PodSucceeded))},
+			create:   2,
+		},
 		{name: "one too many", replicas: 1, pods: []*corev1.Pod{pod("a"), pod("b", unready)}, remove: []string{"b"}},
 		{name: "all", replicas: 0, pods: []*corev1.Pod{pod("a"), pod("b")}, remove: []string{"a", "b"}},
 		{name: "waits while the cache is stale", replicas: 2, unsettled: true},
@@ -117,7 +149,13 @@ func TestDecide(t *testing.T) {
 		if tt.deleted {
 			rs.DeletionTimestamp = &metav1.Time{Time: now}
 		}
-		p := decide(snapshot{set: rs, pods: tt.pods, related: func() []*corev1.Pod { return tt.pods }, expectationsSatisfied: !tt.unsettled, now: now})
+		p := decide(snapshot{
+			set:                   rs,
+			pods:                  tt.pods,
+			related:               func() []*corev1.Pod { return tt.pods },
+			expectationsSatisfied: !tt.unsettled,
+			now:                   now,
+		})
 		var names []string
 		for _, v := range p.remove {
 			names = append(names, v.Name)
@@ -133,16 +171,31 @@ func TestStatus(t *testing.T) {
 	rs.Spec.MinReadySeconds = 30
 	pods := []*corev1.Pod{
 		pod("old"), pod("fresh", readyFor(10*time.Second)), pod("unready", unready),
-		pod("other", func(p *corev1.Pod) { p.Labels = map[string]string{"x": "y"} }), pod("going", going), pod("done", phase(corev1.PodFailed)),
+		pod("other", func(p *corev1.Pod) { p.Labels = map[string]string{"x": "y"} }), pod("going", going),
+		pod("done", phase(corev1.PodFailed)),
 	}
-	s := snapshot{set: rs, pods: pods, expectationsSatisfied: true, countsTerminating: true, now: now}
+	s := snapshot{
+		set:                   rs,
+		pods:                  pods,
+		expectationsSatisfied: true,
+		countsTerminating:     true,
+		now:                   now,
+	}
 	p := decide(s)
 	st, next := status(s, p, errors.New("quota"))
 	one := int32(1)
 	want := appsv1.ReplicaSetStatus{
-		Replicas: 4, FullyLabeledReplicas: 3, ReadyReplicas: 3, AvailableReplicas: 2, TerminatingReplicas: &one, ObservedGeneration: 3,
+		Replicas:             4,
+		FullyLabeledReplicas: 3,
+		ReadyReplicas:        3,
+		AvailableReplicas:    2,
+		TerminatingReplicas:  &one,
+		ObservedGeneration:   3,
 		Conditions: []appsv1.ReplicaSetCondition{{
-			Type: appsv1.ReplicaSetReplicaFailure, Status: corev1.ConditionTrue, Reason: "FailedCreate", Message: "quota",
+			Type:               appsv1.ReplicaSetReplicaFailure,
+			Status:             corev1.ConditionTrue,
+			Reason:             "FailedCreate",
+			Message:            "quota",
 			LastTransitionTime: metav1.NewTime(now),
 		}},
 	}
@@ -167,11 +220,18 @@ func TestConverges(t *testing.T) {
 		rs := set(rapid.Int32Range(0, 1200).Draw(t, "replicas"))
 		pods := make([]*corev1.Pod, rapid.IntRange(0, 1200).Draw(t, "pods"))
 		for i := range pods {
-			change := rapid.SampledFrom([]func(*corev1.Pod){unready, going, node(""), phase(corev1.PodFailed), phase(corev1.PodPending), cost("7"), aged(time.Second)}).Draw(t, "change")
+			change := rapid.SampledFrom([]func(*corev1.Pod){unready, going, node(""), phase(corev1.PodFailed), phase(
+				corev1.PodPending), cost("7"), aged(time.Second)}).Draw(t, "change")
 			pods[i] = pod(fmt.Sprintf("p%d", i), change)
 		}
 		for pass := 0; ; pass++ {
-			p := decide(snapshot{set: rs, pods: pods, related: func() []*corev1.Pod { return pods }, expectationsSatisfied: true, now: now})
+			p := decide(snapshot{
+				set:                   rs,
+				pods:                  pods,
+				related:               func() []*corev1.Pod { return pods },
+				expectationsSatisfied: true,
+				now:                   now,
+			})
 			if p.create == 0 && len(p.remove) == 0 {
 				if len(p.active) != desiredReplicas(rs) {
 					t.Fatalf("settled at %d pods, want %d", len(p.active), desiredReplicas(rs))
@@ -199,7 +259,14 @@ func BenchmarkDecide5000(b *testing.B) {
 	for i := range pods {
 		pods[i] = pod(fmt.Sprintf("p%d", i), node(fmt.Sprintf("n%d", i%100)))
 	}
-	s := snapshot{set: set(5000), pods: pods, related: func() []*corev1.Pod { return pods }, expectationsSatisfied: true, countsTerminating: true, now: now}
+	s := snapshot{
+		set:                   set(5000),
+		pods:                  pods,
+		related:               func() []*corev1.Pod { return pods },
+		expectationsSatisfied: true,
+		countsTerminating:     true,
+		now:                   now,
+	}
 	for b.Loop() {
 		status(s, decide(s), nil)
 	}

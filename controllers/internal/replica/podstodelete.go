@@ -48,8 +48,9 @@ type rankedPod struct {
 	sidecars   int32
 }
 
-// rankPod reads the values that order pods for deletion, lower first: unassigned before assigned; Pending before Unknown before Running; not
-// ready before ready; lower pod-deletion-cost; more related pods on the same node; ready for a shorter time; more restarts; newer.
+// rankPod reads the values that order pods for deletion, lower first: unassigned before assigned; Pending before
+// Unknown before Running; not ready before ready; lower pod-deletion-cost; more related pods on the same node; ready
+// for a shorter time; more restarts; newer.
 func rankPod(p *corev1.Pod, podsOnNode int) rankedPod {
 	c := rankedPod{pod: p, podsOnNode: podsOnNode}
 	if p.Spec.NodeName != "" {
@@ -108,15 +109,16 @@ func (c rankedPod) compare(d rankedPod, now time.Time) int {
 	if o := cmp.Or(cmp.Compare(d.restarts, c.restarts), cmp.Compare(d.sidecars, c.sidecars)); o != 0 {
 		return o
 	}
-	a, b := c.pod.CreationTimestamp.Time, d.pod.CreationTimestamp.Time
+	a := c.pod.CreationTimestamp.Time
+	b := d.pod.CreationTimestamp.Time
 	if !a.Equal(b) {
 		return compareCreation(c.pod, d.pod, a, b, now)
 	}
 	return strings.Compare(string(c.pod.UID), string(d.pod.UID))
 }
 
-// compareCreation sorts the later time first, but only if the ages differ by a power of two: among similar ages the choice is pseudo-random (by
-// UID), so that a scale-down does not always hit the newest pods of one zone (KEP-2185).
+// compareCreation sorts the later time first, but only if the ages differ by a power of two: among similar ages the
+// choice is pseudo-random (by UID), so that a scale-down does not always hit the newest pods of one zone (KEP-2185).
 func compareCreation(p, q *corev1.Pod, a, b, now time.Time) int {
 	if a.IsZero() || b.IsZero() {
 		return cmp.Compare(nonZero(a), nonZero(b))

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package replica maintains the number of pods of a set: the core of the replicaset and replicationcontroller controllers, which only
-// define how to read and write their kind. A ReplicationController is handled as a ReplicaSet whose TypeMeta has its real kind. Decisions
-// are pure functions (plan.go, podstodelete.go); this file and apply.go act. It never writes sets except their status.
+// Package replica maintains the number of pods of a set: the core of the replicaset and replicationcontroller
+// controllers, which only define how to read and write their kind. A ReplicationController is handled as a ReplicaSet
+// whose TypeMeta has its real kind. Decisions are pure functions (plan.go, podstodelete.go); this file and apply.go
+// act. It never writes sets except their status.
 package replica
 
 import (
@@ -24,8 +25,8 @@ import (
 	"keelson/controllers/framework"
 )
 
-// Kind defines how to read and write one kind of set. Sets are shared and never modified; those of another kind than ReplicaSet are
-// conversions with TypeMeta.
+// Kind defines how to read and write one kind of set. Sets are shared and never modified; those of another kind than
+// ReplicaSet are conversions with TypeMeta.
 type Kind interface {
 	GVK() schema.GroupVersionKind
 	// Resource is the plural name, for marks.
@@ -49,14 +50,23 @@ type Controller struct {
 	own    framework.Ownership[*corev1.Pod]
 
 	mu sync.Mutex
-	// firstBatches is the size of the last successful batch of creations, so that a large set does not slow-start in every burst.
+	// firstBatches is the size of the last successful batch of creations, so that a large set does not slow-start in
+	// every burst.
 	firstBatches map[framework.Key]int
 }
 
 // New registers handlers with the shared informers; Run does the work.
 func New(env *framework.Env, kind Kind) (*Controller, error) {
-	c := &Controller{env: env, kind: kind, gvk: kind.GVK(), expect: framework.NewExpectations(), firstBatches: map[framework.Key]int{}}
-	c.own = framework.PodOwnership(env, c.gvk, func(ctx context.Context, namespace, name string) (metav1.Object, error) {
+	c := &Controller{
+		env:          env,
+		kind:         kind,
+		gvk:          kind.GVK(),
+		expect:       framework.NewExpectations(),
+		firstBatches: map[framework.Key]int{},
+	}
+	c.own = framework.PodOwnership(env, c.gvk, func(
+		ctx context.Context, namespace, name string,
+	) (metav1.Object, error) {
 		return kind.Sets(namespace).Get(ctx, name, metav1.GetOptions{})
 	})
 	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
@@ -69,10 +79,16 @@ func New(env *framework.Env, kind Kind) (*Controller, error) {
 	}
 	c.pods = pods.GetIndexer()
 	var err error
-	c.owners, err = framework.WatchOwners(c.loop, kind.Informer(), pods, framework.Owners[*appsv1.ReplicaSet, *corev1.Pod]{
-		Kind: c.gvk.Kind, Get: c.cached, All: c.all, Expect: c.expect, StatusDelay: statusDelay, Finished: podkind.Terminal,
-		Selector: func(set *appsv1.ReplicaSet) *metav1.LabelSelector { return set.Spec.Selector },
-	})
+	c.owners, err = framework.WatchOwners(c.loop, kind.Informer(),
+		pods, framework.Owners[*appsv1.ReplicaSet, *corev1.Pod]{
+			Kind:        c.gvk.Kind,
+			Get:         c.cached,
+			All:         c.all,
+			Expect:      c.expect,
+			StatusDelay: statusDelay,
+			Finished:    podkind.Terminal,
+			Selector:    func(set *appsv1.ReplicaSet) *metav1.LabelSelector { return set.Spec.Selector },
+		})
 	return c, err
 }
 
@@ -101,7 +117,8 @@ func (c *Controller) all(namespace string) []*appsv1.ReplicaSet {
 	return sets
 }
 
-// statusDelay delays passes that only count pods: a set of thousands is counted a few times per second, a small one at once.
+// statusDelay delays passes that only count pods: a set of thousands is counted a few times per second, a small one at
+// once.
 func statusDelay(set *appsv1.ReplicaSet) time.Duration {
 	return time.Duration(min(desiredReplicas(set)/50, 100)) * time.Millisecond
 }
@@ -121,8 +138,11 @@ func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 		return nil // retrying does not help
 	}
 	s := snapshot{
-		set: set, expectationsSatisfied: c.expect.Satisfied(set.UID), countsTerminating: c.gvk.Group == appsv1.GroupName, now: begin,
-		related: func() []*corev1.Pod { return c.related(set) },
+		set:                   set,
+		expectationsSatisfied: c.expect.Satisfied(set.UID),
+		countsTerminating:     c.gvk.Group == appsv1.GroupName,
+		now:                   begin,
+		related:               func() []*corev1.Pod { return c.related(set) },
 	}
 	if s.pods, err = c.claim(ctx, set, sel); err != nil {
 		return err

@@ -12,8 +12,9 @@ import (
 // maxUnlimitedPass is the longest pass without a pause.
 const maxUnlimitedPass = 5 * time.Millisecond
 
-// RateLimit limits the share of time of passes over one Service: when one of a thousand pods becomes ready, the pass covers all of them, and a
-// thousand may become ready one after another. The first change is never delayed, only those right after a long pass.
+// RateLimit limits the share of time of passes over one Service: when one of a thousand pods becomes ready, the pass
+// covers all of them, and a thousand may become ready one after another. The first change is never delayed, only those
+// right after a long pass.
 type RateLimit struct {
 	// Rest is the ratio of the pause to the duration of the pass.
 	Rest int

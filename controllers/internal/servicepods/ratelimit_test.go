@@ -13,7 +13,8 @@ import (
 func TestPace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := RateLimit{Rest: 4}
-		a, b := framework.Key{Name: "a"}, framework.Key{Name: "b"}
+		a := framework.Key{Name: "a"}
+		b := framework.Key{Name: "b"}
 		check := func(when string, key framework.Key, want time.Duration) {
 			t.Helper()
 			if got := p.Delay(key); got != want {

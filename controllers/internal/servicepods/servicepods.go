@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package servicepods tells the controllers of endpoints which Services a pod belongs to, and which changes of a pod matter. It writes
-// nothing.
+// Package servicepods tells the controllers of endpoints which Services a pod belongs to, and which changes of a pod
+// matter. It writes nothing.
 package servicepods
 
 import (
@@ -19,8 +19,8 @@ import (
 	"keelson/controllers/framework"
 )
 
-// bySelector indexes Services by the first label of their selector, so that the cost of a pod event depends on the pod's labels and not on
-// the number of Services in its namespace.
+// bySelector indexes Services by the first label of their selector, so that the cost of a pod event depends on the
+// pod's labels and not on the number of Services in its namespace.
 const bySelector = "keelson.selector"
 
 // Services maps pods to Services and Services to pods.
@@ -64,7 +64,8 @@ func (s *Services) Pods(service *corev1.Service) ([]*corev1.Pod, error) {
 func (s *Services) Watch(add func(framework.Key)) framework.Handlers[*corev1.Pod] {
 	all := func(p *corev1.Pod) { s.EachService(p, add) }
 	return framework.Handlers[*corev1.Pod]{
-		Add: all, Delete: all,
+		Add:    all,
+		Delete: all,
 		Update: func(old, cur *corev1.Pod) {
 			relabelled := !maps.Equal(old.Labels, cur.Labels)
 			if !relabelled && !endpointChanged(old, cur) {
@@ -96,7 +97,9 @@ func (s *Services) EachService(p *corev1.Pod, add func(framework.Key)) {
 
 // endpointChanged reports whether a pod changed as an endpoint, except in its labels.
 func endpointChanged(old, cur *corev1.Pod) bool {
-	sameIPs := slices.EqualFunc(old.Status.PodIPs, cur.Status.PodIPs, func(a, b corev1.PodIP) bool { return a.IP == b.IP })
+	sameIPs := slices.EqualFunc(old.Status.PodIPs, cur.Status.PodIPs, func(a, b corev1.PodIP) bool {
+		return a.IP == b.IP
+	})
 	return !sameIPs || old.Status.PodIP != cur.Status.PodIP ||
 		endpointutil.ShouldPodBeInEndpoints(old, true) != endpointutil.ShouldPodBeInEndpoints(cur, true) ||
 		pod.Ready(old) != pod.Ready(cur) || (old.DeletionTimestamp == nil) != (cur.DeletionTimestamp == nil) ||

@@ -18,7 +18,12 @@ import (
 )
 
 func service(namespace, name string, selector map[string]string) *corev1.Service {
-	return &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Spec: corev1.ServiceSpec{Selector: selector}}
+	return &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+		Spec: corev1.ServiceSpec{
+			Selector: selector,
+		},
+	}
 }
 
 // TestWatch: a change of a pod wakes the services that it concerns and no other.
@@ -27,7 +32,10 @@ func TestWatch(t *testing.T) {
 		ext := service("a", "external", map[string]string{"app": "web"})
 		ext.Spec.Type = corev1.ServiceTypeExternalName
 		c := controllertest.New(
-			service("a", "web", map[string]string{"app": "web"}), service("a", "blue", map[string]string{"app": "web", "color": "blue"}),
+			service("a", "web", map[string]string{"app": "web"}), service("a", "blue", map[string]string{
+				"app":   "web",
+				"color": "blue",
+			}),
 			service("a", "manual", nil), service("b", "web", map[string]string{"app": "web"}), ext,
 		)
 		shared := c.Informers(0, client.Scope{})
@@ -61,9 +69,15 @@ func TestWatch(t *testing.T) {
 		}{
 			{"an annotation", with(func(p *corev1.Pod) { p.Annotations = map[string]string{"x": "y"} }), nil},
 			{"ready", with(ready), []string{"a/web"}},
-			{"ended, and never was ready", with(func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }), []string{"a/web"}},
+			{
+				"ended, and never was ready", with(func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }),
+				[]string{"a/web"},
+			},
 			{"another address", with(func(p *corev1.Pod) { p.Status.PodIPs[0].IP = "10.0.0.2" }), []string{"a/web"}},
-			{"going", with(func(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{Time: time.Now()} }), []string{"a/web"}},
+			{
+				"going", with(func(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{Time: time.Now()} }),
+				[]string{"a/web"},
+			},
 			{"a hostname", with(func(p *corev1.Pod) { p.Spec.Hostname = "h" }), []string{"a/web"}},
 			{"one label more", with(func(p *corev1.Pod) { p.Labels["color"] = "blue" }), []string{"a/blue", "a/web"}},
 			{"no label left", with(func(p *corev1.Pod) { p.Labels = nil }), []string{"a/web"}},

@@ -47,8 +47,8 @@ func (s *Slices) Managed(slice *discoveryv1.EndpointSlice) bool {
 	return slice.Labels[discoveryv1.LabelManagedBy] == s.manager
 }
 
-// Of returns the manager's slices of a Service, except those in deletion. The caller may sort the list of ports of each, as
-// k8s.io/endpointslice does; everything else is shared.
+// Of returns the manager's slices of a Service, except those in deletion. The caller may sort the list of ports of
+// each, as k8s.io/endpointslice does; everything else is shared.
 func (s *Slices) Of(service framework.Key) ([]*discoveryv1.EndpointSlice, error) {
 	objs, err := s.index.ByIndex(byService, service.String())
 	if err != nil {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package csitest has a CSI driver whose volumes are directories, and its registrar. Tests of the kubelet run it in process, and a script
-// as a program; as root it makes real bind mounts, otherwise plain directories.
+// Package csitest has a CSI driver whose volumes are directories, and its registrar. Tests of the kubelet run it in
+// process, and a script as a program; as root it makes real bind mounts, otherwise plain directories.
 package csitest
 
 import (
@@ -64,7 +64,10 @@ func (d *Driver) Serve(ctx context.Context) error {
 	if err != nil {
 		return errors.Join(err, one.Close())
 	}
-	stop := context.AfterFunc(ctx, func() { r.Stop(); s.Stop() })
+	stop := context.AfterFunc(ctx, func() {
+		r.Stop()
+		s.Stop()
+	})
 	defer stop()
 	var wg sync.WaitGroup
 	wg.Go(func() { _ = s.Serve(one) }) // it ends with Stop
@@ -82,7 +85,7 @@ func remove(dir, name string) error {
 
 // listen makes a socket in a directory whose path may be longer than the name of a socket can be.
 func listen(dir, name string) (net.Listener, error) {
-	f, err := os.Open(dir) //nolint:gosec // a test's
+	f, err := os.Open(dir) // a test's
 	if err != nil {
 		return nil, err
 	}
@@ -90,7 +93,8 @@ func listen(dir, name string) (net.Listener, error) {
 	if err := remove(dir, name); err != nil {
 		return nil, err
 	}
-	l, err := (&net.ListenConfig{}).Listen(context.Background(), "unix", fmt.Sprintf("/proc/self/fd/%d/%s", f.Fd(), name))
+	l, err := (&net.ListenConfig{}).Listen(context.Background(), "unix",
+		fmt.Sprintf("/proc/self/fd/%d/%s", f.Fd(), name))
 	if err != nil {
 		return nil, err
 	}
@@ -147,11 +151,18 @@ func (d *Driver) heard(ctx context.Context, method, id string, req any) error {
 
 // GetInfo is the registrar's.
 func (d *Driver) GetInfo(context.Context, *registration.InfoRequest) (*registration.PluginInfo, error) {
-	return &registration.PluginInfo{Type: "CSIPlugin", Name: d.Name, Endpoint: filepath.Join(d.Named, "plugins", d.Name, "csi.sock"), SupportedVersions: []string{"1.0.0"}}, nil
+	return &registration.PluginInfo{
+		Type:              "CSIPlugin",
+		Name:              d.Name,
+		Endpoint:          filepath.Join(d.Named, "plugins", d.Name, "csi.sock"),
+		SupportedVersions: []string{"1.0.0"},
+	}, nil
 }
 
 // NotifyRegistrationStatus is the registrar's.
-func (d *Driver) NotifyRegistrationStatus(_ context.Context, s *registration.RegistrationStatus) (*registration.RegistrationStatusResponse, error) {
+func (d *Driver) NotifyRegistrationStatus(
+	_ context.Context, s *registration.RegistrationStatus,
+) (*registration.RegistrationStatusResponse, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.calls = append(d.calls, strings.TrimSpace(fmt.Sprintf("registered %v %s", s.GetPluginRegistered(), s.GetError())))
@@ -179,10 +190,14 @@ func (d *Driver) NodeGetInfo(ctx context.Context, r *csiapi.NodeGetInfoRequest) 
 }
 
 // NodeGetCapabilities says what it can do.
-func (d *Driver) NodeGetCapabilities(context.Context, *csiapi.NodeGetCapabilitiesRequest) (*csiapi.NodeGetCapabilitiesResponse, error) {
+func (d *Driver) NodeGetCapabilities(
+	context.Context, *csiapi.NodeGetCapabilitiesRequest,
+) (*csiapi.NodeGetCapabilitiesResponse, error) {
 	out := &csiapi.NodeGetCapabilitiesResponse{}
 	for _, c := range d.Can {
-		out.Capabilities = append(out.Capabilities, &csiapi.NodeServiceCapability{Type: &csiapi.NodeServiceCapability_Rpc{Rpc: &csiapi.NodeServiceCapability_RPC{Type: c}}})
+		out.Capabilities = append(out.Capabilities, &csiapi.NodeServiceCapability{
+			Type: &csiapi.NodeServiceCapability_Rpc{Rpc: &csiapi.NodeServiceCapability_RPC{Type: c}},
+		})
 	}
 	return out, nil
 }
@@ -202,12 +217,12 @@ func (d *Driver) real(p string) (string, error) {
 
 func (d *Driver) volume(id string) (string, error) {
 	dir := filepath.Join(d.Dir, filepath.Base(id))
-	return dir, os.MkdirAll(dir, 0o755) //nolint:gosec // a test's
+	return dir, os.MkdirAll(dir, 0o755) // a test's
 }
 
 // bind puts src at dst, which is made.
 func (d *Driver) bind(src, dst string, readOnly bool) error {
-	if err := os.MkdirAll(dst, 0o755); err != nil { //nolint:gosec // a test's
+	if err := os.MkdirAll(dst, 0o755); err != nil { // a test's
 		return err
 	}
 	if !d.Mounts || mounted(dst) {

@@ -11,7 +11,9 @@ import (
 )
 
 // NodeStageVolume binds a volume to the staging path.
-func (d *Driver) NodeStageVolume(ctx context.Context, r *csiapi.NodeStageVolumeRequest) (*csiapi.NodeStageVolumeResponse, error) {
+func (d *Driver) NodeStageVolume(
+	ctx context.Context, r *csiapi.NodeStageVolumeRequest,
+) (*csiapi.NodeStageVolumeResponse, error) {
 	if err := d.heard(ctx, "NodeStageVolume", r.GetVolumeId(), r); err != nil {
 		return nil, err
 	}
@@ -27,7 +29,9 @@ func (d *Driver) NodeStageVolume(ctx context.Context, r *csiapi.NodeStageVolumeR
 }
 
 // NodeUnstageVolume undoes NodeStageVolume.
-func (d *Driver) NodeUnstageVolume(ctx context.Context, r *csiapi.NodeUnstageVolumeRequest) (*csiapi.NodeUnstageVolumeResponse, error) {
+func (d *Driver) NodeUnstageVolume(
+	ctx context.Context, r *csiapi.NodeUnstageVolumeRequest,
+) (*csiapi.NodeUnstageVolumeResponse, error) {
 	if err := d.heard(ctx, "NodeUnstageVolume", r.GetVolumeId(), r); err != nil {
 		return nil, err
 	}
@@ -39,12 +43,15 @@ func (d *Driver) NodeUnstageVolume(ctx context.Context, r *csiapi.NodeUnstageVol
 }
 
 // NodePublishVolume binds what is staged, or the volume, to the pod's path.
-func (d *Driver) NodePublishVolume(ctx context.Context, r *csiapi.NodePublishVolumeRequest) (*csiapi.NodePublishVolumeResponse, error) {
+func (d *Driver) NodePublishVolume(
+	ctx context.Context, r *csiapi.NodePublishVolumeRequest,
+) (*csiapi.NodePublishVolumeResponse, error) {
 	if err := d.heard(ctx, "NodePublishVolume", r.GetVolumeId(), r); err != nil {
 		return nil, err
 	}
 	src, err := d.volume(r.GetVolumeId())
-	if d.can(csiapi.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME) && r.GetVolumeContext()["csi.storage.k8s.io/ephemeral"] != "true" {
+	if d.can(csiapi.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME) &&
+		r.GetVolumeContext()["csi.storage.k8s.io/ephemeral"] != "true" {
 		if src, err = d.real(r.GetStagingTargetPath()); err == nil && d.Mounts && !mounted(src) {
 			err = status.Errorf(codes.FailedPrecondition, "%s is not staged", r.GetVolumeId())
 		}
@@ -60,7 +67,9 @@ func (d *Driver) NodePublishVolume(ctx context.Context, r *csiapi.NodePublishVol
 }
 
 // NodeUnpublishVolume undoes NodePublishVolume.
-func (d *Driver) NodeUnpublishVolume(ctx context.Context, r *csiapi.NodeUnpublishVolumeRequest) (*csiapi.NodeUnpublishVolumeResponse, error) {
+func (d *Driver) NodeUnpublishVolume(
+	ctx context.Context, r *csiapi.NodeUnpublishVolumeRequest,
+) (*csiapi.NodeUnpublishVolumeResponse, error) {
 	if err := d.heard(ctx, "NodeUnpublishVolume", r.GetVolumeId(), r); err != nil {
 		return nil, err
 	}
@@ -72,14 +81,29 @@ func (d *Driver) NodeUnpublishVolume(ctx context.Context, r *csiapi.NodeUnpublis
 }
 
 // NodeExpandVolume changes nothing: a directory has no size.
-func (d *Driver) NodeExpandVolume(ctx context.Context, r *csiapi.NodeExpandVolumeRequest) (*csiapi.NodeExpandVolumeResponse, error) {
-	return &csiapi.NodeExpandVolumeResponse{CapacityBytes: r.GetCapacityRange().GetRequiredBytes()}, d.heard(ctx, "NodeExpandVolume", r.GetVolumeId(), r)
+func (d *Driver) NodeExpandVolume(
+	ctx context.Context, r *csiapi.NodeExpandVolumeRequest,
+) (*csiapi.NodeExpandVolumeResponse, error) {
+	return &csiapi.NodeExpandVolumeResponse{CapacityBytes: r.GetCapacityRange().GetRequiredBytes()},
+		d.heard(ctx, "NodeExpandVolume", r.GetVolumeId(), r)
 }
 
 // NodeGetVolumeStats says that a volume has 1000 bytes, of which 400 are used.
-func (d *Driver) NodeGetVolumeStats(ctx context.Context, r *csiapi.NodeGetVolumeStatsRequest) (*csiapi.NodeGetVolumeStatsResponse, error) {
+func (d *Driver) NodeGetVolumeStats(
+	ctx context.Context, r *csiapi.NodeGetVolumeStatsRequest,
+) (*csiapi.NodeGetVolumeStatsResponse, error) {
 	return &csiapi.NodeGetVolumeStatsResponse{Usage: []*csiapi.VolumeUsage{
-		{Unit: csiapi.VolumeUsage_BYTES, Total: 1000, Available: 600, Used: 400},
-		{Unit: csiapi.VolumeUsage_INODES, Total: 100, Available: 97, Used: 3},
+		{
+			Unit:      csiapi.VolumeUsage_BYTES,
+			Total:     1000,
+			Available: 600,
+			Used:      400,
+		},
+		{
+			Unit:      csiapi.VolumeUsage_INODES,
+			Total:     100,
+			Available: 97,
+			Used:      3,
+		},
 	}}, d.heard(ctx, "NodeGetVolumeStats", r.GetVolumeId(), r)
 }

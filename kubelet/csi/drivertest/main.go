@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command drivertest runs the CSI driver of csitest in a pod, with its registrar in the same process. Its volumes are directories below
-// /volumes. A script makes an image of it; nothing else runs it.
+// Command drivertest runs the CSI driver of csitest in a pod, with its registrar in the same process. Its volumes are
+// directories below /volumes. A script makes an image of it; nothing else runs it.
 package main
 
 import (
@@ -31,10 +31,17 @@ func run(args []string) error {
 	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGTERM, unix.SIGINT)
 	defer stop()
 	d := &csitest.Driver{
-		Name: args[0], NodeID: args[1], Dir: "/volumes", Kubelet: rootdir.Standard, Named: rootdir.Standard, Mounts: true, MaxVolumes: 2,
-		Topology: map[string]string{"topology." + args[0] + "/node": args[1]},
+		Name:       args[0],
+		NodeID:     args[1],
+		Dir:        "/volumes",
+		Kubelet:    rootdir.Standard,
+		Named:      rootdir.Standard,
+		Mounts:     true,
+		MaxVolumes: 2,
+		Topology:   map[string]string{"topology." + args[0] + "/node": args[1]},
 		Can: []csiapi.NodeServiceCapability_RPC_Type{
-			csiapi.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME, csiapi.NodeServiceCapability_RPC_EXPAND_VOLUME, csiapi.NodeServiceCapability_RPC_GET_VOLUME_STATS,
+			csiapi.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME, csiapi.NodeServiceCapability_RPC_EXPAND_VOLUME,
+			csiapi.NodeServiceCapability_RPC_GET_VOLUME_STATS,
 		},
 	}
 	return d.Serve(ctx)

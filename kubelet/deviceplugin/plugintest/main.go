@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Plugintest is a device plugin for tests, run in a pod: it offers two devices of the resource it is told, and gives each container that gets
-// one an environment variable and a mount. It has no hardware. Called as "sick ID..." in its container it makes those devices unhealthy, and all
-// others healthy.
+// Plugintest is a device plugin for tests, run in a pod: it offers two devices of the resource it is told, and gives
+// each container that gets one an environment variable and a mount. It has no hardware. Called as "sick ID..." in its
+// container it makes those devices unhealthy, and all others healthy.
 package main
 
 import (
@@ -37,7 +37,7 @@ func main() {
 	defer stop()
 	if err := run(ctx, os.Args[1]); err != nil {
 		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1) //nolint:gocritic // the process ends
+		os.Exit(1) // the process ends
 	}
 }
 
@@ -68,7 +68,8 @@ func run(ctx context.Context, resource string) error {
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(l) }() // until Stop
 	defer s.Stop()
-	conn, err := grpc.NewClient("unix://"+pluginapi.KubeletSocket, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := grpc.NewClient("unix://"+pluginapi.KubeletSocket,
+		grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		return err
 	}

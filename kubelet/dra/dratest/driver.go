@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package dratest is a DRA driver for tests: it registers with a kubelet, and prepares claims by writing a CDI specification in which each
-// claim is a device that tells its container, in its environment, what it was given. It counts what it is asked, and fails when told.
+// Package dratest is a DRA driver for tests: it registers with a kubelet, and prepares claims by writing a CDI
+// specification in which each claim is a device that tells its container, in its environment, what it was given. It
+// counts what it is asked, and fails when told.
 package dratest
 
 import (
@@ -56,7 +57,8 @@ func (d *Driver) Serve(ctx context.Context) error {
 	if err := os.MkdirAll(at, 0o750); err != nil {
 		return err
 	}
-	s, r := grpc.NewServer(), grpc.NewServer()
+	s := grpc.NewServer()
+	r := grpc.NewServer()
 	if d.Old {
 		drav1beta1.RegisterDRAPluginServer(s, drav1beta1.V1ServerWrapper{DRAPluginServer: d})
 	} else {
@@ -76,7 +78,10 @@ func (d *Driver) Serve(ctx context.Context) error {
 	if d.Ready != nil {
 		close(d.Ready)
 	}
-	stop := context.AfterFunc(ctx, func() { r.Stop(); s.Stop() })
+	stop := context.AfterFunc(ctx, func() {
+		r.Stop()
+		s.Stop()
+	})
 	defer stop()
 	var wg sync.WaitGroup
 	wg.Go(func() { _ = s.Serve(one) }) // it ends with Stop
@@ -94,7 +99,7 @@ func remove(path string) error {
 
 // listen makes a socket in a directory whose path may be longer than the name of a socket can be.
 func listen(dir, name string) (net.Listener, error) {
-	f, err := os.Open(dir) //nolint:gosec // a test's
+	f, err := os.Open(dir) // a test's
 	if err != nil {
 		return nil, err
 	}
@@ -102,7 +107,8 @@ func listen(dir, name string) (net.Listener, error) {
 	if err := remove(filepath.Join(dir, name)); err != nil {
 		return nil, err
 	}
-	l, err := (&net.ListenConfig{}).Listen(context.Background(), "unix", fmt.Sprintf("/proc/self/fd/%d/%s", f.Fd(), name))
+	l, err := (&net.ListenConfig{}).Listen(context.Background(), "unix",
+		fmt.Sprintf("/proc/self/fd/%d/%s", f.Fd(), name))
 	if u, ok := l.(*net.UnixListener); ok && err == nil {
 		u.SetUnlinkOnClose(false) // its name leads nowhere by then
 	}
@@ -116,18 +122,24 @@ func (d *Driver) GetInfo(context.Context, *registration.InfoRequest) (*registrat
 		version = drav1beta1.DRAPluginService
 	}
 	return &registration.PluginInfo{
-		Type: registration.DRAPlugin, Name: d.Name, Endpoint: filepath.Join(d.Named, "plugins", d.Name, "dra.sock"),
+		Type:              registration.DRAPlugin,
+		Name:              d.Name,
+		Endpoint:          filepath.Join(d.Named, "plugins", d.Name, "dra.sock"),
 		SupportedVersions: append(d.healthServices(), version),
 	}, nil
 }
 
 // NotifyRegistrationStatus is told how the registration went.
-func (d *Driver) NotifyRegistrationStatus(context.Context, *registration.RegistrationStatus) (*registration.RegistrationStatusResponse, error) {
+func (d *Driver) NotifyRegistrationStatus(
+	context.Context, *registration.RegistrationStatus,
+) (*registration.RegistrationStatusResponse, error) {
 	return &registration.RegistrationStatusResponse{}, nil
 }
 
 // NodePrepareResources prepares claims.
-func (d *Driver) NodePrepareResources(ctx context.Context, r *draapi.NodePrepareResourcesRequest) (*draapi.NodePrepareResourcesResponse, error) {
+func (d *Driver) NodePrepareResources(
+	ctx context.Context, r *draapi.NodePrepareResourcesRequest,
+) (*draapi.NodePrepareResourcesResponse, error) {
 	out := &draapi.NodePrepareResourcesResponse{Claims: map[string]*draapi.NodePrepareResourceResponse{}}
 	for _, c := range r.GetClaims() {
 		devices, err := d.prepare(ctx, c)
@@ -165,14 +177,20 @@ func (d *Driver) prepare(ctx context.Context, c *draapi.Claim) ([]*draapi.Device
 		name := fmt.Sprintf("%s-%d", claim.UID, i)
 		d.prepared[name] = []string{fmt.Sprintf("DEVICE_%s=%s/%s", res.Request, res.Pool, res.Device)}
 		out = append(out, &draapi.Device{
-			RequestNames: []string{res.Request}, PoolName: res.Pool, DeviceName: res.Device, ShareId: (*string)(res.ShareID), CdiDeviceIds: []string{d.Name + "/claim=" + name},
+			RequestNames: []string{res.Request},
+			PoolName:     res.Pool,
+			DeviceName:   res.Device,
+			ShareId:      (*string)(res.ShareID),
+			CdiDeviceIds: []string{d.Name + "/claim=" + name},
 		})
 	}
 	return out, d.writeLocked()
 }
 
 // NodeUnprepareResources takes claims back.
-func (d *Driver) NodeUnprepareResources(_ context.Context, r *draapi.NodeUnprepareResourcesRequest) (*draapi.NodeUnprepareResourcesResponse, error) {
+func (d *Driver) NodeUnprepareResources(
+	_ context.Context, r *draapi.NodeUnprepareResourcesRequest,
+) (*draapi.NodeUnprepareResourcesResponse, error) {
 	out := &draapi.NodeUnprepareResourcesResponse{Claims: map[string]*draapi.NodeUnprepareResourceResponse{}}
 	for _, c := range r.GetClaims() {
 		one := &draapi.NodeUnprepareResourceResponse{}

@@ -48,7 +48,9 @@ func (d *Driver) Report(devices ...*healthapi.DeviceHealth) {
 }
 
 // NodeWatchResources tells of all devices at once, after each change, and again from time to time.
-func (h *health) NodeWatchResources(_ *healthapi.NodeWatchResourcesRequest, s grpc.ServerStreamingServer[healthapi.NodeWatchResourcesResponse]) error {
+func (h *health) NodeWatchResources(
+	_ *healthapi.NodeWatchResourcesRequest, s grpc.ServerStreamingServer[healthapi.NodeWatchResourcesResponse],
+) error {
 	changed := make(chan struct{}, 1)
 	h.d.mu.Lock()
 	if h.d.watchers == nil {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command drivertest runs the DRA driver of dratest in a pod, with its registrar in the same process. It reads claims as its pod's service
-// account, and writes to /var/run/cdi. Called as "sick POOL DEVICE MESSAGE" in its container it makes a device unhealthy. A script makes an image of
-// it; nothing else runs it.
+// Command drivertest runs the DRA driver of dratest in a pod, with its registrar in the same process. It reads claims
+// as its pod's service account, and writes to /var/run/cdi. Called as "sick POOL DEVICE MESSAGE" in its container it
+// makes a device unhealthy. A script makes an image of it; nothing else runs it.
 package main
 
 import (
@@ -49,7 +49,10 @@ func run(args []string) error {
 		return err
 	}
 	d := &dratest.Driver{
-		Name: args[0], Kubelet: rootdir.Standard, Named: rootdir.Standard, CDI: "/var/run/cdi",
+		Name:    args[0],
+		Kubelet: rootdir.Standard,
+		Named:   rootdir.Standard,
+		CDI:     "/var/run/cdi",
 		Claim: func(ctx context.Context, namespace, name string) (*resourcev1.ResourceClaim, error) {
 			return api.ResourceClaims(namespace).Get(ctx, name, metav1.GetOptions{})
 		},
@@ -84,7 +87,9 @@ func reportSick(ctx context.Context, d *dratest.Driver, hangup <-chan os.Signal)
 		b, err := os.ReadFile(sickFile)
 		if f := strings.SplitN(string(b), "\n", 3); err == nil && len(f) == 3 {
 			d.Report(&healthapi.DeviceHealth{
-				Device: &healthapi.DeviceIdentifier{PoolName: f[0], DeviceName: f[1]}, Health: healthapi.HealthStatus_UNHEALTHY, Message: f[2],
+				Device:  &healthapi.DeviceIdentifier{PoolName: f[0], DeviceName: f[1]},
+				Health:  healthapi.HealthStatus_UNHEALTHY,
+				Message: f[2],
 			})
 		}
 	}

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command monitortest is a monitor of the node's devices, run in a pod that mounts /var/lib/kubelet/pod-resources: it tells what the PodResources
-// API answers, a line for each device. Without arguments it waits. A script makes an image of it; nothing else runs it.
+// Command monitortest is a monitor of the node's devices, run in a pod that mounts /var/lib/kubelet/pod-resources: it
+// tells what the PodResources API answers, a line for each device. Without arguments it waits. A script makes an image
+// of it; nothing else runs it.
 package main
 
 import (
@@ -36,7 +37,8 @@ func run(args []string, out io.Writer) error {
 		<-ctx.Done()
 		return nil
 	}
-	conn, err := grpc.NewClient("unix://"+rootdir.Standard+"/pod-resources/kubelet.sock", grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := grpc.NewClient("unix://"+rootdir.Standard+"/pod-resources/kubelet.sock",
+		grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		return err
 	}
@@ -66,7 +68,8 @@ func run(args []string, out io.Writer) error {
 		for _, p := range got.GetPodResources() {
 			for _, c := range p.GetContainers() {
 				for _, d := range c.GetDevices() {
-					_, _ = fmt.Fprintf(out, "%s/%s/%s %s=%s\n", p.GetNamespace(), p.GetName(), c.GetName(), d.GetResourceName(), d.GetDeviceIds())
+					_, _ = fmt.Fprintf(out, "%s/%s/%s %s=%s\n", p.GetNamespace(), p.GetName(), c.GetName(),
+						d.GetResourceName(), d.GetDeviceIds())
 				}
 			}
 		}
@@ -83,7 +86,8 @@ func tell(out io.Writer, p *apiv1.PodResources) {
 		}
 		for _, claim := range c.GetDynamicResources() {
 			for _, r := range claim.GetClaimResources() {
-				_, _ = fmt.Fprintf(out, "%s claim %s/%s: %s/%s/%s", who, claim.GetClaimNamespace(), claim.GetClaimName(), r.GetDriverName(), r.GetPoolName(), r.GetDeviceName())
+				_, _ = fmt.Fprintf(out, "%s claim %s/%s: %s/%s/%s", who, claim.GetClaimNamespace(),
+					claim.GetClaimName(), r.GetDriverName(), r.GetPoolName(), r.GetDeviceName())
 				for _, cdi := range r.GetCdiDevices() {
 					_, _ = fmt.Fprintf(out, " %s", cdi.GetName())
 				}

@@ -33,8 +33,11 @@ func (s *supervisor) attach(conn caller, id string, a shim.Attach, files []*os.F
 	}
 }
 
-// attachStreams connects the client's descriptors to the output. After success their writer goroutines own them. The caller holds upgradeLock.
-func (s *supervisor) attachStreams(conn *shim.Conn, id string, a shim.Attach, files []*os.File) (*container, []*sink, error) {
+// attachStreams connects the client's descriptors to the output. After success their writer goroutines own them. The
+// caller holds upgradeLock.
+func (s *supervisor) attachStreams(
+	conn *shim.Conn, id string, a shim.Attach, files []*os.File,
+) (*container, []*sink, error) {
 	c, err := s.running(id)
 	if err != nil {
 		return nil, nil, err
@@ -57,9 +60,11 @@ func (s *supervisor) attachStreams(conn *shim.Conn, id string, a shim.Attach, fi
 	if c.io.log == nil {
 		return nil, nil, fmt.Errorf("attach to container %s: %w", id, shim.ErrNotRunning)
 	}
-	at, pass := shim.Attached{Terminal: c.snapshot().Terminal}, []*os.File(nil)
+	at := shim.Attached{Terminal: c.snapshot().Terminal}
+	pass := []*os.File(nil)
 	if a.Stdin && c.io.in != nil {
-		at.Stdin, pass = true, []*os.File{c.io.in}
+		at.Stdin = true
+		pass = []*os.File{c.io.in}
 	}
 	if err := replyWith(conn, at, pass...); err != nil {
 		return nil, nil, err
@@ -68,7 +73,8 @@ func (s *supervisor) attachStreams(conn *shim.Conn, id string, a shim.Attach, fi
 	for i, stream := range want {
 		k := &sink{stream: stream, queue: make(chan []byte, sinkQueue)}
 		f := files[i]
-		go func() { // ends when the queue is closed: at the end of the container or the client, or when the client is too slow
+		// ends when the queue is closed: at the end of the container or the client, or when the client is too slow
+		go func() {
 			defer func() { _ = f.Close() }()
 			broken := false
 			for p := range k.queue {

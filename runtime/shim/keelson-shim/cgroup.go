@@ -18,7 +18,8 @@ import (
 	"keelson/runtime/shim"
 )
 
-// load reads a container from libcontainer's state on disk: keeping all of them in memory would take most of the supervisor's memory.
+// load reads a container from libcontainer's state on disk: keeping all of them in memory would take most of the
+// supervisor's memory.
 func (s *supervisor) load(c *container) (*libcontainer.Container, error) {
 	lc, err := libcontainer.Load(s.lcDir(), c.state.ID)
 	if err != nil {
@@ -65,8 +66,8 @@ func (s *supervisor) killAll(c *container, sig unix.Signal) error {
 	return nil
 }
 
-// killRemaining kills the processes that outlive the first process of a container with a shared PID namespace. In a private one the kernel
-// kills them.
+// killRemaining kills the processes that outlive the first process of a container with a shared PID namespace. In a
+// private one the kernel kills them.
 func (s *supervisor) killRemaining(c *container) {
 	if !c.state.SharedPID || c.state.Hold {
 		return

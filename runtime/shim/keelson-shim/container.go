@@ -30,7 +30,8 @@ type container struct {
 	ended       chan struct{}
 	cleaned     chan struct{}
 	openingNull atomic.Bool // a call of nullDevice is in progress
-	// entering is held for reading while a process starts in the container. Its first process is not reaped then, so its pid is not reused.
+	// entering is held for reading while a process starts in the container. Its first process is not reaped then, so
+	// its pid is not reused.
 	entering sync.RWMutex
 
 	mu       sync.Mutex
@@ -59,8 +60,12 @@ func (s *supervisor) reserve(id string) (*container, error) {
 		return nil, fmt.Errorf("container id %q is not a file name", id)
 	}
 	c := &container{
-		dir: filepath.Join(s.dir, shim.ContainersDir, id), pidfd: -1, starting: true,
-		ended: make(chan struct{}), cleaned: make(chan struct{}), state: shim.State{ID: id},
+		dir:      filepath.Join(s.dir, shim.ContainersDir, id),
+		pidfd:    -1,
+		starting: true,
+		ended:    make(chan struct{}),
+		cleaned:  make(chan struct{}),
+		state:    shim.State{ID: id},
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -94,7 +99,8 @@ func (s *supervisor) recordStart(c *container) error {
 		return fmt.Errorf("read start time: %w", err)
 	}
 	c.mu.Lock()
-	c.state.StartTime, c.starting = st, false
+	c.state.StartTime = st
+	c.starting = false
 	c.mu.Unlock()
 	if err := c.save(); err != nil {
 		return err
@@ -166,8 +172,9 @@ func (c *container) signal(sig unix.Signal) error {
 	return fmt.Errorf("signal container %s: %w", c.state.ID, err)
 }
 
-// handleExit reaps an ended container, logs its last output, records and reports the exit, and removes the cgroup. It holds upgradeLock, so
-// an upgrade does not interrupt it; if an upgrade comes first, the new program reaps the container.
+// handleExit reaps an ended container, logs its last output, records and reports the exit, and removes the cgroup. It
+// holds upgradeLock, so an upgrade does not interrupt it; if an upgrade comes first, the new program reaps the
+// container.
 func (s *supervisor) handleExit(c *container) {
 	s.upgradeLock.RLock()
 	defer s.upgradeLock.RUnlock()
@@ -183,7 +190,9 @@ func (s *supervisor) handleExit(c *container) {
 		s.closeIO(c)
 	}
 	c.mu.Lock()
-	c.state.Exited, c.state.ExitCode, c.state.Lost = time.Now(), e.code, e.lost
+	c.state.Exited = time.Now()
+	c.state.ExitCode = e.code
+	c.state.Lost = e.lost
 	c.state.OOMKilled = oom && e.code != 0
 	c.mu.Unlock()
 	s.recordExit(c)
@@ -200,8 +209,8 @@ func (s *supervisor) recordExit(c *container) {
 	close(c.cleaned)
 }
 
-// remove kills a running container, waits for its end and removes it. It fails when the client disconnects first. An unknown container is
-// not an error.
+// remove kills a running container, waits for its end and removes it. It fails when the client disconnects first. An
+// unknown container is not an error.
 func (s *supervisor) remove(id string, gone <-chan struct{}) error {
 	c, err := s.find(id)
 	if errors.Is(err, shim.ErrNotFound) {

@@ -26,7 +26,8 @@ type session struct {
 	ended chan struct{} // closed when the process may be reaped
 }
 
-// exec serves one exec from its request to its exit. It does not hold upgradeLock while the process runs: an upgrade hands the session over.
+// exec serves one exec from its request to its exit. It does not hold upgradeLock while the process runs: an upgrade
+// hands the session over.
 func (s *supervisor) exec(conn caller, id string, e shim.Exec, files []*os.File) {
 	x, err := s.startExec(conn.Conn, id, e, files)
 	shim.CloseAll(files)
@@ -76,8 +77,8 @@ func (s *supervisor) startExec(conn *shim.Conn, id string, e shim.Exec, files []
 	return x, nil
 }
 
-// enter starts a process in the container. libcontainer finds the namespaces by the pid of the first process; entering keeps that pid from
-// being reused.
+// enter starts a process in the container. libcontainer finds the namespaces by the pid of the first process; entering
+// keeps that pid from being reused.
 func (s *supervisor) enter(c *container, p *libcontainer.Process) (int, error) {
 	c.entering.RLock()
 	defer c.entering.RUnlock()
@@ -120,8 +121,8 @@ func (s *supervisor) enter(c *container, p *libcontainer.Process) (int, error) {
 	return pid, nil
 }
 
-// errInExecve means that /proc does not show the namespaces and root directory of a container's first process. That lasts for a moment when
-// a thread other than the first one calls execve.
+// errInExecve means that /proc does not show the namespaces and root directory of a container's first process. That
+// lasts for a moment when a thread other than the first one calls execve.
 var errInExecve = errors.New("the container's first process is about to execute a program")
 
 // execveLimit bounds the retries for errInExecve.
@@ -143,14 +144,15 @@ func (c *container) alive() bool {
 	if c.pidfd < 0 {
 		return false
 	}
-	n, err := unix.Poll([]unix.PollFd{{Fd: int32(c.pidfd), Events: unix.POLLIN}}, 0) //nolint:gosec // descriptors are small
+	n, err := unix.Poll([]unix.PollFd{{Fd: int32(c.pidfd), Events: unix.POLLIN}}, 0) // descriptors are small
 	return err != nil || n == 0
 }
 
 // enterLimit bounds waitEntering.
 const enterLimit = 2 * time.Second
 
-// waitEntering waits until no process is entering the ended container, at most for enterLimit. After that its pid may be reused.
+// waitEntering waits until no process is entering the ended container, at most for enterLimit. After that its pid may
+// be reused.
 func (c *container) waitEntering() {
 	for end := time.Now().Add(enterLimit); !c.entering.TryLock(); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
@@ -160,14 +162,15 @@ func (c *container) waitEntering() {
 	c.entering.Unlock()
 }
 
-// connectExec connects the process to the client's descriptors, and to the container's null device for missing ones. It returns the files
-// that it opened; the caller closes them when the process has started.
+// connectExec connects the process to the client's descriptors, and to the container's null device for missing ones. It
+// returns the files that it opened; the caller closes them when the process has started.
 func (c *container) connectExec(p *libcontainer.Process, e shim.Exec, files []*os.File) (opened []*os.File, err error) {
 	var use [3]*os.File
 	var null *os.File
 	for i, want := range [3]bool{e.Stdin, e.Stdout, e.Stderr} {
 		if want && len(files) > 0 {
-			use[i], files = files[0], files[1:]
+			use[i] = files[0]
+			files = files[1:]
 			continue
 		}
 		if null == nil {
@@ -184,7 +187,9 @@ func (c *container) connectExec(p *libcontainer.Process, e shim.Exec, files []*o
 			return opened, err
 		}
 	}
-	p.Stdin, p.Stdout, p.Stderr = use[0], use[1], use[2]
+	p.Stdin = use[0]
+	p.Stdout = use[1]
+	p.Stderr = use[2]
 	return opened, nil
 }
 

@@ -16,7 +16,8 @@ import (
 	"keelson/runtime/shim"
 )
 
-// handle serves one connection, which is one call. The caller holds upgradeLock, so no upgrade can lose the call or its reply.
+// handle serves one connection, which is one call. The caller holds upgradeLock, so no upgrade can lose the call or its
+// reply.
 func (s *supervisor) handle(conn caller) error {
 	if err := checkPeer(conn.Conn); err != nil {
 		return err
@@ -81,7 +82,10 @@ func (s *supervisor) quitIfIdle(conn caller) {
 }
 
 // serveStreaming decodes the argument of a verb that owns the connection from then on, and calls it.
-func serveStreaming[A any](s *supervisor, conn caller, req shim.Request, files []*os.File, verb func(caller, string, A, []*os.File)) error {
+func serveStreaming[A any](s *supervisor, conn caller, req shim.Request, files []*os.File, verb func(
+	caller, string, A, []*os.File,
+),
+) error {
 	var arg A
 	if err := json.Unmarshal(req.Arg, &arg); err != nil {
 		shim.CloseAll(files)

@@ -22,8 +22,9 @@ import (
 	"keelson/runtime/shim/logfile"
 )
 
-// handoff is the state that an upgrade passes to the new program in the same process: numbers of open descriptors, and state that is not on
-// disk. The containers stay children of the process. Newer versions read it, so fields are only added, never changed.
+// handoff is the state that an upgrade passes to the new program in the same process: numbers of open descriptors, and
+// state that is not on disk. The containers stay children of the process. Newer versions read it, so fields are only
+// added, never changed.
 type handoff struct {
 	Listener   int           `json:"listener"`
 	Lock       int           `json:"lock"`
@@ -85,7 +86,12 @@ func (s *supervisor) restoreHandoff(h *handoff) error {
 		if !ok {
 			return s.restore(c)
 		}
-		c.io = &stdio{in: received(io.In, "stdin"), out: [2]*os.File{received(io.Out[0], "stdout"), received(io.Out[1], "stderr")}}
+		c.io = &stdio{
+			in: received(io.In, "stdin"),
+			out: [2]*os.File{
+				received(io.Out[0], "stdout"), received(io.Out[1], "stderr"),
+			},
+		}
 		return s.resumeOutput(c, io.Pending)
 	})
 	if err != nil {
@@ -132,8 +138,8 @@ func (s *supervisor) resumeOutput(c *container, pending [2][]byte) error {
 	return s.watchExit(c)
 }
 
-// upgrade executes the new program in this process. It first waits, by upgradeLock, until no exit is being handled and every accepted call
-// is answered. If the execution fails, this program continues.
+// upgrade executes the new program in this process. It first waits, by upgradeLock, until no exit is being handled and
+// every accepted call is answered. If the execution fails, this program continues.
 func (s *supervisor) upgrade(conn caller, req shim.Request) {
 	var u shim.Upgrade
 	err := json.Unmarshal(req.Arg, &u)
@@ -173,8 +179,8 @@ func sealed(path string) (*os.File, error) {
 	return clone(f)
 }
 
-// writeHandoff writes the handoff and makes its descriptors inheritable. The caller holds upgradeLock for writing, and calls abandon on the
-// handoff, which is never nil, if this program continues.
+// writeHandoff writes the handoff and makes its descriptors inheritable. The caller holds upgradeLock for writing, and
+// calls abandon on the handoff, which is never nil, if this program continues.
 func (s *supervisor) writeHandoff() (*handoff, error) {
 	h := &handoff{Listener: fdNumber(s.listener), Lock: fdNumber(s.lock)}
 	h.keep = []int{h.Listener, h.Lock}
@@ -184,7 +190,12 @@ func (s *supervisor) writeHandoff() (*handoff, error) {
 		if c.io == nil || c.io.log == nil {
 			continue
 		}
-		io := handoffIO{ID: c.state.ID, In: fdNumber(c.io.in), Out: [2]int{fdNumber(c.io.out[0]), fdNumber(c.io.out[1])}, Pending: c.io.log.Pending()}
+		io := handoffIO{
+			ID:      c.state.ID,
+			In:      fdNumber(c.io.in),
+			Out:     [2]int{fdNumber(c.io.out[0]), fdNumber(c.io.out[1])},
+			Pending: c.io.log.Pending(),
+		}
 		h.Containers = append(h.Containers, io)
 		h.keep = append(h.keep, io.In, io.Out[0], io.Out[1])
 	}
@@ -202,7 +213,8 @@ func (s *supervisor) writeHandoff() (*handoff, error) {
 		return h, fmt.Errorf("make handoff: %w", err)
 	}
 	h.file = os.NewFile(uintptr(fd), "handoff")
-	h.files, h.keep = append(h.files, h.file), append(h.keep, fd)
+	h.files = append(h.files, h.file)
+	h.keep = append(h.keep, fd)
 	body, err := json.Marshal(h)
 	if err == nil {
 		_, err = h.file.WriteAt(body, 0)
@@ -264,16 +276,19 @@ func hashFile(path string) (string, error) {
 // setName sets the process name that ps shows; name ends with a zero byte.
 func setName(name []byte) error {
 	// The name of the first thread is that of the process; Go's main goroutine may run on another one.
-	if err := os.WriteFile(filepath.Join("/proc/self/task", strconv.Itoa(os.Getpid()), "comm"), name[:len(name)-1], 0); err == nil {
+	if err := os.WriteFile(filepath.Join("/proc/self/task", strconv.Itoa(os.Getpid()), "comm"), name[:len(name)-1],
+		0); err == nil {
 		return nil
 	}
-	if err := unix.Prctl(unix.PR_SET_NAME, uintptr(unsafe.Pointer(&name[0])), 0, 0, 0); err != nil { //nolint:gosec // prctl takes a pointer
+	// prctl takes a pointer
+	if err := unix.Prctl(unix.PR_SET_NAME, uintptr(unsafe.Pointer(&name[0])), 0, 0, 0); err != nil {
 		return fmt.Errorf("set process name: %w", err)
 	}
 	return nil
 }
 
-// redirectStdout replaces standard output by /dev/null. That closes the pipe, which tells the starting process that the supervisor is ready.
+// redirectStdout replaces standard output by /dev/null. That closes the pipe, which tells the starting process that the
+// supervisor is ready.
 func redirectStdout() error {
 	null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
 	if err != nil {

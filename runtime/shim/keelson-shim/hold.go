@@ -4,8 +4,7 @@
 
 package main
 
-import "C" // hold.c: what the held process does
-
+import "C"
 import (
 	"encoding/binary"
 	"errors"
@@ -32,7 +31,12 @@ func (s *supervisor) hold(id string, h shim.Hold) (*container, error) {
 		return nil, err
 	}
 	defer s.children.Begin()()
-	c.state = shim.State{ID: id, Boot: s.boot, Started: time.Now(), Hold: true}
+	c.state = shim.State{
+		ID:      id,
+		Boot:    s.boot,
+		Started: time.Now(),
+		Hold:    true,
+	}
 	if c.state.PID, err = s.startHolder(h); err != nil {
 		s.discard(c)
 		return nil, fmt.Errorf("start namespace holder: %w", err)
@@ -83,7 +87,10 @@ func (s *supervisor) startHolder(h shim.Hold) (int, error) {
 		give = append(give, ns.Fd())
 	}
 	first, err := syscall.ForkExec("/proc/self/exe", []string{h.Name}, &syscall.ProcAttr{
-		Dir: filepath.Join(s.dir, shim.EmptyDir), Env: []string{"_KEELSON_HOLD=" + strconv.Itoa(len(h.Namespaces))}, Files: give, Sys: &syscall.SysProcAttr{Setsid: true},
+		Dir:   filepath.Join(s.dir, shim.EmptyDir),
+		Env:   []string{"_KEELSON_HOLD=" + strconv.Itoa(len(h.Namespaces))},
+		Files: give,
+		Sys:   &syscall.SysProcAttr{Setsid: true},
 	})
 	if err != nil {
 		return 0, err

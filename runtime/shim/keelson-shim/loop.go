@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// loop is an epoll loop: one goroutine calls the handlers of readable descriptors. The supervisor has two: one for exits and connections, and
-// one that copies output to logs, so that a slow disk does not delay exits.
+// loop is an epoll loop: one goroutine calls the handlers of readable descriptors. The supervisor has two: one for
+// exits and connections, and one that copies output to logs, so that a slow disk does not delay exits.
 type loop struct {
 	ep int
 	// upgradeLock is held for reading while handlers run.
@@ -36,7 +36,7 @@ func (l *loop) add(fd int, h func()) error {
 	l.mu.Lock()
 	l.handlers[fd] = h
 	l.mu.Unlock()
-	ev := unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(fd)} //nolint:gosec // descriptors are small
+	ev := unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(fd)} // descriptors are small
 	if err := unix.EpollCtl(l.ep, unix.EPOLL_CTL_ADD, fd, &ev); err != nil {
 		l.mu.Lock()
 		delete(l.handlers, fd)

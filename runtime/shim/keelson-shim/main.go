@@ -2,10 +2,11 @@
 
 //go:build linux && cgo
 
-// keelson-shim is the shim of Keelson's runtime. It runs as the supervisor, one process per node, which is the parent of all containers; and
-// as the init of a container, which sets up the container and then executes its program. The runtime starts the supervisor and calls it
-// through package shim. It is a separate program because a container's init must start fast, and the package initialization of the main
-// program takes longer than the rest of the start. So it imports as little as possible.
+// keelson-shim is the shim of Keelson's runtime. It runs as the supervisor, one process per node, which is the parent
+// of all containers; and as the init of a container, which sets up the container and then executes its program. The
+// runtime starts the supervisor and calls it through package shim. It is a separate program because a container's init
+// must start fast, and the package initialization of the main program takes longer than the rest of the start. So it
+// imports as little as possible.
 package main
 
 import (

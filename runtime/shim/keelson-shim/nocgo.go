@@ -2,7 +2,8 @@
 
 //go:build !linux || !cgo
 
-// Without cgo keelson-shim only prints an error. This file exists so that go vet and other tools find a package without cgo, too.
+// Without cgo keelson-shim only prints an error. This file exists so that go vet and other tools find a package without
+// cgo, too.
 package main
 
 import (

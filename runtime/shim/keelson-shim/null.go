@@ -19,11 +19,12 @@ import (
 	"keelson/runtime/shim"
 )
 
-// nullLimit bounds the opening of /dev/null in a container: its file systems may be FUSE file systems that do not answer.
+// nullLimit bounds the opening of /dev/null in a container: its file systems may be FUSE file systems that do not
+// answer.
 const nullLimit = 2 * time.Second
 
-// nullDevice opens the container's /dev/null for a process that runs in it. It must not be the host's: root in the container could change
-// its mode and owner.
+// nullDevice opens the container's /dev/null for a process that runs in it. It must not be the host's: root in the
+// container could change its mode and owner.
 func (c *container) nullDevice() (*os.File, error) {
 	if c.openingNull.Swap(true) {
 		return nil, errors.New("open the container's /dev/null: an earlier attempt hangs")
@@ -101,8 +102,8 @@ func emptyInput() (*os.File, error) {
 	return r, nil
 }
 
-// ownDev reports whether libcontainer makes the container's /dev. Then it also replaces the host's null device on the standard input of a
-// starting container by the container's.
+// ownDev reports whether libcontainer makes the container's /dev. Then it also replaces the host's null device on the
+// standard input of a starting container by the container's.
 func ownDev(spec *specs.Spec) bool {
 	return !slices.ContainsFunc(spec.Mounts, func(m specs.Mount) bool {
 		bind := m.Type == "bind" || slices.Contains(m.Options, "bind") || slices.Contains(m.Options, "rbind")

@@ -24,7 +24,8 @@ type exit struct {
 	lost bool
 }
 
-// watch calls ended once, on the exit loop, when process pid has ended but is not reaped. The caller closes the returned pidfd.
+// watch calls ended once, on the exit loop, when process pid has ended but is not reaped. The caller closes the
+// returned pidfd.
 func (s *supervisor) watch(pid int, ended func()) (int, error) {
 	s.children.Own(pid)
 	fd, err := unix.PidfdOpen(pid, 0)
@@ -44,7 +45,8 @@ func (s *supervisor) watch(pid int, ended func()) (int, error) {
 	return fd, nil
 }
 
-// reap reaps an ended process and returns its exit. The caller holds upgradeLock until the exit is recorded: it cannot be read a second time.
+// reap reaps an ended process and returns its exit. The caller holds upgradeLock until the exit is recorded: it cannot
+// be read a second time.
 func (s *supervisor) reap(pid, fd int) exit {
 	defer s.children.Disown(pid)
 	var ws unix.WaitStatus
@@ -80,17 +82,18 @@ const (
 	pidfdInfoExit = 1 << 3
 )
 
-// adoptedExit reads the exit code of a process that is not a child, because a supervisor that died had started it. The kernel has the code
-// only after its new parent has reaped it.
+// adoptedExit reads the exit code of a process that is not a child, because a supervisor that died had started it. The
+// kernel has the code only after its new parent has reaped it.
 func adoptedExit(fd int) exit {
 	for range 100 {
 		info := pidfdInfo{mask: pidfdInfoExit}
-		_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), pidfdGetInfo, uintptr(unsafe.Pointer(&info))) //nolint:gosec // an ioctl takes a pointer
+		// an ioctl takes a pointer
+		_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), pidfdGetInfo, uintptr(unsafe.Pointer(&info)))
 		if errno != 0 && errno != unix.ESRCH {
 			break // an older kernel
 		}
 		if errno == 0 && info.mask&pidfdInfoExit != 0 {
-			return exit{code: statusCode(unix.WaitStatus(uint32(info.exitCode)))} //nolint:gosec // a wait status is a bit pattern
+			return exit{code: statusCode(unix.WaitStatus(uint32(info.exitCode)))} // a wait status is a bit pattern
 		}
 		time.Sleep(time.Millisecond)
 	}

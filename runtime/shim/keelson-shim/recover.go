@@ -31,7 +31,12 @@ func (s *supervisor) eachState(each func(*container) error) error {
 	}
 	for _, e := range entries {
 		dir := filepath.Join(root, e.Name())
-		c := &container{dir: dir, pidfd: -1, ended: make(chan struct{}), cleaned: make(chan struct{})}
+		c := &container{
+			dir:     dir,
+			pidfd:   -1,
+			ended:   make(chan struct{}),
+			cleaned: make(chan struct{}),
+		}
 		path := filepath.Join(dir, shim.StateName)
 		damage, err := record.Read(path, func(body []byte) error {
 			var st shim.State
@@ -46,7 +51,8 @@ func (s *supervisor) eachState(each func(*container) error) error {
 		})
 		if damage != nil {
 			kept, aerr := record.SetAside(path, filepath.Join(s.dir, "damaged"))
-			s.log.Printf("container %s: damaged state restored from its copy, kept as %s: %v", e.Name(), kept, errors.Join(damage, aerr, c.save()))
+			s.log.Printf("container %s: damaged state restored from its copy, kept as %s: %v", e.Name(), kept,
+				errors.Join(damage, aerr, c.save()))
 		}
 		if err != nil {
 			// Its start was interrupted, and no client got a reply.
@@ -75,8 +81,8 @@ func (s *supervisor) recover() error {
 	return s.sweep()
 }
 
-// thaw thaws the containers that a dead supervisor left frozen. It must run before libcontainer.Load, which waits for ever for a container
-// that is freezing and cannot freeze, because one of its processes is in execve.
+// thaw thaws the containers that a dead supervisor left frozen. It must run before libcontainer.Load, which waits for
+// ever for a container that is freezing and cannot freeze, because one of its processes is in execve.
 func (s *supervisor) thaw() error {
 	entries, err := os.ReadDir(s.lcDir())
 	if err != nil {
@@ -112,8 +118,8 @@ func thawCgroup(config *cgroups.Cgroup, paths map[string]string) error {
 	return m.Freeze(cgroups.Thawed)
 }
 
-// restore handles a container that was read from its state file: a running one is adopted, and one that ended without a supervisor is recorded
-// as lost.
+// restore handles a container that was read from its state file: a running one is adopted, and one that ended without a
+// supervisor is recorded as lost.
 func (s *supervisor) restore(c *container) error {
 	if !c.state.Running() {
 		close(c.ended)
@@ -127,13 +133,15 @@ func (s *supervisor) restore(c *container) error {
 		}
 	}
 	s.killRemaining(c)
-	c.state.Exited, c.state.ExitCode, c.state.Lost = time.Now(), lostCode, true
+	c.state.Exited = time.Now()
+	c.state.ExitCode = lostCode
+	c.state.Lost = true
 	s.recordExit(c)
 	return nil
 }
 
-// adopt takes over a running container whose supervisor died. Its FIFOs still hold what it has written since. A terminal ended with the
-// supervisor.
+// adopt takes over a running container whose supervisor died. Its FIFOs still hold what it has written since. A
+// terminal ended with the supervisor.
 func (s *supervisor) adopt(c *container) error {
 	if c.state.Hold {
 		return s.watchExit(c)
@@ -144,7 +152,8 @@ func (s *supervisor) adopt(c *container) error {
 		if err != nil {
 			return err
 		}
-		c.io.in, c.io.out = io.in, io.out
+		c.io.in = io.in
+		c.io.out = io.out
 	}
 	return s.resumeOutput(c, [2][]byte{})
 }

@@ -36,8 +36,14 @@ func (s *supervisor) run(id string, r shim.Run) (*container, error) {
 		return nil, err
 	}
 	c.state = shim.State{
-		ID: id, Boot: s.boot, Terminal: r.Spec.Process.Terminal, Stdin: r.Stdin, StdinOnce: r.StdinOnce, LogPath: r.LogPath,
-		SharedPID: !privatePID(r.Spec), Tracer: canTrace(r.Spec.Process),
+		ID:        id,
+		Boot:      s.boot,
+		Terminal:  r.Spec.Process.Terminal,
+		Stdin:     r.Stdin,
+		StdinOnce: r.StdinOnce,
+		LogPath:   r.LogPath,
+		SharedPID: !privatePID(r.Spec),
+		Tracer:    canTrace(r.Spec.Process),
 	}
 	openTargetPIDNamespace, err := s.openTargetPIDNamespace(r.Spec)
 	if err != nil {
@@ -65,8 +71,8 @@ func (s *supervisor) run(id string, r shim.Run) (*container, error) {
 	return c, nil
 }
 
-// openTargetPIDNamespace opens the PID namespace of the container that the spec names (shim.PIDNamespaceOf), and replaces the path in the spec
-// by that of the descriptor. It returns nil when the spec names none.
+// openTargetPIDNamespace opens the PID namespace of the container that the spec names (shim.PIDNamespaceOf), and
+// replaces the path in the spec by that of the descriptor. It returns nil when the spec names none.
 func (s *supervisor) openTargetPIDNamespace(spec *specs.Spec) (*os.File, error) {
 	for i := range spec.Linux.Namespaces {
 		n := &spec.Linux.Namespaces[i]
@@ -88,7 +94,8 @@ func (s *supervisor) openTargetPIDNamespace(spec *specs.Spec) (*os.File, error) 
 	return nil, nil
 }
 
-// pidNamespace opens the container's PID namespace. It checks afterwards that the process has not been reaped, so its pid was not reused.
+// pidNamespace opens the container's PID namespace. It checks afterwards that the process has not been reaped, so its
+// pid was not reused.
 func (c *container) pidNamespace() (*os.File, error) {
 	var f *os.File
 	err := c.retryDuringExecve(func() (err error) {
@@ -186,8 +193,11 @@ func (c *container) connectFIFOs(p *libcontainer.Process, ownDev bool) ([3]*os.F
 		_ = io.in.Close()
 		io.in = w
 	}
-	c.io.in, c.io.out = io.in, io.out
-	p.Stdin, p.Stdout, p.Stderr = ends[0], ends[1], ends[2]
+	c.io.in = io.in
+	c.io.out = io.out
+	p.Stdin = ends[0]
+	p.Stdout = ends[1]
+	p.Stderr = ends[2]
 	return ends, nil
 }
 
@@ -215,7 +225,8 @@ func (s *supervisor) start(c *container, spec *specs.Spec, p *libcontainer.Proce
 	return nil
 }
 
-// startError shortens libcontainer's error to the form that runc's users know: the cause follows "unable to start container process".
+// startError shortens libcontainer's error to the form that runc's users know: the cause follows "unable to start
+// container process".
 func startError(err error) error {
 	return errors.New(strings.Replace(err.Error(), ": error during container init: ", ": ", 1))
 }
@@ -223,19 +234,29 @@ func startError(err error) error {
 // process translates an OCI process to libcontainer's.
 func process(sp *specs.Process) *libcontainer.Process {
 	p := &libcontainer.Process{
-		Args: sp.Args, Env: sp.Env, Cwd: sp.Cwd, UID: int(sp.User.UID), GID: int(sp.User.GID),
-		Label: sp.SelinuxLabel, NoNewPrivileges: &sp.NoNewPrivileges, AppArmorProfile: sp.ApparmorProfile,
+		Args:            sp.Args,
+		Env:             sp.Env,
+		Cwd:             sp.Cwd,
+		UID:             int(sp.User.UID),
+		GID:             int(sp.User.GID),
+		Label:           sp.SelinuxLabel,
+		NoNewPrivileges: &sp.NoNewPrivileges,
+		AppArmorProfile: sp.ApparmorProfile,
 	}
 	for _, g := range sp.User.AdditionalGids {
 		p.AdditionalGroups = append(p.AdditionalGroups, int(g))
 	}
 	if sp.ConsoleSize != nil {
-		p.ConsoleWidth, p.ConsoleHeight = uint16(sp.ConsoleSize.Width), uint16(sp.ConsoleSize.Height) //nolint:gosec // terminals are small
+		p.ConsoleWidth = uint16(sp.ConsoleSize.Width)
+		p.ConsoleHeight = uint16(sp.ConsoleSize.Height) // terminals are small
 	}
 	if sp.Capabilities != nil {
 		p.Capabilities = &configs.Capabilities{
-			Bounding: sp.Capabilities.Bounding, Effective: sp.Capabilities.Effective, Permitted: sp.Capabilities.Permitted,
-			Inheritable: sp.Capabilities.Inheritable, Ambient: sp.Capabilities.Ambient,
+			Bounding:    sp.Capabilities.Bounding,
+			Effective:   sp.Capabilities.Effective,
+			Permitted:   sp.Capabilities.Permitted,
+			Inheritable: sp.Capabilities.Inheritable,
+			Ambient:     sp.Capabilities.Ambient,
 		}
 	}
 	for _, rl := range sp.Rlimits {
@@ -248,8 +269,11 @@ func process(sp *specs.Process) *libcontainer.Process {
 
 // rlimits are the supported resource limits.
 var rlimits = map[string]int{
-	"RLIMIT_NOFILE": unix.RLIMIT_NOFILE, "RLIMIT_CORE": unix.RLIMIT_CORE, "RLIMIT_NPROC": unix.RLIMIT_NPROC,
-	"RLIMIT_MEMLOCK": unix.RLIMIT_MEMLOCK, "RLIMIT_STACK": unix.RLIMIT_STACK,
+	"RLIMIT_NOFILE":  unix.RLIMIT_NOFILE,
+	"RLIMIT_CORE":    unix.RLIMIT_CORE,
+	"RLIMIT_NPROC":   unix.RLIMIT_NPROC,
+	"RLIMIT_MEMLOCK": unix.RLIMIT_MEMLOCK,
+	"RLIMIT_STACK":   unix.RLIMIT_STACK,
 }
 
 func socketPair() (ours, theirs *os.File, err error) {
@@ -262,7 +286,8 @@ func socketPair() (ours, theirs *os.File, err error) {
 
 // receiveFile receives the terminal that a starting process sends.
 func receiveFile(sock *os.File) (*os.File, error) {
-	name, oob := make([]byte, 4096), make([]byte, unix.CmsgSpace(4))
+	name := make([]byte, 4096)
+	oob := make([]byte, unix.CmsgSpace(4))
 	_, n, _, _, err := unix.Recvmsg(int(sock.Fd()), name, oob, unix.MSG_CMSG_CLOEXEC)
 	if err != nil {
 		return nil, fmt.Errorf("receive terminal: %w", err)

@@ -15,7 +15,8 @@ import (
 	"keelson/runtime/shim"
 )
 
-// loadSettings reads the settings of an earlier supervisor. Without them the defaults apply until the runtime calls configure.
+// loadSettings reads the settings of an earlier supervisor. Without them the defaults apply until the runtime calls
+// configure.
 func (s *supervisor) loadSettings() {
 	raw, err := os.ReadFile(filepath.Join(s.dir, shim.SettingsName))
 	if errors.Is(err, os.ErrNotExist) {

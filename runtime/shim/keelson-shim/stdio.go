@@ -18,8 +18,9 @@ import (
 	"keelson/runtime/shim/logfile"
 )
 
-// stdio holds a container's streams. Output comes through FIFOs that both sides open for reading and writing: so the container gets no
-// EPIPE when the supervisor dies, and a new supervisor reads what is in the FIFO. With a terminal, in and out are the terminal.
+// stdio holds a container's streams. Output comes through FIFOs that both sides open for reading and writing: so the
+// container gets no EPIPE when the supervisor dies, and a new supervisor reads what is in the FIFO. With a terminal, in
+// and out are the terminal.
 type stdio struct {
 	in  *os.File    // write end of standard input; nil when the container has none
 	out [2]*os.File // read ends by logfile.Stream; with a terminal only the first
@@ -29,8 +30,8 @@ type stdio struct {
 	sinks []*sink
 }
 
-// sink is one stream of an attached client. Its queue is bounded: a client that does not read is disconnected and does not block the
-// container.
+// sink is one stream of an attached client. Its queue is bounded: a client that does not read is disconnected and does
+// not block the container.
 type sink struct {
 	stream logfile.Stream
 	queue  chan []byte // closed at the end
@@ -98,8 +99,9 @@ func rawFile(fd int, name string) *os.File {
 	return os.NewFile(uintptr(fd), name)
 }
 
-// childEnds opens the container's side of its FIFOs: stdin, stdout, stderr. They are blocking, as programs expect. Without stdin the input is
-// the host's null device if libcontainer will replace it by the container's, else an empty pipe.
+// childEnds opens the container's side of its FIFOs: stdin, stdout, stderr. They are blocking, as programs expect.
+// Without stdin the input is the host's null device if libcontainer will replace it by the container's, else an empty
+// pipe.
 func childEnds(dir string, stdin, ownDev bool) ([3]*os.File, error) {
 	var ends [3]*os.File
 	var err error
@@ -153,7 +155,7 @@ func (s *supervisor) copyOutput(c *container, stream logfile.Stream, fd int) boo
 	if c.io.log == nil {
 		return false // closed
 	}
-	buf := s.buffers.Get().(*[readSize]byte) //nolint:forcetypeassert // the pool holds nothing else
+	buf := s.buffers.Get().(*[readSize]byte) // the pool holds nothing else
 	defer s.buffers.Put(buf)
 	n, err := unix.Read(fd, buf[:])
 	if n > 0 {
@@ -217,7 +219,7 @@ func (s *supervisor) drain(c *container, stream logfile.Stream, fd int) {
 	if c.io.log == nil {
 		return
 	}
-	buf := s.buffers.Get().(*[readSize]byte) //nolint:forcetypeassert // the pool holds nothing else
+	buf := s.buffers.Get().(*[readSize]byte) // the pool holds nothing else
 	defer s.buffers.Put(buf)
 	for {
 		n, err := unix.Read(fd, buf[:])
@@ -231,7 +233,8 @@ func (s *supervisor) drain(c *container, stream logfile.Stream, fd int) {
 
 func (io *stdio) close() {
 	shim.CloseAll([]*os.File{io.in, io.out[0], io.out[1]})
-	io.in, io.out = nil, [2]*os.File{}
+	io.in = nil
+	io.out = [2]*os.File{}
 }
 
 // closeIn closes the container's standard input. A terminal stays open: it carries the output, too.

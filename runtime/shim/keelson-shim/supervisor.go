@@ -25,7 +25,8 @@ import (
 )
 
 const (
-	// requestLimit and replyLimit bound the time in which a client sends its request and reads a reply. Meanwhile it blocks upgrades.
+	// requestLimit and replyLimit bound the time in which a client sends its request and reads a reply. Meanwhile it
+	// blocks upgrades.
 	requestLimit = 10 * time.Second
 	replyLimit   = 10 * time.Second
 	// acceptPause is the pause after a failed accept.
@@ -46,7 +47,8 @@ type supervisor struct {
 	buffers  sync.Pool // of *[readSize]byte
 	quit     chan struct{}
 
-	// upgradeLock is held for reading while a call or an exit is handled. An upgrade takes it for writing: then nothing is in progress.
+	// upgradeLock is held for reading while a call or an exit is handled. An upgrade takes it for writing: then nothing
+	// is in progress.
 	upgradeLock sync.RWMutex
 
 	// freezeMu is held while containers are frozen; see freezeTracers.
@@ -80,10 +82,15 @@ func supervise(dir string, args []string) error {
 		return fmt.Errorf("set environment: %w", err)
 	}
 	s := &supervisor{
-		dir: dir, log: log.New(os.Stderr, "", log.LstdFlags|log.LUTC|log.Lmicroseconds), quit: make(chan struct{}),
-		children:   reaper.New(),
-		buffers:    sync.Pool{New: func() any { return new([readSize]byte) }},
-		containers: map[string]*container{}, pidnsLocks: map[uint64]*pidnsLock{}, sessions: map[*session]struct{}{}, subscribers: map[chan shim.State]struct{}{},
+		dir:         dir,
+		log:         log.New(os.Stderr, "", log.LstdFlags|log.LUTC|log.Lmicroseconds),
+		quit:        make(chan struct{}),
+		children:    reaper.New(),
+		buffers:     sync.Pool{New: func() any { return new([readSize]byte) }},
+		containers:  map[string]*container{},
+		pidnsLocks:  map[uint64]*pidnsLock{},
+		sessions:    map[*session]struct{}{},
+		subscribers: map[chan shim.State]struct{}{},
 	}
 	if err := s.open(h); err != nil {
 		return err
@@ -91,8 +98,8 @@ func supervise(dir string, args []string) error {
 	return s.serve(h)
 }
 
-// seal re-executes the program from a sealed copy in memory. Containers are started from /proc/self/exe and must not be able to write to it
-// (CVE-2019-5736). Without this, libcontainer would make a copy for each container.
+// seal re-executes the program from a sealed copy in memory. Containers are started from /proc/self/exe and must not be
+// able to write to it (CVE-2019-5736). Without this, libcontainer would make a copy for each container.
 func seal(dir string) error {
 	if exeseal.IsSelfExeCloned() {
 		return nil
@@ -235,9 +242,9 @@ func (s *supervisor) serve(h *handoff) error {
 	}
 }
 
-// accept accepts one client and locks upgradeLock for reading until the client is answered. So an upgrade finds a client either in the
-// listener's queue, where the new program accepts it, or answered. It must not block on upgradeLock, because the loop that calls it holds
-// it; while an upgrade waits for the lock, clients stay in the queue.
+// accept accepts one client and locks upgradeLock for reading until the client is answered. So an upgrade finds a
+// client either in the listener's queue, where the new program accepts it, or answered. It must not block on
+// upgradeLock, because the loop that calls it holds it; while an upgrade waits for the lock, clients stay in the queue.
 func (s *supervisor) accept() {
 	if !s.upgradeLock.TryRLock() {
 		return

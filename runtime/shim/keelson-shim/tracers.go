@@ -19,11 +19,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A process that enters a container joins the PID namespace while it still has the host's root directory and all capabilities. Other
-// containers in that namespace see it, and one with CAP_SYS_PTRACE (a tracer) could attach to it with ptrace. So tracers are frozen for these
-// few milliseconds. (A tracer that is entered itself cannot be frozen: the process could not join its frozen cgroup. See decisions/0054.)
+// A process that enters a container joins the PID namespace while it still has the host's root directory and all
+// capabilities. Other containers in that namespace see it, and one with CAP_SYS_PTRACE (a tracer) could attach to it
+// with ptrace. So tracers are frozen for these few milliseconds. (A tracer that is entered itself cannot be frozen: the
+// process could not join its frozen cgroup. See decisions/0054.)
 
-// traceLimit bounds the time for which tracers are frozen. A process that takes longer to enter is killed: something in its pod blocks it.
+// traceLimit bounds the time for which tracers are frozen. A process that takes longer to enter is killed: something in
+// its pod blocks it.
 const traceLimit = 20 * time.Second
 
 // canTrace reports whether a process may use ptrace on others.
@@ -31,8 +33,9 @@ func canTrace(p *specs.Process) bool {
 	return p.Capabilities != nil && slices.Contains(p.Capabilities.Bounding, "CAP_SYS_PTRACE")
 }
 
-// freezeTracers freezes the other tracers in the PID namespace ns before a process of container c enters it; release thaws them. If c is a
-// tracer that starts, it also waits until no process is entering ns, and blocks others until release, when c is among the tracers.
+// freezeTracers freezes the other tracers in the PID namespace ns before a process of container c enters it; release
+// thaws them. If c is a tracer that starts, it also waits until no process is entering ns, and blocks others until
+// release, when c is among the tracers.
 func (s *supervisor) freezeTracers(c *container, ns uint64) (release func(), err error) {
 	if ns == 0 || ns == namespaceID("/proc/self/ns/pid") {
 		return func() {}, nil
@@ -84,8 +87,8 @@ func (c *container) becomesTracer() bool {
 	return c.starting && c.state.Tracer
 }
 
-// pidnsLock is the lock of one PID namespace. Processes that enter it hold one unit, a tracer that starts in it holds all of them. It is
-// first come, first served: processes that keep entering do not keep a tracer waiting.
+// pidnsLock is the lock of one PID namespace. Processes that enter it hold one unit, a tracer that starts in it holds
+// all of them. It is first come, first served: processes that keep entering do not keep a tracer waiting.
 type pidnsLock struct {
 	*semaphore.Weighted
 	users int
@@ -93,8 +96,8 @@ type pidnsLock struct {
 
 const pidnsLockUnits = 1 << 30
 
-// lockPIDNamespace locks the pidnsLock of ns; starter: for a tracer that starts. That waits for traceLimit at most: what blocks it is in its
-// own pod.
+// lockPIDNamespace locks the pidnsLock of ns; starter: for a tracer that starts. That waits for traceLimit at most:
+// what blocks it is in its own pod.
 func (s *supervisor) lockPIDNamespace(ns uint64, starter bool) (leave func(), err error) {
 	s.mu.Lock()
 	d := s.pidnsLocks[ns]
@@ -111,17 +114,23 @@ func (s *supervisor) lockPIDNamespace(ns uint64, starter bool) (leave func(), er
 			delete(s.pidnsLocks, ns)
 		}
 	}
-	ctx, units := context.Background(), int64(1)
+	ctx := context.Background()
+	units := int64(1)
 	if starter {
 		limited, cancel := context.WithTimeout(ctx, traceLimit)
 		defer cancel()
-		ctx, units = limited, pidnsLockUnits
+		ctx = limited
+		units = pidnsLockUnits
 	}
 	if d.Acquire(ctx, units) != nil {
 		forget()
-		return nil, errors.New("the container may trace processes, and another process takes too long to enter its PID namespace")
+		return nil, errors.New("the container may trace processes, and another process takes too long to enter its " +
+			"PID namespace")
 	}
-	return func() { d.Release(units); forget() }, nil
+	return func() {
+		d.Release(units)
+		forget()
+	}, nil
 }
 
 // tracers returns the other running containers in the PID namespace ns that may trace processes.
@@ -131,10 +140,12 @@ func (s *supervisor) tracers(c *container, ns uint64) []*container {
 	var out []*container
 	for _, t := range s.containers {
 		t.mu.Lock()
-		st, starting := t.state, t.starting
+		st := t.state
+		starting := t.starting
 		t.mu.Unlock()
 		// Of two containers in one namespace at least one has SharedPID.
-		if t != c && !st.Hold && !starting && st.Running() && st.Tracer && (st.SharedPID || c.state.SharedPID) && pidNamespaceOf(st.PID) == ns {
+		if t != c && !st.Hold && !starting && st.Running() && st.Tracer && (st.SharedPID || c.state.SharedPID) &&
+			pidNamespaceOf(st.PID) == ns {
 			out = append(out, t)
 		}
 	}
@@ -165,7 +176,8 @@ func namespaceID(path string) uint64 {
 	return st.Ino
 }
 
-// joinedPIDNamespace returns the inode of the PID namespace that a container of this spec joins; 0 when it gets a new one or uses the host's.
+// joinedPIDNamespace returns the inode of the PID namespace that a container of this spec joins; 0 when it gets a new
+// one or uses the host's.
 func joinedPIDNamespace(spec *specs.Spec) uint64 {
 	for _, n := range spec.Linux.Namespaces {
 		if n.Type == specs.PIDNamespace && n.Path != "" {

@@ -19,8 +19,9 @@ func wait() {
 	_, _ = io.Copy(io.Discard, os.Stdin) // an error means the end, too
 }
 
-// chownStreams changes the owner of a process's streams to the root of the container's user namespace. Pipes with an unmapped owner cannot be
-// opened by path (/dev/stdout), and libcontainer could not change their owner to the process's user.
+// chownStreams changes the owner of a process's streams to the root of the container's user namespace. Pipes with an
+// unmapped owner cannot be opened by path (/dev/stdout), and libcontainer could not change their owner to the process's
+// user.
 func chownStreams(config *configs.Config, p *libcontainer.Process) error {
 	if !config.Namespaces.Contains(configs.NEWUSER) {
 		return nil

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package logfile writes container logs in the CRI format: one line per line of output, with the time, the stream, and a tag for full (F)
-// and partial (P) lines. It rotates the log (package logrotate) between two lines, before the write that would make a file too large. So
-// no file ever exceeds its maximum size, no line is split or lost, and no timer checks file sizes. The supervisor (keelson-shim) calls it;
-// it never reads a log.
+// Package logfile writes container logs in the CRI format: one line per line of output, with the time, the stream, and
+// a tag for full (F) and partial (P) lines. It rotates the log (package logrotate) between two lines, before the write
+// that would make a file too large. So no file ever exceeds its maximum size, no line is split or lost, and no timer
+// checks file sizes. The supervisor (keelson-shim) calls it; it never reads a log.
 package logfile
 
 import (
@@ -43,7 +43,8 @@ type Writer struct {
 	pending    [2][]byte // the unfinished line of each stream, shorter than MaxLine
 }
 
-// Open opens the log at path for appending; a missing one is created with mode 0640. Zero fields of the policy mean Kubernetes' defaults.
+// Open opens the log at path for appending; a missing one is created with mode 0640. Zero fields of the policy mean
+// Kubernetes' defaults.
 func Open(path string, policy logrotate.Policy) (*Writer, error) {
 	w := &Writer{path: path, policy: policy.Complete()}
 	return w, w.Reopen()
@@ -52,8 +53,8 @@ func Open(path string, policy logrotate.Policy) (*Writer, error) {
 // SetPolicy changes the policy, from the next line on.
 func (w *Writer) SetPolicy(p logrotate.Policy) { w.policy = p.Complete() }
 
-// Reopen opens the log's path again, after the file was moved. After an error the old file stays in use. A symbolic link at the path is
-// refused: a pod that mounts the log directory could direct the lines to any file of the host.
+// Reopen opens the log's path again, after the file was moved. After an error the old file stays in use. A symbolic
+// link at the path is refused: a pod that mounts the log directory could direct the lines to any file of the host.
 func (w *Writer) Reopen() error {
 	if w.path == "" {
 		return nil
@@ -70,7 +71,8 @@ func (w *Writer) Reopen() error {
 	if w.f != nil {
 		_ = w.f.Close() // each write was checked
 	}
-	w.f, w.size = f, size
+	w.f = f
+	w.size = size
 	return nil
 }
 
@@ -113,7 +115,9 @@ func (w *Writer) Write(s Stream, p []byte, now time.Time) error {
 		room := MaxLine - len(w.pending[s])
 		for len(line) > room {
 			out = appendLine(out, stamp, s, 'P', w.pending[s], line[:room])
-			line, w.pending[s], room = line[room:], w.pending[s][:0], MaxLine
+			line = line[room:]
+			w.pending[s] = w.pending[s][:0]
+			room = MaxLine
 		}
 		if !whole {
 			w.pending[s] = append(w.pending[s], line...)

@@ -28,11 +28,26 @@ func TestWrite(t *testing.T) {
 		{"one line", []string{"hello\n"}, false, stamp + "stdout F hello\n"},
 		{"empty line", []string{"\n"}, false, stamp + "stdout F \n"},
 		{"two lines", []string{"a\nb\n"}, false, stamp + "stdout F a\n" + stamp + "stdout F b\n"},
-		{"line in pieces", []string{"he", "ll", "o\nnext"}, false, stamp + "stdout F hello\n" + stamp + "stdout P next\n"},
+		{
+			"line in pieces",
+			[]string{"he", "ll", "o\nnext"},
+			false,
+			stamp + "stdout F hello\n" + stamp + "stdout P next\n",
+		},
 		{"exactly full", []string{long + "\n"}, false, stamp + "stdout F " + long + "\n"},
 		{"one more", []string{long + "y\n"}, false, stamp + "stdout P " + long + "\n" + stamp + "stdout F y\n"},
-		{"full in pieces", []string{long, "y", "\n"}, false, stamp + "stdout P " + long + "\n" + stamp + "stdout F y\n"},
-		{"streams apart", []string{"out", "err\n", "put\n"}, true, stamp + "stderr F err\n" + stamp + "stdout F output\n"},
+		{
+			"full in pieces",
+			[]string{long, "y", "\n"},
+			false,
+			stamp + "stdout P " + long + "\n" + stamp + "stdout F y\n",
+		},
+		{
+			"streams apart",
+			[]string{"out", "err\n", "put\n"},
+			true,
+			stamp + "stderr F err\n" + stamp + "stdout F output\n",
+		},
 		{"carriage return kept", []string{"a\r\n"}, false, stamp + "stdout F a\r\n"},
 	}
 	for _, tc := range tests {
@@ -137,7 +152,8 @@ func FuzzWrite(f *testing.F) {
 		}
 		var got []byte
 		for line := range bytes.Lines(log) {
-			head, text := line[:len(stamp)+len("stdout F ")], line[len(stamp)+len("stdout F "):]
+			head := line[:len(stamp)+len("stdout F ")]
+			text := line[len(stamp)+len("stdout F "):]
 			if len(text)-1 > MaxLine {
 				t.Errorf("a log line holds %d bytes", len(text)-1)
 			}
@@ -169,7 +185,8 @@ func BenchmarkWrite(b *testing.B) {
 // TestLinkInTheLogsPlace: output is never written through a symbolic link at the log's path.
 func TestLinkInTheLogsPlace(t *testing.T) {
 	dir := t.TempDir()
-	victim, path := filepath.Join(dir, "victim"), filepath.Join(dir, "0.log")
+	victim := filepath.Join(dir, "victim")
+	path := filepath.Join(dir, "0.log")
 	if err := os.WriteFile(victim, []byte("precious"), 0o600); err != nil {
 		t.Fatal(err)
 	}

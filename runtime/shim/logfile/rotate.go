@@ -13,15 +13,16 @@ import (
 	"keelson/lib/logrotate"
 )
 
-// rotate starts a new, empty file. If it cannot, it truncates the present one and returns an error: the content is lost, but the log
-// stays within its limit.
+// rotate starts a new, empty file. If it cannot, it truncates the present one and returns an error: the content is
+// lost, but the log stays within its limit.
 func (w *Writer) rotate(now time.Time) error {
 	err := w.moveAside(now)
 	if err == nil {
 		return nil
 	}
 	w.size = 0
-	return fmt.Errorf("rotate container log %s, which is truncated instead: %w", w.path, errors.Join(err, w.f.Truncate(0)))
+	return fmt.Errorf("rotate container log %s, which is truncated instead: %w", w.path,
+		errors.Join(err, w.f.Truncate(0)))
 }
 
 func (w *Writer) moveAside(now time.Time) error {
@@ -45,8 +46,8 @@ func (w *Writer) moveAside(now time.Time) error {
 	return nil
 }
 
-// compressInterval is the minimum interval of compressions of one log. A container that fills its log faster must not cost CPU time for
-// files that the next rotations delete.
+// compressInterval is the minimum interval of compressions of one log. A container that fills its log faster must not
+// cost CPU time for files that the next rotations delete.
 const compressInterval = 10 * time.Second
 
 // compressing is a semaphore: one log is compressed at a time, so that the supervisor uses one CPU for it at most.
@@ -69,7 +70,8 @@ func (p *compressor) start(files []logrotate.File, now time.Time) {
 		p.cancel()
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	p.last, p.cancel = now, cancel
+	p.last = now
+	p.cancel = cancel
 	p.wg.Go(func() {
 		defer cancel()
 		select {

@@ -70,7 +70,8 @@ func TestRotateKeepsEveryLineWithinBounds(t *testing.T) {
 			t.Fatal(err)
 		}
 		if older, err := logrotate.List(path); err != nil || len(older) > policy.MaxFiles-1 {
-			t.Fatalf("after line %d: %d files beside the log, %v; want at most %d", i, len(older), err, policy.MaxFiles-1)
+			t.Fatalf("after line %d: %d files beside the log, %v; want at most %d", i, len(older), err,
+				policy.MaxFiles-1)
 		}
 	}
 	if err := w.Close(now); err != nil {

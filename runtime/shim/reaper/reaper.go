@@ -2,8 +2,8 @@
 
 //go:build linux
 
-// Package reaper reaps zombie children that have no owner: no code in this process waits for them. The supervisor (keelson-shim) uses it. It
-// never reaps a child with an owner, which needs the exit status itself.
+// Package reaper reaps zombie children that have no owner: no code in this process waits for them. The supervisor
+// (keelson-shim) uses it. It never reaps a child with an owner, which needs the exit status itself.
 package reaper
 
 import (
@@ -26,12 +26,12 @@ import (
 
 // Reaper reaps children without an owner.
 //
-// The supervisor has children that it did not start: processes that libcontainer forked for an exec that failed, and, because it is a
-// subreaper, orphans of processes in the host's PID namespace. While such a zombie exists, the first process of its PID namespace
-// cannot end (zap_pid_ns_processes in the kernel), and so the container does not end.
+// The supervisor has children that it did not start: processes that libcontainer forked for an exec that failed, and,
+// because it is a subreaper, orphans of processes in the host's PID namespace. While such a zombie exists, the first
+// process of its PID namespace cannot end (zap_pid_ns_processes in the kernel), and so the container does not end.
 //
-// The owner of a child is the code that called Own for it, or a start in progress (Begin), which may have forked it and may be about to
-// wait for it.
+// The owner of a child is the code that called Own for it, or a start in progress (Begin), which may have forked it and
+// may be about to wait for it.
 type Reaper struct {
 	mu     sync.Mutex
 	owned  map[int]struct{}
@@ -44,7 +44,8 @@ type start struct {
 	at    time.Time
 }
 
-// startClaim bounds how long a start in progress owns new children: a start that hangs must not block the end of other containers.
+// startClaim bounds how long a start in progress owns new children: a start that hangs must not block the end of other
+// containers.
 const startClaim = 30 * time.Second
 
 // New returns a Reaper without owned children.
@@ -52,8 +53,8 @@ func New() *Reaper {
 	return &Reaper{owned: map[int]struct{}{}, starts: map[*start]struct{}{}}
 }
 
-// Begin starts a start: children that are forked from now on are owned. The caller calls done after it has called Own for the children
-// that it keeps and waits for no other.
+// Begin starts a start: children that are forked from now on are owned. The caller calls done after it has called Own
+// for the children that it keeps and waits for no other.
 func (r *Reaper) Begin() (done func()) {
 	s := &start{at: time.Now(), began: r.Now()}
 	r.mu.Lock()
@@ -73,7 +74,7 @@ func (r *Reaper) Now() uint64 {
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &t); err != nil {
 		return 0 // the start owns every child
 	}
-	return uint64(t.Nano()) / uint64(time.Second/userHz) //nolint:gosec // a time since boot is positive
+	return uint64(t.Nano()) / uint64(time.Second/userHz) // a time since boot is positive
 }
 
 // userHz is the number of clock ticks per second, the same on every architecture that Go supports.
@@ -94,8 +95,8 @@ func (r *Reaper) Disown(pid int) {
 	r.sweep()
 }
 
-// sweep reaps ended children without an owner. waitid reports one ended child, always the same until it is reaped. If that one has an
-// owner, others may be hidden behind it, so sweep then tries all children.
+// sweep reaps ended children without an owner. waitid reports one ended child, always the same until it is reaped. If
+// that one has an owner, others may be hidden behind it, so sweep then tries all children.
 func (r *Reaper) sweep() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -150,7 +151,7 @@ func endedChild() int {
 			return 0
 		}
 		// The process id follows signal number, error and code, aligned to eight bytes.
-		return int(*(*int32)(unsafe.Add(unsafe.Pointer(&info), 16))) //nolint:gosec // the kernel's siginfo_t on 64-bit machines
+		return int(*(*int32)(unsafe.Add(unsafe.Pointer(&info), 16))) // the kernel's siginfo_t on 64-bit machines
 	}
 }
 
@@ -184,19 +185,22 @@ func (r *Reaper) Run() error {
 	return nil
 }
 
-// KillUnowned kills the children that were started since then and for which Own was not called: those of starts in progress.
+// KillUnowned kills the children that were started since then and for which Own was not called: those of starts in
+// progress.
 func (r *Reaper) KillUnowned(since uint64) {
 	for pid := range children() {
 		began, err := StartTime(pid)
 		r.mu.Lock()
 		if _, owned := r.owned[pid]; err == nil && !owned && began >= since {
-			_ = unix.Kill(pid, unix.SIGKILL) // our child; its pid is not reused, because only sweep could reap it, and does not now
+			// our child; its pid is not reused, because only sweep could reap it, and does not now
+			_ = unix.Kill(pid, unix.SIGKILL)
 		}
 		r.mu.Unlock()
 	}
 }
 
-// StartTime returns field 22 of /proc/PID/stat: with pid and boot id it identifies a process. It is an error when the process is gone.
+// StartTime returns field 22 of /proc/PID/stat: with pid and boot id it identifies a process. It is an error when the
+// process is gone.
 func StartTime(pid int) (uint64, error) {
 	raw, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {

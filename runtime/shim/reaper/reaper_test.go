@@ -60,10 +60,11 @@ func isChild(pid int) bool {
 	return unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil) == nil
 }
 
-// TestStraysBehindOthers: a zombie with an owner does not prevent the reaping of zombies without one, in whatever order the kernel reports
-// them.
+// TestStraysBehindOthers: a zombie with an owner does not prevent the reaping of zombies without one, in whatever order
+// the kernel reports them.
 func TestStraysBehindOthers(t *testing.T) {
-	a, b := newThread(t), newThread(t)
+	a := newThread(t)
+	b := newThread(t)
 	r := New()
 	owned := a.zombie(t)
 	r.Own(owned)
@@ -106,7 +107,8 @@ func TestKillUnowned(t *testing.T) {
 	before := start()
 	time.Sleep(20 * time.Millisecond)
 	since := r.Now()
-	owned, other := start(), start()
+	owned := start()
+	other := start()
 	r.Own(owned.Pid)
 	r.KillUnowned(since)
 	if st, err := other.Wait(); err != nil || st.Success() {

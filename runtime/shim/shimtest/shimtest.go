@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package shimtest builds the shim and the program of the built-in image for tests of the runtime, and checks that a test leaves nothing in
-// the kernel. Only tests import it.
+// Package shimtest builds the shim and the program of the built-in image for tests of the runtime, and checks that a
+// test leaves nothing in the kernel. Only tests import it.
 package shimtest
 
 import (
@@ -28,7 +28,8 @@ var hello = sync.OnceValues(func() (string, error) {
 })
 
 func build(name, pkg, env string, flags ...string) (string, error) {
-	root, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}").Output() //nolint:noctx // for all tests, so it must outlive each
+	root, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}").
+		Output() //nolint:noctx // for all tests, so it must outlive each
 	if err != nil {
 		return "", fmt.Errorf("find module: %w", err)
 	}
@@ -71,8 +72,8 @@ func Clean() {
 	}
 }
 
-// NoLeaks fails the test at its end when mounts, cgroups or processes are left whose path or command line contains mark. mark is a unique
-// part of the test's directory or cgroup name.
+// NoLeaks fails the test at its end when mounts, cgroups or processes are left whose path or command line contains
+// mark. mark is a unique part of the test's directory or cgroup name.
 func NoLeaks(t testing.TB, mark string) {
 	t.Helper()
 	t.Cleanup(func() {

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package objects watches SchedulingPolicy objects for the scheduler, which starts one Follower. It compiles the objects, keeps the
-// policies in effect in a policy.Set, and writes the result into their status. It also watches their CustomResourceDefinition, which may be
-// missing, and watches the objects once it is established. The API server uses Check to validate writes. This package evaluates no policy.
+// Package objects watches SchedulingPolicy objects for the scheduler, which starts one Follower. It compiles the
+// objects, keeps the policies in effect in a policy.Set, and writes the result into their status. It also watches their
+// CustomResourceDefinition, which may be missing, and watches the objects once it is established. The API server uses
+// Check to validate writes. This package evaluates no policy.
 //
-// A generation that does not compile changes nothing: the last valid one stays in effect. It is stored in status.effective, so that it is
-// in effect after a restart too.
+// A generation that does not compile changes nothing: the last valid one stays in effect. It is stored in
+// status.effective, so that it is in effect after a restart too.
 package objects
 
 import (
@@ -81,13 +82,15 @@ func New(cfg Config) *Follower {
 
 var definitions = apiextensionsv1.SchemeGroupVersion.WithResource("customresourcedefinitions")
 
-// Start watches the objects until ctx is done. It returns when the existing objects are compiled. wait blocks until all goroutines have
-// ended.
+// Start watches the objects until ctx is done. It returns when the existing objects are compiled. wait blocks until all
+// goroutines have ended.
 func (f *Follower) Start(ctx context.Context) (wait func(), err error) {
 	def, err := f.follow(ctx, definitions, func(o *metav1.ListOptions) {
 		o.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, policy.CRD).String()
 	}, cache.ResourceEventHandlerFuncs{
-		AddFunc: func(o any) { f.onDefinition(ctx, o) }, UpdateFunc: func(_, o any) { f.onDefinition(ctx, o) }, DeleteFunc: func(any) { f.onDefinitionDeleted() },
+		AddFunc:    func(o any) { f.onDefinition(ctx, o) },
+		UpdateFunc: func(_, o any) { f.onDefinition(ctx, o) },
+		DeleteFunc: func(any) { f.onDefinitionDeleted() },
 	})
 	if err != nil {
 		return nil, err
@@ -110,8 +113,14 @@ func (f *Follower) Start(ctx context.Context) (wait func(), err error) {
 }
 
 // follow starts an informer.
-func (f *Follower) follow(ctx context.Context, of schemaResource, tweak dynamicinformer.TweakListOptionsFunc, h cache.ResourceEventHandler) (*source, error) {
-	s := &source{informer: dynamicinformer.NewFilteredDynamicInformer(f.cfg.Client, of, metav1.NamespaceAll, 0, cache.Indexers{}, tweak).Informer(), refused: make(chan struct{})}
+func (f *Follower) follow(
+	ctx context.Context, of schemaResource, tweak dynamicinformer.TweakListOptionsFunc, h cache.ResourceEventHandler,
+) (*source, error) {
+	s := &source{
+		informer: dynamicinformer.NewFilteredDynamicInformer(f.cfg.Client, of, metav1.NamespaceAll, 0,
+			cache.Indexers{}, tweak).Informer(),
+		refused: make(chan struct{}),
+	}
 	refuse := sync.OnceFunc(func() { close(s.refused) })
 	if err := s.informer.SetWatchErrorHandlerWithContext(func(ctx context.Context, r *cache.Reflector, err error) {
 		if apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) || apierrors.IsNotFound(err) {
@@ -156,7 +165,9 @@ func (f *Follower) onDefinition(ctx context.Context, o any) {
 		return
 	}
 	s, err := f.follow(ctx, policy.Resource, nil, cache.ResourceEventHandlerFuncs{
-		AddFunc: f.onUpdate, UpdateFunc: func(_, o any) { f.onUpdate(o) }, DeleteFunc: f.onDelete,
+		AddFunc:    f.onUpdate,
+		UpdateFunc: func(_, o any) { f.onUpdate(o) },
+		DeleteFunc: f.onDelete,
 	})
 	if err != nil {
 		f.cfg.Log.Error("cannot follow scheduling policies", "err", err)
@@ -169,7 +180,8 @@ func established(def *unstructured.Unstructured) bool {
 	list, _, _ := unstructured.NestedSlice(def.Object, "status", "conditions")
 	return slices.ContainsFunc(list, func(c any) bool {
 		m, ok := c.(map[string]any)
-		return ok && m["type"] == string(apiextensionsv1.Established) && m["status"] == string(apiextensionsv1.ConditionTrue)
+		return ok && m["type"] == string(apiextensionsv1.Established) &&
+			m["status"] == string(apiextensionsv1.ConditionTrue)
 	}) && def.GetDeletionTimestamp() == nil
 }
 
@@ -253,25 +265,39 @@ func (f *Follower) apply(u *unstructured.Unstructured) {
 
 // compile returns the entry of an object. old is the previous entry of its name; nil: none.
 func (f *Follower) compile(u *unstructured.Unstructured, old *entry, room bool) *entry {
-	e := &entry{obj: u, generation: u.GetGeneration(), spec: u.Object["spec"], overLimit: !room}
+	e := &entry{
+		obj:        u,
+		generation: u.GetGeneration(),
+		spec:       u.Object["spec"],
+		overLimit:  !room,
+	}
 	at := field.NewPath("spec")
 	if !room {
-		e.errs = field.ErrorList{field.Forbidden(at, fmt.Sprintf("%d policies are in effect, which is the limit", policy.MaxPolicies))}
+		e.errs = field.ErrorList{
+			field.Forbidden(at, fmt.Sprintf("%d policies are in effect, which is the limit", policy.MaxPolicies)),
+		}
 	} else {
 		e.inEffect, e.errs = read(u.GetName(), e.spec, at)
 	}
 	if e.inEffect == nil {
-		e.generation, e.spec = 0, nil
+		e.generation = 0
+		e.spec = nil
 		if old != nil && old.obj.GetUID() == u.GetUID() {
-			e.inEffect, e.generation, e.spec, e.evalError = old.inEffect, old.generation, old.spec, old.evalError
+			e.inEffect = old.inEffect
+			e.generation = old.generation
+			e.spec = old.spec
+			e.evalError = old.evalError
 		} else if spec, generation, ok := lastEffective(u); ok && room {
 			if e.inEffect, _ = read(u.GetName(), spec, at); e.inEffect != nil {
-				e.generation, e.spec = generation, spec
+				e.generation = generation
+				e.spec = spec
 			}
 		}
 	}
 	if e.inEffect != nil && e.inEffect.OnError == nil {
-		uid, name, p := u.GetUID(), u.GetName(), e.inEffect
+		uid := u.GetUID()
+		name := u.GetName()
+		p := e.inEffect
 		p.OnError = func(message string) { f.recordError(name, uid, p, message) }
 	}
 	if len(e.errs) > 0 && f.cfg.OnInvalid != nil && !statusCurrent(u) {
@@ -310,7 +336,8 @@ func (f *Follower) replace(name string, e *entry) {
 	if e == nil {
 		delete(f.known, name)
 	} else {
-		f.known[name], now = e, e.inEffect
+		f.known[name] = e
+		now = e.inEffect
 	}
 	var list []*policy.Policy
 	for _, name := range slices.Sorted(maps.Keys(f.known)) {

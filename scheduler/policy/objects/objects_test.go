@@ -29,11 +29,16 @@ import (
 	"keelson/scheduler/state"
 )
 
-var definitions = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
+var definitions = schema.GroupVersionResource{
+	Group:    "apiextensions.k8s.io",
+	Version:  "v1",
+	Resource: "customresourcedefinitions",
+}
 
 func server(objs ...runtime.Object) *fake.FakeDynamicClient {
 	c := fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{
-		definitions: "CustomResourceDefinitionList", policy.Resource: "SchedulingPolicyList",
+		definitions:     "CustomResourceDefinitionList",
+		policy.Resource: "SchedulingPolicyList",
 	}, objs...)
 	clienttest.Complete(&c.Fake, c.Tracker())
 	return c
@@ -44,7 +49,8 @@ func definition(served bool) *unstructured.Unstructured {
 	if served {
 		status = "True"
 	}
-	return object(fmt.Sprintf(`{"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": %q},
+	return object(fmt.Sprintf(
+		`{"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": %q},
 		"status": {"conditions": [{"type": "Established", "status": %q}]}}`, policy.CRD, status))
 }
 
@@ -58,7 +64,9 @@ func object(text string) *unstructured.Unstructured {
 
 // filtering is a policy whose one filter says that.
 func filtering(name string, generation int64, expression string) *unstructured.Unstructured {
-	u := object(fmt.Sprintf(`{"apiVersion": "scheduling.keelson.dev/v1", "kind": "SchedulingPolicy", "metadata": {"name": %q, "generation": %d, "uid": "uid-%s"},
+	u := object(
+		fmt.Sprintf(
+			`{"apiVersion": "scheduling.keelson.dev/v1", "kind": "SchedulingPolicy", "metadata": {"name": %q, "generation": %d, "uid": "uid-%s"},
 		"spec": {"filters": [{"expression": %q}]}}`, name, generation, name, expression))
 	return u
 }
@@ -83,7 +91,9 @@ func (w *world) follow() (stop func()) {
 		return p.Name
 	}
 	f := objects.New(objects.Config{
-		Client: w, Set: &w.set, Log: slog.New(slog.DiscardHandler),
+		Client:    w,
+		Set:       &w.set,
+		Log:       slog.New(slog.DiscardHandler),
 		OnChange:  func(old, now *policy.Policy) { w.changes = append(w.changes, text(old)+">"+text(now)) },
 		OnInvalid: func(_ *unstructured.Unstructured, message string) { w.wrong = append(w.wrong, message) },
 	})
@@ -92,9 +102,16 @@ func (w *world) follow() (stop func()) {
 		w.t.Fatal(err)
 	}
 	done := make(chan struct{})
-	go func() { f.Report(ctx); close(done) }() // ends with ctx
+	go func() {
+		f.Report(ctx)
+		close(done)
+	}() // ends with ctx
 	synctest.Wait()
-	return func() { cancel(); wait(); <-done }
+	return func() {
+		cancel()
+		wait()
+		<-done
+	}
 }
 
 func (w *world) put(of schema.GroupVersionResource, u *unstructured.Unstructured) {
@@ -135,7 +152,8 @@ func (w *world) says(name string) string {
 	if err := json.Unmarshal(b, &s); err != nil {
 		w.t.Fatal(err)
 	}
-	r, d := meta.FindStatusCondition(s.Conditions, "Ready"), meta.FindStatusCondition(s.Conditions, "Degraded")
+	r := meta.FindStatusCondition(s.Conditions, "Ready")
+	d := meta.FindStatusCondition(s.Conditions, "Degraded")
 	if r == nil || d == nil {
 		return "nothing"
 	}
@@ -144,7 +162,8 @@ func (w *world) says(name string) string {
 
 // refuses tells why the policies in effect refuse a node without labels; empty: they let in.
 func (w *world) refuses() string {
-	j, st := policy.NewEvaluation(w.set.All(), "default-scheduler", state.NewPodInfo(schedtest.Pod("p")), &state.Snapshot{})
+	j, st := policy.NewEvaluation(w.set.All(), "default-scheduler", state.NewPodInfo(schedtest.Pod("p")),
+		&state.Snapshot{})
 	if st == nil {
 		st = j.Filter(state.NewNodeInfo(schedtest.Node("n")))
 	}
@@ -174,7 +193,8 @@ func TestLife(t *testing.T) {
 		w.want("status", w.says("a"), "InEffect: generation 1 is in effect; AsExpected: ; 1")
 
 		w.put(policy.Resource, filtering("a", 2, "nod.name == 'm'"))
-		const broken = "spec.filters[0].expression: Invalid value: \"nod.name == 'm'\": 1:1: undeclared reference to 'nod' (in container ''); generation 1 stays in effect"
+		const broken = "spec.filters[0].expression: Invalid value: \"nod.name == 'm'\": 1:1: undeclared reference to " +
+			"'nod' (in container ''); generation 1 stays in effect"
 		w.want("broken", w.refuses(), "node(s) refused by policy a: does not satisfy node.name != 'n'")
 		w.want("status", w.says("a"), "Invalid: "+broken+"; AsExpected: ; 1")
 		w.want("told", strings.Join(w.wrong, "|"), broken)
@@ -188,12 +208,15 @@ func TestLife(t *testing.T) {
 		w.put(policy.Resource, filtering("a", 3, "node.labels['none'] == ''"))
 		w.want("mended", w.refuses(), "node(s) refused by policy a: filters[0] cannot be evaluated: no such key: none")
 		synctest.Wait()
-		w.want("trouble", w.says("a"), "InEffect: generation 3 is in effect; EvaluationFailed: spec.filters[0]: no such key: none (pod default/p, node n); 3")
+		w.want("trouble", w.says("a"), "InEffect: generation 3 is in effect; EvaluationFailed: spec.filters[0]: no "+
+			"such key: none (pod default/p, node n); 3")
 		stop()
 		stop = w.follow()
-		w.want("trouble after a restart", w.says("a"), "InEffect: generation 3 is in effect; EvaluationFailed: spec.filters[0]: no such key: none (pod default/p, node n); 3")
+		w.want("trouble after a restart", w.says("a"), "InEffect: generation 3 is in effect; EvaluationFailed: "+
+			"spec.filters[0]: no such key: none (pod default/p, node n); 3")
 		w.put(policy.Resource, filtering("b", 1, "nothing"))
-		w.want("never right", w.says("b"), "Invalid: spec.filters[0].expression: Invalid value: \"nothing\": 1:1: undeclared reference to 'nothing' (in container ''); the policy is not in effect; AsExpected: ; 0")
+		w.want("never right", w.says("b"), "Invalid: spec.filters[0].expression: Invalid value: \"nothing\": 1:1: "+
+			"undeclared reference to 'nothing' (in container ''); the policy is not in effect; AsExpected: ; 0")
 
 		w.remove(policy.Resource, "a")
 		w.want("gone", w.refuses(), "")
@@ -205,8 +228,8 @@ func TestLife(t *testing.T) {
 	})
 }
 
-// TestForbidden: a scheduler that may not read the definition, or the policies, schedules without them until it may: on another server than Keelson's
-// the rights come with the definition, after the scheduler.
+// TestForbidden: a scheduler that may not read the definition, or the policies, schedules without them until it may: on
+// another server than Keelson's the rights come with the definition, after the scheduler.
 func TestForbidden(t *testing.T) {
 	for _, resource := range []string{definitions.Resource, policy.Resource.Resource} {
 		synctest.Test(t, func(t *testing.T) {
@@ -237,7 +260,8 @@ func TestTooMany(t *testing.T) {
 		stop := w.follow()
 		w.put(policy.Resource, filtering("x", 1, "false"))
 		w.want("beyond the limit", w.refuses(), "")
-		w.want("status", w.says("x"), "Invalid: spec: Forbidden: 256 policies are in effect, which is the limit; the policy is not in effect; AsExpected: ; 0")
+		w.want("status", w.says("x"), "Invalid: spec: Forbidden: 256 policies are in effect, which is the limit; the "+
+			"policy is not in effect; AsExpected: ; 0")
 		w.remove(policy.Resource, "p000")
 		w.want("with room", w.refuses(), "node(s) refused by policy x: does not satisfy false")
 		w.want("status", w.says("x"), "InEffect: generation 1 is in effect; AsExpected: ; 1")
@@ -248,7 +272,8 @@ func TestTooMany(t *testing.T) {
 // TestManifest: what defines the kind is about the resource that is followed.
 func TestManifest(t *testing.T) {
 	text := string(policy.Manifest)
-	for _, want := range []string{"name: " + policy.CRD, "group: " + policy.Resource.Group, "plural: " + policy.Resource.Resource, "name: " + policy.Resource.Version} {
+	for _, want := range []string{"name: " + policy.CRD, "group: " + policy.Resource.Group, "plural: " +
+		policy.Resource.Resource, "name: " + policy.Resource.Version} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q", want)
 		}

@@ -104,20 +104,32 @@ func (e *entry) message() string {
 
 // desiredStatus returns the status to write.
 func (e *entry) desiredStatus() (status, error) {
-	was, generation := statusOf(e.obj), e.obj.GetGeneration()
+	was := statusOf(e.obj)
+	generation := e.obj.GetGeneration()
 	s := status{ObservedGeneration: generation, Conditions: slices.Clone(was.Conditions)}
 	set := func(c metav1.Condition) {
 		c.ObservedGeneration = generation
 		meta.SetStatusCondition(&s.Conditions, c)
 	}
-	c := metav1.Condition{Type: ready, Status: metav1.ConditionTrue, Reason: "InEffect", Message: e.message()}
+	c := metav1.Condition{
+		Type:    ready,
+		Status:  metav1.ConditionTrue,
+		Reason:  "InEffect",
+		Message: e.message(),
+	}
 	if len(e.errs) > 0 {
-		c.Status, c.Reason = metav1.ConditionFalse, "Invalid"
+		c.Status = metav1.ConditionFalse
+		c.Reason = "Invalid"
 	}
 	set(c)
 	switch {
 	case e.evalError != "":
-		set(metav1.Condition{Type: degraded, Status: metav1.ConditionTrue, Reason: "EvaluationFailed", Message: e.evalError})
+		set(metav1.Condition{
+			Type:    degraded,
+			Status:  metav1.ConditionTrue,
+			Reason:  "EvaluationFailed",
+			Message: e.evalError,
+		})
 	case was.ObservedGeneration != generation || meta.FindStatusCondition(was.Conditions, degraded) == nil:
 		set(metav1.Condition{Type: degraded, Status: metav1.ConditionFalse, Reason: "AsExpected"})
 	}

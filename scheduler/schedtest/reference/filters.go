@@ -14,7 +14,10 @@ func isOtherNode(_ *Cluster, p *corev1.Pod, n *corev1.Node) bool {
 }
 
 func isUnschedulable(_ *Cluster, p *corev1.Pod, n *corev1.Node) bool {
-	return n.Spec.Unschedulable && !tolerates(p.Spec.Tolerations, corev1.Taint{Key: corev1.TaintNodeUnschedulable, Effect: corev1.TaintEffectNoSchedule})
+	return n.Spec.Unschedulable && !tolerates(p.Spec.Tolerations, corev1.Taint{
+		Key:    corev1.TaintNodeUnschedulable,
+		Effect: corev1.TaintEffectNoSchedule,
+	})
 }
 
 func isTainted(_ *Cluster, p *corev1.Pod, n *corev1.Node) bool { return hasUntoleratedTaint(n, p) }
@@ -42,7 +45,8 @@ func ports(p *corev1.Pod) []corev1.ContainerPort {
 	return all
 }
 
-// hasPortConflict: a pod on the node has a host port of this pod, on the same address; 0.0.0.0, or none, is every address.
+// hasPortConflict: a pod on the node has a host port of this pod, on the same address; 0.0.0.0, or none, is every
+// address.
 func (c *Cluster) hasPortConflict(p *corev1.Pod, n *corev1.Node) bool {
 	protocol := func(p corev1.ContainerPort) corev1.Protocol {
 		if p.Protocol == "" {
@@ -54,7 +58,8 @@ func (c *Cluster) hasPortConflict(p *corev1.Pod, n *corev1.Node) bool {
 	for _, o := range c.podsOn(n) {
 		for _, has := range ports(o) {
 			for _, want := range ports(p) {
-				if has.HostPort == want.HostPort && protocol(has) == protocol(want) && (every(has) || every(want) || has.HostIP == want.HostIP) {
+				if has.HostPort == want.HostPort && protocol(has) == protocol(want) &&
+					(every(has) || every(want) || has.HostIP == want.HostIP) {
 					return true
 				}
 			}
@@ -68,8 +73,8 @@ func spreadSelector(p *corev1.Pod, t *corev1.TopologySpreadConstraint) *metav1.L
 	return withLabelKeys(t.LabelSelector, p, t.MatchLabelKeys, metav1.LabelSelectorOpIn)
 }
 
-// countMatching counts the pods on a node that a constraint of p counts: those of p's namespace that are not terminating. An empty selector
-// counts no pod, although it matches.
+// countMatching counts the pods on a node that a constraint of p counts: those of p's namespace that are not
+// terminating. An empty selector counts no pod, although it matches.
 func (c *Cluster) countMatching(p *corev1.Pod, s *metav1.LabelSelector, n *corev1.Node) int64 {
 	if s != nil && len(s.MatchLabels)+len(s.MatchExpressions) == 0 {
 		return 0
@@ -164,8 +169,8 @@ func requiredAntiAffinity(p *corev1.Pod) []corev1.PodAffinityTerm {
 	return nil
 }
 
-// violatesInterPodAffinity: in a topology domain of the node there is no pod that a required affinity term selects, or there is one that a
-// required anti-affinity term of this pod selects, or one with such a term that selects this pod.
+// violatesInterPodAffinity: in a topology domain of the node there is no pod that a required affinity term selects, or
+// there is one that a required anti-affinity term of this pod selects, or one with such a term that selects this pod.
 func (c *Cluster) violatesInterPodAffinity(p *corev1.Pod, n *corev1.Node) bool {
 	for _, o := range c.Pods {
 		m := c.nodeOf(o)
@@ -183,8 +188,8 @@ func (c *Cluster) violatesInterPodAffinity(p *corev1.Pod, n *corev1.Node) bool {
 	return !c.satisfiesAffinity(p, n)
 }
 
-// satisfiesAffinity: for each required affinity term there is a pod in the node's topology domain that all terms select; or all terms select the
-// pod itself, and there is no such pod in the cluster.
+// satisfiesAffinity: for each required affinity term there is a pod in the node's topology domain that all terms
+// select; or all terms select the pod itself, and there is no such pod in the cluster.
 func (c *Cluster) satisfiesAffinity(p *corev1.Pod, n *corev1.Node) bool {
 	terms := requiredAffinity(p)
 	all := func(o *corev1.Pod) bool {
@@ -195,7 +200,8 @@ func (c *Cluster) satisfiesAffinity(p *corev1.Pod, n *corev1.Node) bool {
 		}
 		return true
 	}
-	found, anywhere := make([]bool, len(terms)), false
+	found := make([]bool, len(terms))
+	anywhere := false
 	for _, o := range c.Pods {
 		if !all(o) {
 			continue

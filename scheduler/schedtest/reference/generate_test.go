@@ -27,7 +27,8 @@ type step struct {
 	Storage   *storageStep      `json:"storage,omitempty"`
 }
 
-// generator generates random steps. Most pods use one of a few terms, so that counts which are cached for one pod are used for the next.
+// generator generates random steps. Most pods use one of a few terms, so that counts which are cached for one pod are
+// used for the next.
 type generator struct {
 	*rand.Rand
 	terms []corev1.PodAffinityTerm
@@ -46,7 +47,12 @@ func pickUpTo[T any](d generator, n int, of ...T) []T {
 
 var (
 	teams  = []string{"default", "red", "blue"}
-	images = map[string]int64{"small:1": 10 << 20, "base:latest": 120 << 20, "registry.example:5000/large:2": 700 << 20, "huge@sha256:0": 3 << 30}
+	images = map[string]int64{
+		"small:1":                       10 << 20,
+		"base:latest":                   120 << 20,
+		"registry.example:5000/large:2": 700 << 20,
+		"huge@sha256:0":                 3 << 30,
+	}
 )
 
 func generateSteps(seed uint64) []step {
@@ -73,18 +79,24 @@ func generateSteps(seed uint64) []step {
 		case 3:
 			steps = append(steps, step{Node: d.node(d.IntN(nodes + 1))})
 		case 4:
-			steps = append(steps, pick(d, step{Gone: anyPod()}, step{Leaving: anyPod()}, step{Bound: d.bound(d.IntN(pods), nodes)}))
+			steps = append(steps, pick(d, step{Gone: anyPod()}, step{Leaving: anyPod()},
+				step{Bound: d.bound(d.IntN(pods), nodes)}))
 		case 5:
-			steps = append(steps, step{Resized: anyPod(), To: d.resized([]corev1.Container{{Name: "c0"}, {Name: "c1"}})})
+			steps = append(steps, step{
+				Resized: anyPod(),
+				To:      d.resized([]corev1.Container{{Name: "c0"}, {Name: "c1"}}),
+			})
 		case 6:
 			steps = append(steps, step{Namespace: d.namespace(pick(d, teams...))})
 		case 7:
-			steps = append(steps, pick(d, step{Namespace: d.namespace(pick(d, teams...))}, step{NodeGone: fmt.Sprint("n", d.IntN(nodes))}))
+			steps = append(steps, pick(d, step{Namespace: d.namespace(pick(d, teams...))},
+				step{NodeGone: fmt.Sprint("n", d.IntN(nodes))}))
 		default:
 			p := d.pod(i)
 			if len(kinds) > 0 && !d.oneIn(3) { // another pod of a workload
 				like := pick(d, kinds...).DeepCopy()
-				like.Name, like.UID = p.Name, p.UID
+				like.Name = p.Name
+				like.UID = p.UID
 				p = like
 			} else if d.oneIn(40) {
 				p.Spec.NodeName = fmt.Sprint("n", d.IntN(nodes))
@@ -103,12 +115,17 @@ func generateSteps(seed uint64) []step {
 }
 
 func (d generator) namespace(name string) *corev1.Namespace {
-	return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"kubernetes.io/metadata.name": name, "tier": pick(d, "a", "b")}}}
+	return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+		Name:   name,
+		Labels: map[string]string{"kubernetes.io/metadata.name": name, "tier": pick(d, "a", "b")},
+	}}
 }
 
 func (d generator) node(i int) *corev1.Node {
 	name := fmt.Sprint("n", i)
-	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("node-" + name), Labels: map[string]string{}}}
+	n := &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("node-" + name), Labels: map[string]string{}},
+	}
 	if !d.oneIn(12) {
 		n.Labels[corev1.LabelHostname] = name
 	}
@@ -121,14 +138,17 @@ func (d generator) node(i int) *corev1.Node {
 	if !d.oneIn(3) {
 		n.Labels["cores"] = pick(d, "2", "4", "16", "many")
 	}
-	for _, t := range pickUpTo(d, 2, corev1.Taint{Key: "team", Value: "red"}, corev1.Taint{Key: "level", Value: pick(d, "3", "7")}, corev1.Taint{Key: "spot"}) {
+	for _, t := range pickUpTo(d, 2, corev1.Taint{Key: "team", Value: "red"},
+		corev1.Taint{Key: "level", Value: pick(d, "3", "7")}, corev1.Taint{Key: "spot"}) {
 		if d.oneIn(2) {
-			t.Effect = pick(d, corev1.TaintEffectNoSchedule, corev1.TaintEffectPreferNoSchedule, corev1.TaintEffectPreferNoSchedule, corev1.TaintEffectNoExecute)
+			t.Effect = pick(d, corev1.TaintEffectNoSchedule, corev1.TaintEffectPreferNoSchedule,
+				corev1.TaintEffectPreferNoSchedule, corev1.TaintEffectNoExecute)
 			n.Spec.Taints = append(n.Spec.Taints, t)
 		}
 	}
 	n.Spec.Unschedulable = d.oneIn(12)
-	offers := list("cpu", pick(d, "1", "2", "4", "3500m"), "memory", pick(d, "2Gi", "8Gi", "32Gi"), "pods", pick(d, "3", "8", "110", "110"))
+	offers := list("cpu", pick(d, "1", "2", "4", "3500m"), "memory", pick(d, "2Gi", "8Gi", "32Gi"), "pods",
+		pick(d, "3", "8", "110", "110"))
 	if d.oneIn(3) {
 		offers["ephemeral-storage"] = resource.MustParse(pick(d, "5Gi", "20Gi"))
 	}
@@ -138,7 +158,10 @@ func (d generator) node(i int) *corev1.Node {
 	n.Status.Allocatable = offers
 	for name, size := range images {
 		if d.oneIn(2) {
-			n.Status.Images = append(n.Status.Images, corev1.ContainerImage{Names: []string{name, name + "-too"}, SizeBytes: size})
+			n.Status.Images = append(n.Status.Images, corev1.ContainerImage{
+				Names:     []string{name, name + "-too"},
+				SizeBytes: size,
+			})
 		}
 	}
 	return n
@@ -166,10 +189,18 @@ func (d generator) requests() corev1.ResourceList {
 }
 
 func (d generator) container(name string) corev1.Container {
-	c := corev1.Container{Name: name, Image: pick(d, "small:1", "base", "registry.example:5000/large:2", "huge@sha256:0", "none"), Resources: corev1.ResourceRequirements{Requests: d.requests()}}
+	c := corev1.Container{
+		Name: name,
+		Image: pick(d, "small:1", "base", "registry.example:5000/large:2",
+			"huge@sha256:0", "none"),
+		Resources: corev1.ResourceRequirements{Requests: d.requests()},
+	}
 	if d.oneIn(6) {
 		c.Ports = append(c.Ports, corev1.ContainerPort{
-			ContainerPort: 80, HostPort: pick[int32](d, 80, 443), HostIP: pick(d, "", "0.0.0.0", "10.0.0.1", "10.0.0.2"), Protocol: pick(d, corev1.ProtocolTCP, corev1.ProtocolTCP, corev1.ProtocolUDP, ""),
+			ContainerPort: 80,
+			HostPort:      pick[int32](d, 80, 443),
+			HostIP:        pick(d, "", "0.0.0.0", "10.0.0.1", "10.0.0.2"),
+			Protocol:      pick(d, corev1.ProtocolTCP, corev1.ProtocolTCP, corev1.ProtocolUDP, ""),
 		})
 	}
 	return c
@@ -177,7 +208,12 @@ func (d generator) container(name string) corev1.Container {
 
 func (d generator) pod(i int) *corev1.Pod {
 	name := fmt.Sprint("p", i)
-	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: pick(d, teams...), UID: types.UID(name), Labels: map[string]string{"app": pick(d, "x", "y")}}}
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+		Name:      name,
+		Namespace: pick(d, teams...),
+		UID:       types.UID(name),
+		Labels:    map[string]string{"app": pick(d, "x", "y")},
+	}}
 	if d.oneIn(2) {
 		p.Labels["rev"] = pick(d, "1", "2")
 	}
@@ -197,20 +233,29 @@ func (d generator) pod(i int) *corev1.Pod {
 		s.Overhead = list("cpu", "50m", "memory", pick(d, "", "100Mi"))
 	}
 	if d.oneIn(10) {
-		s.Resources = &corev1.ResourceRequirements{Requests: list("cpu", pick(d, "", "2"), "memory", pick(d, "", "2Gi"))}
+		s.Resources = &corev1.ResourceRequirements{
+			Requests: list("cpu", pick(d, "", "2"), "memory", pick(d, "", "2Gi")),
+		}
 	}
 	if d.oneIn(20) {
-		s.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{Image: &corev1.ImageVolumeSource{Reference: "base"}}}}
+		s.Volumes = []corev1.Volume{
+			{Name: "v", VolumeSource: corev1.VolumeSource{Image: &corev1.ImageVolumeSource{Reference: "base"}}},
+		}
 	}
 	if d.oneIn(4) {
 		d.volumes(p)
 	}
-	for _, t := range pickUpTo(d, 3, corev1.Toleration{Key: "team", Operator: corev1.TolerationOpEqual, Value: pick(d, "red", "blue")},
-		corev1.Toleration{Key: "spot", Operator: corev1.TolerationOpExists}, corev1.Toleration{Operator: corev1.TolerationOpExists}, corev1.Toleration{Key: "team", Value: "red"},
+	for _, t := range pickUpTo(d, 3,
+		corev1.Toleration{Key: "team", Operator: corev1.TolerationOpEqual, Value: pick(d, "red", "blue")},
+		corev1.Toleration{
+			Key:      "spot",
+			Operator: corev1.TolerationOpExists,
+		}, corev1.Toleration{Operator: corev1.TolerationOpExists}, corev1.Toleration{Key: "team", Value: "red"},
 		corev1.Toleration{Key: "level", Operator: pick(d, corev1.TolerationOpLt, corev1.TolerationOpGt), Value: "5"},
 		corev1.Toleration{Key: corev1.TaintNodeUnschedulable, Operator: corev1.TolerationOpExists}) {
 		if d.oneIn(3) {
-			t.Effect = pick(d, "", corev1.TaintEffectNoSchedule, corev1.TaintEffectPreferNoSchedule, corev1.TaintEffectNoExecute)
+			t.Effect = pick(d, "", corev1.TaintEffectNoSchedule, corev1.TaintEffectPreferNoSchedule,
+				corev1.TaintEffectNoExecute)
 			s.Tolerations = append(s.Tolerations, t)
 		}
 	}
@@ -229,7 +274,8 @@ func (d generator) variant(of *corev1.Pod) *corev1.Pod {
 	p := of.DeepCopy()
 	p.Name += "-variant"
 	p.UID = types.UID(p.Name)
-	s, c := &p.Spec, &p.Spec.Containers[0]
+	s := &p.Spec
+	c := &p.Spec.Containers[0]
 	if len(s.Tolerations) > 0 && d.oneIn(2) {
 		d.otherToleration(&s.Tolerations[d.IntN(len(s.Tolerations))])
 		return p
@@ -267,7 +313,8 @@ func (d generator) otherToleration(t *corev1.Toleration) {
 	ordered := t.Operator == corev1.TolerationOpLt || t.Operator == corev1.TolerationOpGt
 	switch d.IntN(4) {
 	case 0:
-		t.Effect = pick(d, "", corev1.TaintEffectNoSchedule, corev1.TaintEffectPreferNoSchedule, corev1.TaintEffectNoExecute)
+		t.Effect = pick(d, "", corev1.TaintEffectNoSchedule, corev1.TaintEffectPreferNoSchedule,
+			corev1.TaintEffectNoExecute)
 	case 1:
 		if t.Key != "" && !ordered {
 			t.Key = pick(d, "team", "spot", "level")
@@ -289,7 +336,8 @@ func (d generator) otherToleration(t *corev1.Toleration) {
 	}
 }
 
-// bound returns a pod that another scheduler has bound: its node may be full or not exist. Some pods are being resized or terminating.
+// bound returns a pod that another scheduler has bound: its node may be full or not exist. Some pods are being resized
+// or terminating.
 func (d generator) bound(i, nodes int) *corev1.Pod {
 	p := d.pod(i)
 	p.Spec.NodeName = fmt.Sprint("n", d.IntN(nodes+2))
@@ -313,20 +361,43 @@ func (d generator) resized(of []corev1.Container) *corev1.PodStatus {
 		s.ContainerStatuses = append(s.ContainerStatuses, st)
 	}
 	if d.oneIn(2) {
-		s.Conditions = []corev1.PodCondition{{Type: corev1.PodResizePending, Status: corev1.ConditionTrue, Reason: pick(d, corev1.PodReasonInfeasible, corev1.PodReasonDeferred)}}
+		s.Conditions = []corev1.PodCondition{
+			{
+				Type:   corev1.PodResizePending,
+				Status: corev1.ConditionTrue,
+				Reason: pick(d, corev1.PodReasonInfeasible, corev1.PodReasonDeferred),
+			},
+		}
 	}
 	return s
 }
 
 func (d generator) nodeTerm() corev1.NodeSelectorTerm {
 	var t corev1.NodeSelectorTerm
-	t.MatchExpressions = pickUpTo(d, 2, corev1.NodeSelectorRequirement{Key: "disk", Operator: pick(d, corev1.NodeSelectorOpIn, corev1.NodeSelectorOpNotIn), Values: []string{"ssd"}},
-		corev1.NodeSelectorRequirement{Key: "cores", Operator: pick(d, corev1.NodeSelectorOpGt, corev1.NodeSelectorOpLt), Values: []string{"4"}},
-		corev1.NodeSelectorRequirement{Key: corev1.LabelTopologyZone, Operator: corev1.NodeSelectorOpIn, Values: []string{"a", "b"}},
-		corev1.NodeSelectorRequirement{Key: pick(d, "disk", "cores"), Operator: pick(d, corev1.NodeSelectorOpExists, corev1.NodeSelectorOpDoesNotExist)})
+	t.MatchExpressions = pickUpTo(d, 2, corev1.NodeSelectorRequirement{
+		Key:      "disk",
+		Operator: pick(d, corev1.NodeSelectorOpIn, corev1.NodeSelectorOpNotIn),
+		Values:   []string{"ssd"},
+	},
+		corev1.NodeSelectorRequirement{
+			Key:      "cores",
+			Operator: pick(d, corev1.NodeSelectorOpGt, corev1.NodeSelectorOpLt),
+			Values:   []string{"4"},
+		},
+		corev1.NodeSelectorRequirement{
+			Key:      corev1.LabelTopologyZone,
+			Operator: corev1.NodeSelectorOpIn,
+			Values:   []string{"a", "b"},
+		},
+		corev1.NodeSelectorRequirement{
+			Key:      pick(d, "disk", "cores"),
+			Operator: pick(d, corev1.NodeSelectorOpExists, corev1.NodeSelectorOpDoesNotExist),
+		})
 	if d.oneIn(4) {
 		t.MatchFields = []corev1.NodeSelectorRequirement{{
-			Key: "metadata.name", Operator: pick(d, corev1.NodeSelectorOpIn, corev1.NodeSelectorOpNotIn), Values: []string{fmt.Sprint("n", d.IntN(4))},
+			Key:      "metadata.name",
+			Operator: pick(d, corev1.NodeSelectorOpIn, corev1.NodeSelectorOpNotIn),
+			Values:   []string{fmt.Sprint("n", d.IntN(4))},
 		}}
 	}
 	return t
@@ -338,10 +409,18 @@ func (d generator) selector() *metav1.LabelSelector {
 		return &metav1.LabelSelector{}
 	case 1:
 		return &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{
-			{Key: "app", Operator: pick(d, metav1.LabelSelectorOpNotIn, metav1.LabelSelectorOpIn), Values: []string{"x"}},
+			{
+				Key:      "app",
+				Operator: pick(d, metav1.LabelSelectorOpNotIn, metav1.LabelSelectorOpIn),
+				Values: []string{
+					"x",
+				},
+			},
 		}}
 	case 2:
-		return &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "rev", Operator: pick(d, metav1.LabelSelectorOpExists, metav1.LabelSelectorOpDoesNotExist)}}}
+		return &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{
+			{Key: "rev", Operator: pick(d, metav1.LabelSelectorOpExists, metav1.LabelSelectorOpDoesNotExist)},
+		}}
 	default:
 		return &metav1.LabelSelector{MatchLabels: map[string]string{"app": pick(d, "x", "y")}}
 	}
@@ -381,13 +460,20 @@ func (d generator) affinity(s *corev1.PodSpec) {
 	if d.oneIn(4) {
 		n := &corev1.NodeAffinity{}
 		if d.oneIn(2) {
-			n.RequiredDuringSchedulingIgnoredDuringExecution = &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{d.nodeTerm()}}
+			n.RequiredDuringSchedulingIgnoredDuringExecution = &corev1.NodeSelector{
+				NodeSelectorTerms: []corev1.NodeSelectorTerm{d.nodeTerm()},
+			}
 			if d.oneIn(2) {
-				n.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms = append(n.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms, d.nodeTerm())
+				n.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms = append(
+					n.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms, d.nodeTerm())
 			}
 		}
 		for range d.IntN(3) {
-			n.PreferredDuringSchedulingIgnoredDuringExecution = append(n.PreferredDuringSchedulingIgnoredDuringExecution, corev1.PreferredSchedulingTerm{Weight: 1 + d.Int32N(100), Preference: d.nodeTerm()})
+			n.PreferredDuringSchedulingIgnoredDuringExecution = append(
+				n.PreferredDuringSchedulingIgnoredDuringExecution, corev1.PreferredSchedulingTerm{
+					Weight:     1 + d.Int32N(100),
+					Preference: d.nodeTerm(),
+				})
 		}
 		a.NodeAffinity = n
 	}
@@ -404,10 +490,16 @@ func (d generator) affinity(s *corev1.PodSpec) {
 		return ts
 	}
 	if d.oneIn(4) {
-		a.PodAffinity = &corev1.PodAffinity{RequiredDuringSchedulingIgnoredDuringExecution: required(), PreferredDuringSchedulingIgnoredDuringExecution: preferred()}
+		a.PodAffinity = &corev1.PodAffinity{
+			RequiredDuringSchedulingIgnoredDuringExecution:  required(),
+			PreferredDuringSchedulingIgnoredDuringExecution: preferred(),
+		}
 	}
 	if d.oneIn(4) {
-		a.PodAntiAffinity = &corev1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: required(), PreferredDuringSchedulingIgnoredDuringExecution: preferred()}
+		a.PodAntiAffinity = &corev1.PodAntiAffinity{
+			RequiredDuringSchedulingIgnoredDuringExecution:  required(),
+			PreferredDuringSchedulingIgnoredDuringExecution: preferred(),
+		}
 	}
 	if a != (corev1.Affinity{}) {
 		s.Affinity = &a
@@ -416,7 +508,10 @@ func (d generator) affinity(s *corev1.PodSpec) {
 
 func (d generator) spread() corev1.TopologySpreadConstraint {
 	t := corev1.TopologySpreadConstraint{
-		MaxSkew: 1 + d.Int32N(3), TopologyKey: d.key(), LabelSelector: d.selector(), WhenUnsatisfiable: pick(d, corev1.DoNotSchedule, corev1.ScheduleAnyway),
+		MaxSkew:           1 + d.Int32N(3),
+		TopologyKey:       d.key(),
+		LabelSelector:     d.selector(),
+		WhenUnsatisfiable: pick(d, corev1.DoNotSchedule, corev1.ScheduleAnyway),
 	}
 	if t.WhenUnsatisfiable == corev1.DoNotSchedule && d.oneIn(3) {
 		t.MinDomains = new(1 + d.Int32N(4))

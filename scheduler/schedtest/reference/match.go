@@ -29,14 +29,20 @@ func matchesSelector(s *metav1.LabelSelector, labels map[string]string) bool {
 }
 
 // withLabelKeys adds requirements to a selector: the pod's own value of each key is required, or excluded.
-func withLabelKeys(s *metav1.LabelSelector, p *corev1.Pod, keys []string, op metav1.LabelSelectorOperator) *metav1.LabelSelector {
+func withLabelKeys(
+	s *metav1.LabelSelector, p *corev1.Pod, keys []string, op metav1.LabelSelectorOperator,
+) *metav1.LabelSelector {
 	if s == nil {
 		return nil
 	}
 	s = s.DeepCopy()
 	for _, k := range keys {
 		if v, ok := p.Labels[k]; ok {
-			s.MatchExpressions = append(s.MatchExpressions, metav1.LabelSelectorRequirement{Key: k, Operator: op, Values: []string{v}})
+			s.MatchExpressions = append(s.MatchExpressions, metav1.LabelSelectorRequirement{
+				Key:      k,
+				Operator: op,
+				Values:   []string{v},
+			})
 		}
 	}
 	return s
@@ -116,10 +122,12 @@ func tolerates(ts []corev1.Toleration, taint corev1.Taint) bool {
 			if t.Value == taint.Value {
 				return true
 			}
-		case corev1.TolerationOpLt, corev1.TolerationOpGt: // the taint's value is less, or greater, than the toleration's
+		case corev1.TolerationOpLt, corev1.TolerationOpGt:
+			// the taint's value is less, or greater, than the toleration's
 			mine, err := strconv.ParseInt(t.Value, 10, 64)
 			its, err2 := strconv.ParseInt(taint.Value, 10, 64)
-			if err == nil && err2 == nil && (t.Operator == corev1.TolerationOpLt && its < mine || t.Operator == corev1.TolerationOpGt && its > mine) {
+			if err == nil && err2 == nil && (t.Operator == corev1.TolerationOpLt && its < mine ||
+				t.Operator == corev1.TolerationOpGt && its > mine) {
 				return true
 			}
 		}
@@ -130,7 +138,8 @@ func tolerates(ts []corev1.Toleration, taint corev1.Taint) bool {
 // hasUntoleratedTaint reports whether the node has a NoSchedule or NoExecute taint that the pod does not tolerate.
 func hasUntoleratedTaint(n *corev1.Node, p *corev1.Pod) bool {
 	for _, t := range n.Spec.Taints {
-		if (t.Effect == corev1.TaintEffectNoSchedule || t.Effect == corev1.TaintEffectNoExecute) && !tolerates(p.Spec.Tolerations, t) {
+		if (t.Effect == corev1.TaintEffectNoSchedule || t.Effect == corev1.TaintEffectNoExecute) &&
+			!tolerates(p.Spec.Tolerations, t) {
 			return true
 		}
 	}

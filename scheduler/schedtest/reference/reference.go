@@ -27,7 +27,8 @@ type Cluster struct {
 	Drivers     []*storagev1.CSIDriver
 	CSINodes    []*storagev1.CSINode
 	Attachments []*storagev1.VolumeAttachment
-	// DefaultSelector returns the selector of the default spread constraints of a pod without constraints; nil, or a nil result: there are none.
+	// DefaultSelector returns the selector of the default spread constraints of a pod without constraints; nil, or a
+	// nil result: there are none.
 	DefaultSelector func(*corev1.Pod) *metav1.LabelSelector
 }
 
@@ -89,7 +90,8 @@ var scorers = []struct {
 
 // Scores returns the scores of the feasible nodes, by plugin and in the order of the nodes, and the weighted sums.
 func (c *Cluster) Scores(p *corev1.Pod, fit []*corev1.Node) (by map[string][]int64, totals []int64) {
-	by, totals = map[string][]int64{}, make([]int64, len(fit))
+	by = map[string][]int64{}
+	totals = make([]int64, len(fit))
 	for _, s := range scorers {
 		by[s.name] = s.scores(c, p, fit)
 		for i, n := range by[s.name] {

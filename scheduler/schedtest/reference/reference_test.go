@@ -52,8 +52,8 @@ func seeds(t *testing.T) (first, last uint64) {
 	return 1, usualSeeds
 }
 
-// TestReference: whatever comes in whatever order, the scheduler refuses a node for the reason for which the plain rules do, scores it as
-// they do, and takes one that no other beats.
+// TestReference: whatever comes in whatever order, the scheduler refuses a node for the reason for which the plain
+// rules do, scores it as they do, and takes one that no other beats.
 func TestReference(t *testing.T) {
 	first, last := seeds(t)
 	var next, placed, refused atomic.Uint64
@@ -92,7 +92,9 @@ func TestMutants(t *testing.T) {
 			mutants["without "+name] = func(p *framework.Profile) { p.Plugins = slices.Delete(p.Plugins, i, i+1) }
 		}
 		if p.Weight > 0 {
-			mutants[name+" with another weight"] = func(p *framework.Profile) { p.Plugins[i].Weight = 9 - p.Plugins[i].Weight }
+			mutants[name+" with another weight"] = func(p *framework.Profile) {
+				p.Plugins[i].Weight = 9 - p.Plugins[i].Weight
+			}
 		}
 		for what, alter := range mutants {
 			t.Run(what, func(t *testing.T) {
@@ -144,7 +146,8 @@ func short(v any) any {
 	}
 	for k, v := range m {
 		m[k] = short(v)
-		if e, ok := m[k].(map[string]any); v == "" || v == float64(0) || ok && len(e) == 0 && !strings.HasSuffix(k, "elector") {
+		if e, ok := m[k].(map[string]any); v == "" || v == float64(0) || ok && len(e) == 0 && !strings.HasSuffix(k,
+			"elector") {
 			delete(m, k)
 		}
 	}
@@ -173,12 +176,16 @@ func whole(*framework.Profile) {}
 // run returns what became of the steps, and the first thing in which the two differ.
 func run(steps []step, seed uint64, alter func(*framework.Profile)) (b *both, err error) {
 	stored := newStore()
-	options := plugins.Options{Storage: stored.Storage, Volumes: &plugins.VolumeBinding{Storage: stored.Storage}, Spread: plugins.PodTopologySpread{DefaultSelector: func(p *corev1.Pod) labels.Selector {
-		if s, err := metav1.LabelSelectorAsSelector(defaultSelector(p)); err == nil && defaultSelector(p) != nil {
-			return s
-		}
-		return nil
-	}}}
+	options := plugins.Options{
+		Storage: stored.Storage,
+		Volumes: &plugins.VolumeBinding{Storage: stored.Storage},
+		Spread: plugins.PodTopologySpread{DefaultSelector: func(p *corev1.Pod) labels.Selector {
+			if s, err := metav1.LabelSelectorAsSelector(defaultSelector(p)); err == nil && defaultSelector(p) != nil {
+				return s
+			}
+			return nil
+		}},
+	}
 	profile := plugins.Default("default-scheduler", options)
 	alter(profile)
 	b = &both{
@@ -341,7 +348,8 @@ func (b *both) table(p *corev1.Pod, a *framework.Attempt) string {
 	}
 	want, _ := b.plain.Scores(p, fit)
 	for i, w := range a.ScoredBy {
-		fmt.Fprintf(&out, "\n%s: got %v (raw %v), want %v", w.Plugin.Name(), a.Scores[i], a.Raw[i], want[w.Plugin.Name()])
+		fmt.Fprintf(&out, "\n%s: got %v (raw %v), want %v", w.Plugin.Name(), a.Scores[i], a.Raw[i],
+			want[w.Plugin.Name()])
 	}
 	return out.String()
 }

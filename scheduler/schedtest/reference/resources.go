@@ -39,11 +39,14 @@ func maximum(a, b list) list {
 }
 
 // defaultRequests are the requests that scores assume for a container without requests.
-var defaultRequests = list{corev1.ResourceCPU: resource.MustParse("100m"), corev1.ResourceMemory: resource.MustParse("200Mi")}
+var defaultRequests = list{
+	corev1.ResourceCPU:    resource.MustParse("100m"),
+	corev1.ResourceMemory: resource.MustParse("200Mi"),
+}
 
-// podRequests returns the requests of a pod: the sum of its containers and sidecars, or what its init containers need if that is more;
-// pod-level requests replace that; the overhead is added. For a pod that is being resized it is the maximum of the desired, allocated and
-// actual requests. Scores use it with defaults.
+// podRequests returns the requests of a pod: the sum of its containers and sidecars, or what its init containers need
+// if that is more; pod-level requests replace that; the overhead is added. For a pod that is being resized it is the
+// maximum of the desired, allocated and actual requests. Scores use it with defaults.
 func podRequests(p *corev1.Pod, withDefaults bool) list {
 	infeasible := slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
 		return c.Type == corev1.PodResizePending && c.Reason == corev1.PodReasonInfeasible
@@ -65,7 +68,8 @@ func podRequests(p *corev1.Pod, withDefaults bool) list {
 		return allocated(c, s)
 	}
 	own := podLevelRequests(p)
-	total := maximum(containerRequests(p, allocated, withDefaults, own), containerRequests(p, actual, withDefaults, own))
+	total := maximum(containerRequests(p, allocated, withDefaults, own),
+		containerRequests(p, actual, withDefaults, own))
 	if !infeasible {
 		total = maximum(total, containerRequests(p, desired, withDefaults, own))
 	}
@@ -81,7 +85,10 @@ func podLevelRequests(p *corev1.Pod) list {
 }
 
 // containerRequests returns the maximum of what the containers of a pod need at one time.
-func containerRequests(p *corev1.Pod, requestsOf func(*corev1.Container, *corev1.ContainerStatus) list, withDefaults bool, podLevel list) list {
+func containerRequests(p *corev1.Pod, requestsOf func(
+	*corev1.Container, *corev1.ContainerStatus,
+) list, withDefaults bool, podLevel list,
+) list {
 	one := func(c *corev1.Container) list {
 		r := requestsOf(c, statusOf(p, c.Name)).DeepCopy()
 		if r == nil {
@@ -95,7 +102,9 @@ func containerRequests(p *corev1.Pod, requestsOf func(*corev1.Container, *corev1
 		}
 		return r
 	}
-	sidecars, initMax, containers := list{}, list{}, list{}
+	sidecars := list{}
+	initMax := list{}
+	containers := list{}
 	for i := range p.Spec.InitContainers {
 		c := &p.Spec.InitContainers[i]
 		if c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {

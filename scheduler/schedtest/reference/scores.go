@@ -104,8 +104,8 @@ func (c *Cluster) scoreBalancedAllocation(p *corev1.Pod, fit []*corev1.Node) []i
 	return scores
 }
 
-// scoreImages: the bytes of the pod's images that the node has, each by the part of the nodes that have it, between 23 MiB and 1000 MiB
-// a container.
+// scoreImages: the bytes of the pod's images that the node has, each by the part of the nodes that have it, between 23
+// MiB and 1000 MiB a container.
 func (c *Cluster) scoreImages(p *corev1.Pod, fit []*corev1.Node) []int64 {
 	const mib = 1 << 20
 	var images []string
@@ -140,17 +140,19 @@ func (c *Cluster) scoreImages(p *corev1.Pod, fit []*corev1.Node) []int64 {
 			}
 			sum += int64(float64(size(n, image)) * (float64(have) / float64(len(c.Nodes))))
 		}
-		least, most := int64(23*mib), int64(1000*mib*len(images))
+		least := int64(23 * mib)
+		most := int64(1000 * mib * len(images))
 		scores[i] = 100 * (min(max(sum, least), most) - least) / (most - least)
 	}
 	return scores
 }
 
-// scoreSpread: how few matching pods are in the node's domains, by the ScheduleAnyway constraints; if the pod has no constraints, by the default
-// constraints for the pods of a service or controller.
+// scoreSpread: how few matching pods are in the node's domains, by the ScheduleAnyway constraints; if the pod has no
+// constraints, by the default constraints for the pods of a service or controller.
 func (c *Cluster) scoreSpread(p *corev1.Pod, fit []*corev1.Node) []int64 {
 	scores := make([]int64, len(fit))
-	soft, own := spreadConstraints(p, corev1.ScheduleAnyway), len(p.Spec.TopologySpreadConstraints) > 0
+	soft := spreadConstraints(p, corev1.ScheduleAnyway)
+	own := len(p.Spec.TopologySpreadConstraints) > 0
 	if !own && c.DefaultSelector != nil {
 		if selector := c.DefaultSelector(p); selector != nil {
 			soft = []corev1.TopologySpreadConstraint{
@@ -168,7 +170,8 @@ func (c *Cluster) scoreSpread(p *corev1.Pod, fit []*corev1.Node) []int64 {
 			counted = append(counted, n)
 		}
 	}
-	least, most := int64(math.MaxInt64), int64(0)
+	least := int64(math.MaxInt64)
+	most := int64(0)
 	for i, n := range fit {
 		if !slices.Contains(counted, n) {
 			continue
@@ -180,7 +183,8 @@ func (c *Cluster) scoreSpread(p *corev1.Pod, fit []*corev1.Node) []int64 {
 			}
 		}
 		scores[i] = int64(math.Round(sum))
-		least, most = min(least, scores[i]), max(most, scores[i])
+		least = min(least, scores[i])
+		most = max(most, scores[i])
 	}
 	for i, n := range fit {
 		switch {
@@ -195,9 +199,12 @@ func (c *Cluster) scoreSpread(p *corev1.Pod, fit []*corev1.Node) []int64 {
 	return scores
 }
 
-// topologyScore is the number of matching pods in the node's domain, weighted by the number of domains (nodes without the label are one more
-// domain).
-func (c *Cluster) topologyScore(p *corev1.Pod, t *corev1.TopologySpreadConstraint, soft []corev1.TopologySpreadConstraint, own bool, counted []*corev1.Node, n *corev1.Node) float64 {
+// topologyScore is the number of matching pods in the node's domain, weighted by the number of domains (nodes without
+// the label are one more domain).
+func (c *Cluster) topologyScore(
+	p *corev1.Pod, t *corev1.TopologySpreadConstraint, soft []corev1.TopologySpreadConstraint, own bool,
+	counted []*corev1.Node, n *corev1.Node,
+) float64 {
 	s := spreadSelector(p, t)
 	var pods int64
 	domains := len(counted)
@@ -218,8 +225,8 @@ func (c *Cluster) topologyScore(p *corev1.Pod, t *corev1.TopologySpreadConstrain
 	return float64(pods)*math.Log(float64(domains+2)) + float64(t.MaxSkew-1)
 }
 
-// scoreInterPod: the sum of the weights of the preferred terms that match in the node's domains, of this pod and of existing pods; a required
-// affinity term of an existing pod counts 1.
+// scoreInterPod: the sum of the weights of the preferred terms that match in the node's domains, of this pod and of
+// existing pods; a required affinity term of an existing pod counts 1.
 func (c *Cluster) scoreInterPod(p *corev1.Pod, fit []*corev1.Node) []int64 {
 	prefer := func(p *corev1.Pod) (to, from []corev1.WeightedPodAffinityTerm) {
 		if a := p.Spec.Affinity; a != nil && a.PodAffinity != nil {
@@ -255,7 +262,8 @@ func (c *Cluster) scoreInterPod(p *corev1.Pod, fit []*corev1.Node) []int64 {
 	if len(fit) == 0 {
 		return scores
 	}
-	least, most := slices.Min(scores), slices.Max(scores)
+	least := slices.Min(scores)
+	most := slices.Max(scores)
 	for i := range scores {
 		if most > least {
 			scores[i] = int64(100 * (float64(scores[i]-least) / float64(most-least)))

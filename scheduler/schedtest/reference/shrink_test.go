@@ -72,18 +72,26 @@ func simplifications(s step) []func(step) step {
 		func(p *corev1.Pod) { p.Spec.Containers[0].Ports = nil },
 		func(p *corev1.Pod) { p.Spec.Containers[0].Resources.Requests = nil },
 		func(p *corev1.Pod) { p.Spec.Containers[0].Image = "none" },
-		func(p *corev1.Pod) { p.Spec.Overhead, p.Spec.Resources = nil, nil },
+		func(p *corev1.Pod) {
+			p.Spec.Overhead = nil
+			p.Spec.Resources = nil
+		},
 		func(p *corev1.Pod) { p.Spec.Volumes = nil },
 		func(p *corev1.Pod) { p.Spec.Volumes = p.Spec.Volumes[:1] },
 	} {
-		for _, of := range []func(*step) **corev1.Pod{func(s *step) **corev1.Pod { return &s.Bound }, func(s *step) **corev1.Pod { return &s.Place }} {
+		for _, of := range []func(*step) **corev1.Pod{func(s *step) **corev1.Pod {
+			return &s.Bound
+		}, func(s *step) **corev1.Pod { return &s.Place }} {
 			if *of(&s) == nil {
 				continue
 			}
 			all = append(all, func(s step) (out step) {
 				p := of(&s)
 				*p = (*p).DeepCopy()
-				defer func() { _ = recover(); out = s }() // there is nothing to take away
+				defer func() {
+					_ = recover()
+					out = s
+				}() // there is nothing to take away
 				change(*p)
 				return s
 			})

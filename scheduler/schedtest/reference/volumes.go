@@ -11,7 +11,8 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 )
 
-// noProvisioner is the provisioner of classes without dynamic provisioning; bindCompleted is an annotation of bound claims.
+// noProvisioner is the provisioner of classes without dynamic provisioning; bindCompleted is an annotation of bound
+// claims.
 const (
 	noProvisioner = "kubernetes.io/no-provisioner"
 	bindCompleted = "pv.kubernetes.io/bind-completed"
@@ -59,12 +60,14 @@ func (c *Cluster) class(o *corev1.PersistentVolumeClaim) *storagev1.StorageClass
 	return find(c.Classes, *o.Spec.StorageClassName)
 }
 
-// hasVolumeConflict: a disk of this pod is on the node already and not read-only for both pods, or a ReadWriteOncePod claim has another pod.
+// hasVolumeConflict: a disk of this pod is on the node already and not read-only for both pods, or a ReadWriteOncePod
+// claim has another pod.
 func (c *Cluster) hasVolumeConflict(p *corev1.Pod, n *corev1.Node) bool {
 	for _, o := range c.podsOn(n) {
 		for _, want := range p.Spec.Volumes {
 			for _, has := range o.Spec.Volumes {
-				a, b := want.GCEPersistentDisk, has.GCEPersistentDisk
+				a := want.GCEPersistentDisk
+				b := has.GCEPersistentDisk
 				if a != nil && b != nil && a.PDName == b.PDName && (!a.ReadOnly || !b.ReadOnly) {
 					return true
 				}
@@ -101,7 +104,8 @@ func (c *Cluster) csiVolumes(p *corev1.Pod) (all []string) {
 	return all
 }
 
-// exceedsVolumeLimits: a required driver of the pod's volumes is not on the node, or the node cannot attach that many volumes.
+// exceedsVolumeLimits: a required driver of the pod's volumes is not on the node, or the node cannot attach that many
+// volumes.
 func (c *Cluster) exceedsVolumeLimits(p *corev1.Pod, n *corev1.Node) bool {
 	wants := c.csiVolumes(p)
 	var has []string
@@ -111,7 +115,8 @@ func (c *Cluster) exceedsVolumeLimits(p *corev1.Pod, n *corev1.Node) bool {
 	var attached []string // for none of the pods
 	for _, a := range c.Attachments {
 		v := find(c.Volumes, *a.Spec.Source.PersistentVolumeName)
-		if a.Spec.NodeName == n.Name && v != nil && v.Spec.CSI != nil && !slices.Contains(has, a.Spec.Attacher+"/"+v.Spec.CSI.VolumeHandle) {
+		if a.Spec.NodeName == n.Name && v != nil && v.Spec.CSI != nil &&
+			!slices.Contains(has, a.Spec.Attacher+"/"+v.Spec.CSI.VolumeHandle) {
 			attached = append(attached, a.Spec.Attacher+"/"+v.Spec.CSI.VolumeHandle)
 		}
 	}
@@ -126,14 +131,16 @@ func (c *Cluster) exceedsVolumeLimits(p *corev1.Pod, n *corev1.Node) bool {
 				}
 			}
 		}
-		if d := find(c.Drivers, name); on == nil && d != nil && d.Spec.PreventPodSchedulingIfMissing != nil && *d.Spec.PreventPodSchedulingIfMissing {
+		if d := find(c.Drivers, name); on == nil && d != nil && d.Spec.PreventPodSchedulingIfMissing != nil &&
+			*d.Spec.PreventPodSchedulingIfMissing {
 			return true
 		}
 		if on == nil || on.Allocatable == nil || on.Allocatable.Count == nil {
 			continue
 		}
 		more := countDistinct(name, wants, has)
-		if more > 0 && countDistinct(name, has, nil)+countDistinct(name, attached, nil)+more > int(*on.Allocatable.Count) {
+		if more > 0 && countDistinct(name, has, nil)+countDistinct(name, attached, nil)+more > int(
+			*on.Allocatable.Count) {
 			return true
 		}
 	}
@@ -169,7 +176,8 @@ type VolumeChoice struct {
 	Volume *corev1.PersistentVolume
 }
 
-// ChooseVolumes returns the volumes for the unbound claims of a pod on a node. ok is false if the pod cannot have its volumes there.
+// ChooseVolumes returns the volumes for the unbound claims of a pod on a node. ok is false if the pod cannot have its
+// volumes there.
 func (c *Cluster) ChooseVolumes(p *corev1.Pod, n *corev1.Node) (choices []VolumeChoice, ok bool) {
 	var unbound []*corev1.PersistentVolumeClaim
 	for _, o := range c.claims(p) {
@@ -182,7 +190,8 @@ func (c *Cluster) ChooseVolumes(p *corev1.Pod, n *corev1.Node) (choices []Volume
 			if v := c.volume(o); v == nil || !volumeMatchesNode(v, n) {
 				return nil, false
 			}
-		case o.Spec.VolumeName == "" && class != nil && *class.VolumeBindingMode == storagev1.VolumeBindingWaitForFirstConsumer:
+		case o.Spec.VolumeName == "" && class != nil &&
+			*class.VolumeBindingMode == storagev1.VolumeBindingWaitForFirstConsumer:
 			if !slices.Contains(unbound, o) {
 				unbound = append(unbound, o)
 			}
@@ -199,18 +208,23 @@ func (c *Cluster) ChooseVolumes(p *corev1.Pod, n *corev1.Node) (choices []Volume
 		if v == nil && c.class(o).Provisioner == noProvisioner {
 			return nil, false
 		}
-		choices, taken = append(choices, VolumeChoice{o, v}), append(taken, v)
+		choices = append(choices, VolumeChoice{o, v})
+		taken = append(taken, v)
 	}
 	return choices, true
 }
 
 func size(a, b corev1.ResourceList) int {
-	x, y := a[corev1.ResourceStorage], b[corev1.ResourceStorage]
+	x := a[corev1.ResourceStorage]
+	y := b[corev1.ResourceStorage]
 	return x.Cmp(y)
 }
 
-// smallest returns the volume for a claim on a node: the one whose claimRef names the claim, else the smallest that matches; nil: there is none.
-func (c *Cluster) smallest(o *corev1.PersistentVolumeClaim, n *corev1.Node, taken []*corev1.PersistentVolume) (best *corev1.PersistentVolume) {
+// smallest returns the volume for a claim on a node: the one whose claimRef names the claim, else the smallest that
+// matches; nil: there is none.
+func (c *Cluster) smallest(
+	o *corev1.PersistentVolumeClaim, n *corev1.Node, taken []*corev1.PersistentVolume,
+) (best *corev1.PersistentVolume) {
 	for _, v := range c.Volumes {
 		if slices.Contains(taken, v) || size(v.Spec.Capacity, o.Spec.Resources.Requests) < 0 {
 			continue
@@ -226,8 +240,10 @@ func (c *Cluster) smallest(o *corev1.PersistentVolumeClaim, n *corev1.Node, take
 		}
 	}
 	for _, v := range c.Volumes {
-		if slices.Contains(taken, v) || v.Spec.ClaimRef != nil || size(v.Spec.Capacity, o.Spec.Resources.Requests) < 0 ||
-			v.Status.Phase != corev1.VolumeAvailable || v.Spec.StorageClassName != *o.Spec.StorageClassName || !volumeMatchesNode(v, n) {
+		if slices.Contains(taken, v) || v.Spec.ClaimRef != nil ||
+			size(v.Spec.Capacity, o.Spec.Resources.Requests) < 0 ||
+			v.Status.Phase != corev1.VolumeAvailable || v.Spec.StorageClassName != *o.Spec.StorageClassName ||
+			!volumeMatchesNode(v, n) {
 			continue
 		}
 		if best == nil || size(v.Spec.Capacity, best.Spec.Capacity) < 0 {
@@ -243,9 +259,13 @@ func (c *Cluster) cannotBindVolumes(p *corev1.Pod, n *corev1.Node) bool {
 	return !ok
 }
 
-// isOtherVolumeZone: a volume's labels name other zones than the node's. A node without any such label matches all volumes.
+// isOtherVolumeZone: a volume's labels name other zones than the node's. A node without any such label matches all
+// volumes.
 func (c *Cluster) isOtherVolumeZone(p *corev1.Pod, n *corev1.Node) bool {
-	old := map[string]string{corev1.LabelTopologyZone: corev1.LabelFailureDomainBetaZone, corev1.LabelTopologyRegion: corev1.LabelFailureDomainBetaRegion}
+	old := map[string]string{
+		corev1.LabelTopologyZone:   corev1.LabelFailureDomainBetaZone,
+		corev1.LabelTopologyRegion: corev1.LabelFailureDomainBetaRegion,
+	}
 	anywhere := false
 	for now, before := range old {
 		anywhere = anywhere || n.Labels[now] != "" || n.Labels[before] != ""
@@ -263,17 +283,21 @@ func (c *Cluster) isOtherVolumeZone(p *corev1.Pod, n *corev1.Node) bool {
 	return false
 }
 
-// scoreVolumes: the lower the utilization of the chosen volumes, the better, as a mean over classes. Volumes to be provisioned do not count.
+// scoreVolumes: the lower the utilization of the chosen volumes, the better, as a mean over classes. Volumes to be
+// provisioned do not count.
 func (c *Cluster) scoreVolumes(p *corev1.Pod, nodes []*corev1.Node) []int64 {
 	scores := make([]int64, len(nodes))
 	for i, n := range nodes {
 		choices, _ := c.ChooseVolumes(p, n)
-		requested, capacity := map[string]int64{}, map[string]int64{}
+		requested := map[string]int64{}
+		capacity := map[string]int64{}
 		for _, o := range choices {
 			if o.Volume != nil {
 				class := o.Volume.Spec.StorageClassName
-				asked, offered := o.Claim.Spec.Resources.Requests[corev1.ResourceStorage], o.Volume.Spec.Capacity[corev1.ResourceStorage]
-				requested[class], capacity[class] = requested[class]+asked.Value(), capacity[class]+offered.Value()
+				asked := o.Claim.Spec.Resources.Requests[corev1.ResourceStorage]
+				offered := o.Volume.Spec.Capacity[corev1.ResourceStorage]
+				requested[class] = requested[class] + asked.Value()
+				capacity[class] = capacity[class] + offered.Value()
 			}
 		}
 		var sum int64

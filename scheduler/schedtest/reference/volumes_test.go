@@ -82,7 +82,9 @@ func put[T metav1.Object](all []T, o T) []T {
 }
 
 func at[T metav1.Object](all []T, o T) int {
-	return slices.IndexFunc(all, func(x T) bool { return x.GetName() == o.GetName() && x.GetNamespace() == o.GetNamespace() })
+	return slices.IndexFunc(all, func(x T) bool {
+		return x.GetName() == o.GetName() && x.GetNamespace() == o.GetNamespace()
+	})
 }
 
 // store makes a change of storage known to both.
@@ -113,12 +115,16 @@ func (b *both) store(s *storageStep) error {
 			return b.stored.drop(c.Claims[i])
 		}
 	case s.VolumeGone != "":
-		if i := slices.IndexFunc(c.Volumes, func(v *corev1.PersistentVolume) bool { return v.Name == s.VolumeGone }); i >= 0 {
+		if i := slices.IndexFunc(c.Volumes, func(v *corev1.PersistentVolume) bool {
+			return v.Name == s.VolumeGone
+		}); i >= 0 {
 			defer func() { c.Volumes = slices.Delete(c.Volumes, i, i+1) }()
 			return b.stored.drop(c.Volumes[i])
 		}
 	case s.Detached != "":
-		if i := slices.IndexFunc(c.Attachments, func(a *storagev1.VolumeAttachment) bool { return a.Name == s.Detached }); i >= 0 {
+		if i := slices.IndexFunc(c.Attachments, func(a *storagev1.VolumeAttachment) bool {
+			return a.Name == s.Detached
+		}); i >= 0 {
 			defer func() { c.Attachments = slices.Delete(c.Attachments, i, i+1) }()
 			return b.stored.drop(c.Attachments[i])
 		}
@@ -151,25 +157,33 @@ func (b *both) bind(choices []reference.VolumeChoice) error {
 const driver = "x.io"
 
 func volume(name, class, size string) *corev1.PersistentVolume {
-	v := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name), Labels: map[string]string{}}}
-	v.Spec.StorageClassName, v.Spec.Capacity = class, list("storage", size)
+	v := &corev1.PersistentVolume{
+		ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name), Labels: map[string]string{}},
+	}
+	v.Spec.StorageClassName = class
+	v.Spec.Capacity = list("storage", size)
 	v.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce, corev1.ReadWriteOncePod}
 	v.Status.Phase = corev1.VolumeAvailable
 	return v
 }
 
 func bound(claim *corev1.PersistentVolumeClaim, volume string) {
-	claim.Spec.VolumeName, claim.Status.Phase = volume, corev1.ClaimBound
+	claim.Spec.VolumeName = volume
+	claim.Status.Phase = corev1.ClaimBound
 	claim.Annotations = map[string]string{"pv.kubernetes.io/bind-completed": "yes"}
 }
 
-// mostClaims are as many for each namespace, of three kinds: with a volume, with a volume for one pod alone, and waiting for a pod.
+// mostClaims are as many for each namespace, of three kinds: with a volume, with a volume for one pod alone, and
+// waiting for a pod.
 const mostClaims = 9
 
-// claim makes a version of a claim. Class and size go with its number: of two volumes for one claim, chance would decide.
+// claim makes a version of a claim. Class and size go with its number: of two volumes for one claim, chance would
+// decide.
 func (d generator) claim(i int) *corev1.PersistentVolumeClaim {
 	name := fmt.Sprint("c", i)
-	c := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: teams[i%len(teams)], Name: name, UID: types.UID(name)}}
+	c := &corev1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{Namespace: teams[i%len(teams)], Name: name, UID: types.UID(name)},
+	}
 	c.Spec.StorageClassName = new([]string{"static", "made"}[i%2])
 	c.Spec.Resources.Requests = list("storage", []string{"1Gi", "2Gi"}[i%2])
 	c.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}
@@ -195,7 +209,11 @@ func (d generator) claim(i int) *corev1.PersistentVolumeClaim {
 // volumeOf makes a version of the volume of a claim, and free one that claims which wait may get.
 func (d generator) volumeOf(i int) *corev1.PersistentVolume {
 	v := volume(fmt.Sprint("v", i), "static", "2Gi")
-	v.Spec.ClaimRef = &corev1.ObjectReference{Namespace: teams[i%len(teams)], Name: fmt.Sprint("c", i), UID: types.UID(fmt.Sprint("c", i))}
+	v.Spec.ClaimRef = &corev1.ObjectReference{
+		Namespace: teams[i%len(teams)],
+		Name:      fmt.Sprint("c", i),
+		UID:       types.UID(fmt.Sprint("c", i)),
+	}
 	v.Status.Phase = corev1.VolumeBound
 	if !d.oneIn(3) {
 		v.Spec.CSI = &corev1.CSIPersistentVolumeSource{Driver: driver, VolumeHandle: v.Name}
@@ -223,16 +241,22 @@ func (d generator) nodeAffinityOf(v *corev1.PersistentVolume) {
 	case 0:
 		return
 	case 1:
-		e.Key, e.Values = corev1.LabelTopologyZone, pickUpTo(d, 2, "a", "b", "c")
+		e.Key = corev1.LabelTopologyZone
+		e.Values = pickUpTo(d, 2, "a", "b", "c")
 	case 2:
-		e.Key, e.Values = corev1.LabelHostname, []string{fmt.Sprint("n", d.IntN(4)), fmt.Sprint("n", d.IntN(8))}
+		e.Key = corev1.LabelHostname
+		e.Values = []string{fmt.Sprint("n", d.IntN(4)), fmt.Sprint("n", d.IntN(8))}
 	case 3:
-		e.Key, e.Operator, e.Values = "disk", corev1.NodeSelectorOpNotIn, []string{"hdd"}
+		e.Key = "disk"
+		e.Operator = corev1.NodeSelectorOpNotIn
+		e.Values = []string{"hdd"}
 	}
 	if len(e.Values) == 0 {
 		e.Values = []string{"a"}
 	}
-	v.Spec.NodeAffinity = &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{e}}}}}
+	v.Spec.NodeAffinity = &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{
+		NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{e}}},
+	}}
 }
 
 func (d generator) csiNode(i int) *storagev1.CSINode {
@@ -249,21 +273,48 @@ func (d generator) csiNode(i int) *storagev1.CSINode {
 }
 
 func (d generator) attachment(nodes int) *storagev1.VolumeAttachment {
-	node, v := fmt.Sprint("n", d.IntN(nodes)), fmt.Sprint("v", d.IntN(mostClaims))
+	node := fmt.Sprint("n", d.IntN(nodes))
+	v := fmt.Sprint("v", d.IntN(mostClaims))
 	return &storagev1.VolumeAttachment{
 		ObjectMeta: metav1.ObjectMeta{Name: node + "-" + v},
-		Spec:       storagev1.VolumeAttachmentSpec{Attacher: driver, NodeName: node, Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &v}},
+		Spec: storagev1.VolumeAttachmentSpec{
+			Attacher: driver,
+			NodeName: node,
+			Source:   storagev1.VolumeAttachmentSource{PersistentVolumeName: &v},
+		},
 	}
 }
 
 // storage is what there is at first.
 func (d generator) storage(nodes int) (steps []step) {
 	add := func(s storageStep) { steps = append(steps, step{Storage: &s}) }
-	late, now := storagev1.VolumeBindingWaitForFirstConsumer, storagev1.VolumeBindingImmediate
-	add(storageStep{Class: &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "static"}, Provisioner: "kubernetes.io/no-provisioner", VolumeBindingMode: &late}})
-	add(storageStep{Class: &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "made"}, Provisioner: driver, VolumeBindingMode: &late}})
-	add(storageStep{Class: &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "now"}, Provisioner: driver, VolumeBindingMode: &now}})
-	add(storageStep{Driver: &storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: driver}, Spec: storagev1.CSIDriverSpec{PreventPodSchedulingIfMissing: new(d.oneIn(3))}}})
+	late := storagev1.VolumeBindingWaitForFirstConsumer
+	now := storagev1.VolumeBindingImmediate
+	add(storageStep{
+		Class: &storagev1.StorageClass{
+			ObjectMeta:        metav1.ObjectMeta{Name: "static"},
+			Provisioner:       "kubernetes.io/no-provisioner",
+			VolumeBindingMode: &late,
+		},
+	})
+	add(storageStep{Class: &storagev1.StorageClass{
+		ObjectMeta:        metav1.ObjectMeta{Name: "made"},
+		Provisioner:       driver,
+		VolumeBindingMode: &late,
+	}})
+	add(storageStep{Class: &storagev1.StorageClass{
+		ObjectMeta:        metav1.ObjectMeta{Name: "now"},
+		Provisioner:       driver,
+		VolumeBindingMode: &now,
+	}})
+	add(storageStep{
+		Driver: &storagev1.CSIDriver{
+			ObjectMeta: metav1.ObjectMeta{Name: driver},
+			Spec: storagev1.CSIDriverSpec{
+				PreventPodSchedulingIfMissing: new(d.oneIn(3)),
+			},
+		},
+	})
 	for i := range mostClaims {
 		if i/len(teams)%3 < 2 {
 			add(storageStep{Volume: d.volumeOf(i)})

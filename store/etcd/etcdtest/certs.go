@@ -26,8 +26,12 @@ func Certs(t testing.TB) (member, client Files) {
 		t.Fatal(err)
 	}
 	ca := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "ca"}, NotAfter: time.Now().Add(time.Hour),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+		SerialNumber:          big.NewInt(1),
+		Subject:               pkix.Name{CommonName: "ca"},
+		NotAfter:              time.Now().Add(time.Hour),
+		IsCA:                  true,
+		BasicConstraintsValid: true,
+		KeyUsage:              x509.KeyUsageCertSign,
 	}
 	write := func(name string, c *x509.Certificate, key *ecdsa.PrivateKey) Files {
 		der, err := x509.CreateCertificate(rand.Reader, c, ca, &key.PublicKey, caKey)
@@ -38,9 +42,15 @@ func Certs(t testing.TB) (member, client Files) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		f := Files{CA: filepath.Join(dir, "ca.crt"), Cert: filepath.Join(dir, name+".crt"), Key: filepath.Join(dir, name+".key")}
+		f := Files{
+			CA:   filepath.Join(dir, "ca.crt"),
+			Cert: filepath.Join(dir, name+".crt"),
+			Key: filepath.Join(dir,
+				name+".key"),
+		}
 		for path, b := range map[string]*pem.Block{
-			f.Cert: {Type: "CERTIFICATE", Bytes: der}, f.Key: {Type: "EC PRIVATE KEY", Bytes: raw},
+			f.Cert: {Type: "CERTIFICATE", Bytes: der},
+			f.Key:  {Type: "EC PRIVATE KEY", Bytes: raw},
 		} {
 			if err := os.WriteFile(path, pem.EncodeToMemory(b), 0o600); err != nil {
 				t.Fatal(err)
@@ -55,9 +65,14 @@ func Certs(t testing.TB) (member, client Files) {
 			t.Fatal(err)
 		}
 		return write(name, &x509.Certificate{
-			SerialNumber: big.NewInt(n), Subject: pkix.Name{CommonName: name}, NotAfter: time.Now().Add(time.Hour),
-			KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: usage, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+			SerialNumber: big.NewInt(n),
+			Subject:      pkix.Name{CommonName: name},
+			NotAfter:     time.Now().Add(time.Hour),
+			KeyUsage:     x509.KeyUsageDigitalSignature,
+			ExtKeyUsage:  usage,
+			IPAddresses:  []net.IP{net.IPv4(127, 0, 0, 1)},
 		}, key)
 	}
-	return leaf(2, "member", x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth), leaf(3, "client", x509.ExtKeyUsageClientAuth)
+	return leaf(2, "member", x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth),
+		leaf(3, "client", x509.ExtKeyUsageClientAuth)
 }

@@ -40,8 +40,8 @@ type Member struct {
 // Files are the certificates of a member that speaks TLS and asks clients for theirs.
 type Files struct{ CA, Cert, Key string }
 
-// Start starts a cluster of n members, empty, which ends with the test. It skips the test when there is no etcd. A nil Files
-// means plain HTTP on loopback.
+// Start starts a cluster of n members, empty, which ends with the test. It skips the test when there is no etcd. A nil
+// Files means plain HTTP on loopback.
 func Start(t testing.TB, n int, files *Files) []*Member {
 	t.Helper()
 	return startAny(t, n, files, "")
@@ -90,7 +90,8 @@ func startAny(t testing.TB, n int, files *Files, snapshot string) []*Member {
 func tempDir(t testing.TB) string {
 	const enough = 1 << 30 // each member takes 64 MB for its log at once
 	var st syscall.Statfs_t
-	if err := syscall.Statfs("/dev/shm", &st); err != nil || st.Bavail*uint64(st.Bsize) < enough { //nolint:gosec // no file system has blocks of negative size
+	// no file system has blocks of negative size
+	if err := syscall.Statfs("/dev/shm", &st); err != nil || st.Bavail*uint64(st.Bsize) < enough {
 		return t.TempDir()
 	}
 	dir, err := os.MkdirTemp("/dev/shm", "keelson-etcd-*") //nolint:usetesting // t.TempDir would be on the disk
@@ -111,8 +112,10 @@ func (m *Member) restore(t testing.TB, cluster, token, snapshot string) {
 	if bin == "" {
 		t.Skip("SKIPPED: no etcdutl and no etcdctl on this machine (Debian: etcd-client)")
 	}
-	cmd := exec.CommandContext(t.Context(), bin, "snapshot", "restore", snapshot, "--name", "m0", "--initial-cluster", cluster,
-		"--initial-cluster-token", token, "--initial-advertise-peer-urls", m.peer, "--data-dir", filepath.Join(m.dir, "data"))
+	cmd := exec.CommandContext(t.Context(), bin, "snapshot", "restore", snapshot, "--name", "m0", "--initial-cluster",
+		cluster,
+		"--initial-cluster-token", token, "--initial-advertise-peer-urls", m.peer, "--data-dir", filepath.Join(m.dir,
+			"data"))
 	cmd.Env = append(os.Environ(), "ETCDCTL_API=3")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%s snapshot restore: %v\n%s", bin, err, out)
@@ -127,7 +130,12 @@ func start(t testing.TB, bin string, n int, files *Files, snapshot string) ([]*M
 	members := make([]*Member, n)
 	var cluster []string
 	for i := range members {
-		m := &Member{bin: bin, dir: tempDir(t), URL: scheme + "://" + free(t), peer: "http://" + free(t)}
+		m := &Member{
+			bin:  bin,
+			dir:  tempDir(t),
+			URL:  scheme + "://" + free(t),
+			peer: "http://" + free(t),
+		}
 		members[i] = m
 		cluster = append(cluster, fmt.Sprintf("m%d=%s", i, m.peer))
 	}
@@ -140,7 +148,8 @@ func start(t testing.TB, bin string, n int, files *Files, snapshot string) ([]*M
 			"--heartbeat-interval", "50", "--election-timeout", "500",
 		}
 		if files != nil {
-			m.args = append(m.args, "--client-cert-auth", "--trusted-ca-file", files.CA, "--cert-file", files.Cert, "--key-file", files.Key)
+			m.args = append(m.args, "--client-cert-auth", "--trusted-ca-file", files.CA, "--cert-file", files.Cert,
+				"--key-file", files.Key)
 		}
 		if snapshot != "" {
 			m.restore(t, strings.Join(cluster, ","), members[0].dir, snapshot)
@@ -159,11 +168,11 @@ func start(t testing.TB, bin string, n int, files *Files, snapshot string) ([]*M
 	return members, nil
 }
 
-// free is an address that nobody listens on, from below the ports that the kernel gives to whoever asks for any: a member that was killed
-// finds it free again.
+// free is an address that nobody listens on, from below the ports that the kernel gives to whoever asks for any: a
+// member that was killed finds it free again.
 func free(t testing.TB) string {
 	for range 100 {
-		addr := fmt.Sprintf("127.0.0.1:%d", 10000+rand.IntN(10000)) //nolint:gosec // no secret
+		addr := fmt.Sprintf("127.0.0.1:%d", 10000+rand.IntN(10000)) // no secret
 		l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", addr)
 		if err == nil {
 			_ = l.Close()
@@ -186,7 +195,8 @@ func (m *Member) Run(t testing.TB) {
 		t.Fatal(err)
 	}
 	defer func() { _ = out.Close() }()
-	m.cmd.Stdout, m.cmd.Stderr = out, out
+	m.cmd.Stdout = out
+	m.cmd.Stderr = out
 	m.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := m.cmd.Start(); err != nil {
 		t.Fatalf("start etcd: %v", err)
