@@ -17,7 +17,7 @@ SHIM_SRC := go.mod $(shell find runtime/shim runtime/oci lib \( -name '*.go' -o 
 HELLO_SRC := go.mod $(shell find runtime/hello -name '*.go' -not -name '*_test.go' 2>/dev/null)
 
 .DEFAULT_GOAL := build
-.PHONY: build run demo test race attack kills lint golangci golangci-fast critest h2spec vulncheck fuzz fuzz-short e2e bench bench-scheduler check deps tools clean help
+.PHONY: build run demo test race attack kills lint golangci golangci-fast critest h2spec vulncheck fmt fuzz fuzz-short e2e bench bench-scheduler check deps tools clean help
 
 build: helper ## build bin/keelson (static, CGO-free) and what it carries
 	$(GO) build -ldflags '$(LDFLAGS)' -o bin/keelson ./cmd/keelson
@@ -65,10 +65,13 @@ lint: ## gofmt and go vet
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { gofmt -d $$(git ls-files '*.go'); exit 1; }
 	$(GO) vet ./...
 
+fmt: bin/tools/golangci-lint ## gofumpt and gci over the tree
+	bin/tools/golangci-lint fmt
+
 golangci: bin/tools/golangci-lint ## golangci-lint (pinned), with the rules of .golangci.yml
 	bin/tools/golangci-lint run --allow-parallel-runners ./...
 
-golangci-fast: bin/tools/golangci-lint ## those of its rules that need no types: length, complexity, imports, spelling
+golangci-fast: bin/tools/golangci-lint ## those of its rules that need no types: format, complexity, imports, spelling
 	bin/tools/golangci-lint run --allow-parallel-runners --fast-only ./...
 
 bin/tools/golangci-lint: Makefile # names the version

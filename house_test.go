@@ -17,8 +17,6 @@ import (
 
 var bannedNames = []string{"pkg", "util", "utils", "common", "helpers", "types", "misc", "base", "shared"}
 
-const maxLines = 600
-
 // unnamed are file names that say only that there was no room elsewhere: x_more.go, x_2.go.
 var unnamed = regexp.MustCompile(`(^|_)more(_test)?\.go$|_\d+(_test)?\.go$|[a-z]{2,}\d+(_test)?\.go$`)
 
@@ -37,10 +35,6 @@ func TestHouse(t *testing.T) {
 		if name := filepath.Base(path); unnamed.MatchString(name) &&
 			!strings.HasSuffix(strings.TrimSuffix(name, "_test.go"), "_amd64") {
 			t.Errorf("%s: name a file by what is in it", path)
-		}
-		generated := bytes.Contains(src[:min(len(src), 200)], []byte("Code generated"))
-		if n := bytes.Count(src, []byte("\n")); n > maxLines && !generated {
-			t.Errorf("%s has %d lines, more than %d: split it", path, n, maxLines)
 		}
 		fset := token.NewFileSet()
 		f, err := parser.ParseFile(fset, path, src, parser.ParseComments)

@@ -255,16 +255,16 @@ func TestShapes(t *testing.T) {
 	r.call(t, "GET", mapsPath+"?includeObject=Some", "", "Accept", asTable).wants(t, "no such include", 400,
 		"Unable to convert to Table as requested: includeObject: Invalid value: \"Some\"")
 	for accept, code := range map[string]int{
-		"application/xml": 406,
+		"application/xml":             406,
+		"*/*":                         200,
+		"text/*":                      406,
+		"application/*":               406,
+		"application/yaml":            200,
+		asTable + ",application/json": 200,
 		"application/json;as=Chair;g=meta.k8s.io;v=v1":                    406,
-		asTable + ",application/json":                                     200,
+		"application/json;q=0.5, application/yaml;q=0.9":                  200,
+		"application/vnd.kubernetes.protobuf, application/json":           200,
 		"application/vnd.kubernetes.protobuf;as=Table;g=meta.k8s.io;v=v1": 406,
-		"application/yaml":                                                200,
-		"text/*":                                                          406,
-		"application/*":                                                   406,
-		"*/*":                                                             200,
-		"application/json;q=0.5, application/yaml;q=0.9":        200,
-		"application/vnd.kubernetes.protobuf, application/json": 200,
 	} {
 		got := r.call(t, "GET", mapsPath+"/m", "", "Accept", accept)
 		if got.Code != code || code == 406 && !strings.Contains(got.status(t).Message,

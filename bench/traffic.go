@@ -164,7 +164,7 @@ func load(ctx context.Context, clients int, d time.Duration, do func(client, seq
 // runs makes object names unique across loads.
 var runs atomic.Int64
 
-// creates creates pods for d.
+// creates makes pods for d.
 func (e *env) creates(ctx context.Context, clients int, media string, d time.Duration) (times, error) {
 	cs, err := e.clientsets(clients, media)
 	if err != nil {

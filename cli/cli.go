@@ -103,8 +103,8 @@ func sentence(err error) string {
 // kubectlVerbs are kubectl's commands that are not commands of this program.
 var kubectlVerbs = strings.Fields(
 	`annotate api-resources api-versions apply attach auth autoscale certificate cluster-info config cordon cp create
-	debug delete describe diff drain edit events exec explain expose get kustomize label options patch plugin port-forward replace rollout run
-	scale set taint top uncordon wait`)
+	debug delete describe diff drain edit events exec explain expose get kustomize label options patch plugin
+	port-forward replace rollout run scale set taint top uncordon wait`)
 
 // defaultDataDir is /var/lib/keelson for root, else keelson below $XDG_STATE_HOME (or ~/.local/state). KEELSON_DATA_DIR
 // overrides both.

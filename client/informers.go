@@ -69,7 +69,9 @@ func (c *Client) Informers(resync time.Duration, scope Scope) *Informers {
 }
 
 // Scoped is what New of each of client-go's groups of informers asks for.
-func (s *Informers) Scoped() (internalinterfaces.SharedInformerFactory, string, internalinterfaces.TweakListOptionsFunc) {
+func (s *Informers) Scoped() (
+	internalinterfaces.SharedInformerFactory, string, internalinterfaces.TweakListOptionsFunc,
+) {
 	return s, s.scope.Namespace, s.scope.Tweak
 }
 

@@ -21,7 +21,7 @@ import (
 const kubeletRole = "kubelet"
 
 // table lists the roles of a cluster, each below the roles that it needs. docs/checklists/role.md says how to add one.
-func table() []role { //nolint:funlen // it is one table
+func table() []role {
 	return []role{
 		{
 			name:    "apiserver",

@@ -176,7 +176,7 @@ func RenderSteps(out io.Writer, s *Story, color bool, width int) {
 	_, _ = io.WriteString(out, b.String())
 }
 
-// noDeeds explains why the hand-offs from n to to have no steps.
+// noDeeds explains why the hand-offs between n and to have no steps.
 func noDeeds(b *strings.Builder, p colors, n, to int, why string, width int) {
 	number := fmt.Sprint(n)
 	if to > n {

@@ -50,7 +50,7 @@ func APIService() *kind.Kind {
 		PrepareUpdate:  func(s, old *v1.APIService) { s.Status = *old.Status.DeepCopy() },
 		Validate:       validate,
 		ValidateUpdate: func(s, _ *v1.APIService) field.ErrorList { return validate(s) },
-		ValidateName:   path.ValidatePathSegmentName, //nolint:staticcheck // deprecated in favour of a copy, which would be no better
+		ValidateName:   path.ValidatePathSegmentName, //nolint:staticcheck // a copy is no better
 		Columns: []metav1.TableColumnDefinition{
 			kind.NameColumn,
 			{

@@ -36,7 +36,7 @@ func (s Spec[T]) Erase() *Kind {
 	}
 	switch {
 	case s.MetaLast:
-		k.ValidateName = path.ValidatePathSegmentName //nolint:staticcheck // deprecated in favour of a copy, which would be no better
+		k.ValidateName = path.ValidatePathSegmentName //nolint:staticcheck // a copy is no better
 	case k.ValidateName == nil:
 		k.ValidateName = validation.NameIsDNSSubdomain
 	}

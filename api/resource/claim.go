@@ -281,7 +281,8 @@ func requestNames(l *check.List, names []string, known *check.Set) {
 
 // requestName wants the name of a request in known, or of one's alternative.
 func requestName(l *check.List, child, name string, known *check.Set) {
-	const wrong = "must be the name of a request in the claim or the name of a request and a subrequest separated by '/'"
+	const wrong = "must be the name of a request in the claim or the name of a request and a subrequest " +
+		"separated by '/'"
 	parts := strings.Split(name, "/")
 	if len(parts) > 2 {
 		l.Invalid(child, name, wrong)

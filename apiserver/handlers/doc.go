@@ -14,10 +14,12 @@
 // Start reading at Handler.serve. The files:
 //
 //	verbs            get list watch create update patch delete deletecollection
-//	subresources     binding eviction scale token log; in connect exec, attach and portforward, in proxy proxy
+//	subresources     binding eviction scale token log; exec, attach and portforward are in connect, and proxy
 //	reviews          review, review_check: the response has the result in its status, and nothing is stored
-//	shared by verbs  route (rejects requests without a route), options (the query), body (decode), negotiate and writelist (content
-//	                 negotiation and the response), admit, preconditions, metadata, largewrites (limits concurrent large writes),
-//	                 audit, notechange and endpoints (records of a write for the timeline), local (writes of the server itself)
-//	connections      connect, proxy, kubelet, relink (links in pages that are proxied), connectionprobe (`keelson trace`)
+//	shared by verbs  route (rejects requests without a route), options (the query), body (decode), negotiate and
+//	                 writelist (content negotiation and the response), admit, preconditions, metadata, largewrites
+//	                 (limits concurrent large writes), audit, notechange and endpoints (records of a write for the
+//	                 timeline), local (writes of the server itself)
+//	connections      connect, proxy, kubelet, relink (links in pages that are proxied), connectionprobe
+//	                 (`keelson trace`)
 package handlers

@@ -24,7 +24,7 @@ const (
 		"can start a new list without the continue parameter, or use the continue token in this response to retrieve " +
 		"the remainder of the results. Continuing with the provided token results in an inconsistent list - objects " +
 		"that were created, modified, or deleted between the time the first chunk was returned and now may show up " +
-		"in the list." //nolint:lll // Kubernetes' words
+		"in the list."
 	messageVersionTooLarge   = "Too large resource version"
 	messageVersionAndToken   = "specifying resource version is not allowed when using continue"
 	messageVersionOnCreate   = "resourceVersion should not be set on objects to be created"

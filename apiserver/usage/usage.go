@@ -46,7 +46,7 @@ type Collector struct {
 	log          *slog.Logger
 	requestSlots chan struct{}
 	retrySlots   chan struct{}
-	ctx          context.Context //nolint:containedctx // of the requests, which may outlive the responses; Close ends it
+	ctx          context.Context //nolint:containedctx // the requests may outlive the responses; Close ends it
 	cancel       context.CancelFunc
 	work         sync.WaitGroup
 

@@ -35,7 +35,8 @@ const (
 //
 //	owners                     action
 //	some exist and stay        remove the references to the absent and the waiting ones, if any
-//	none stays, some wait      delete; in the foreground if the node has dependents, so that the owner waits for these, too
+//	none stays, some wait      delete; in the foreground if the node has dependents, so that the owner waits for
+//	                           these, too
 //	all absent                 delete, with the propagation policy of the node's own finalizers
 func decide(v *view, absent []metav1.OwnerReference) action {
 	if v.deletingDependents() {

@@ -16,8 +16,15 @@ import (
 
 // jobMetrics are Kubernetes' metrics of the controller.
 type jobMetrics struct {
-	duration                                                                                      *prometheus.HistogramVec
-	syncs, finishedJobs, external, finishedPods, policyActions, finalizers, finishedIndexes, pods *prometheus.CounterVec
+	duration        *prometheus.HistogramVec
+	syncs           *prometheus.CounterVec
+	finishedJobs    *prometheus.CounterVec
+	external        *prometheus.CounterVec
+	finishedPods    *prometheus.CounterVec
+	policyActions   *prometheus.CounterVec
+	finalizers      *prometheus.CounterVec
+	finishedIndexes *prometheus.CounterVec
+	pods            *prometheus.CounterVec
 }
 
 // metrics is one set for the process.

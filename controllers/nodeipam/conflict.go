@@ -23,7 +23,8 @@ import (
 // node itself reports that no pod has an address of its range, because only the node knows.
 //
 //	two nodes have a range -> the newer one gets AnnotationConflict
-//	it starts without pods, and writes AnnotationRelease -> its Node is recreated with labels, annotations and taints, without a range
+//	it starts without pods, and writes AnnotationRelease -> its Node is recreated with labels, annotations and taints,
+//	    without a range
 //	it is given one like any new node
 const (
 	// AnnotationConflict names the older node that has one of the ranges too.

@@ -99,7 +99,8 @@ type Config struct {
 }
 
 // DefaultHard is Kubernetes' default of --eviction-hard.
-const DefaultHard = "memory.available<100Mi,nodefs.available<10%,nodefs.inodesFree<5%,imagefs.available<15%,imagefs.inodesFree<5%"
+const DefaultHard = "memory.available<100Mi,nodefs.available<10%,nodefs.inodesFree<5%," +
+	"imagefs.available<15%,imagefs.inodesFree<5%"
 
 const defaultTransition = 5 * time.Minute
 

@@ -5,18 +5,21 @@
 //
 // A Worker owns one pod. Each round (Worker.step) does the same, whatever the reason that it was woken:
 //
-//	take, read   collect the news: the API object, actions that ended, the runtime's sandboxes and containers (package observed)
+//	take, read   collect the news: the API object, actions that ended, the runtime's sandboxes and containers
+//	             (package observed)
 //	admit        once, before anything is begun: may the pod run on this node?
-//	Decide       a pure function from an Input to a Plan: the actions to begin now, those to cancel, the probes that should run,
-//	             why containers wait, and when to look again
+//	Decide       a pure function from an Input to a Plan: the actions to begin now, those to cancel, the probes that
+//	             should run, why containers wait, and when to look again
 //	report       write pods/status, if it has changed
 //	do           begin the Plan's actions
 //
 // Actions run beside each other and wake the worker when they end. So their order is a property of Decide alone:
 //
-//	volumes -> devices and sandbox -> init containers, one by one -> main containers, together (image, create, start, post-start)
+//	volumes -> devices and sandbox -> init containers, one by one -> main containers, together (image, create, start,
+//	    post-start)
 //	meanwhile: ephemeral containers, resizes, restarts, volumes refreshed
-//	stop main containers -> stop sidecars in reverse -> stop sandbox -> undo devices and volumes -> final status -> API delete -> remove
+//	stop main containers -> stop sidecars in reverse -> stop sandbox -> undo devices and volumes -> final status ->
+//	    API delete -> remove
 //
 // Where things are: decide*.go is Decide and never waits; ops.go, start.go, stop.go and userns.go are the actions;
 // report.go is the status.

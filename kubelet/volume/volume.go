@@ -12,7 +12,8 @@
 //	pods/<uid>/volumes/kubernetes.io~<plugin>/<name>   what containers see
 //	pods/<uid>/plugins/kubernetes.io~<plugin>/<name>/  ready: mode and ownership were set, which happens once
 //	pods/<uid>/volume-subpaths/<name>/<container>/<n>  bind mounts of subPaths, resolved once and safely
-//	memory/<uid>/<name>                                secrets, tokens and keys, on one tmpfs for all pods: they never reach a disk
+//	memory/<uid>/<name>                                secrets, tokens and keys, on one tmpfs for all pods: they never
+//	                                                   reach a disk
 package volume
 
 import (

@@ -10,7 +10,7 @@ type Step string
 // The steps, in the order a pod made by a ReplicaSet meets them, each with the type of its Detail.
 const (
 	StepRequest Step = "request" // *Request: a write was served by the API server
-	// *Delivery: the API server, which had a change from the store, handed it to a watcher
+	// StepDelivery has a *Delivery: the API server handed a change of the store to a watcher
 	StepDelivery  Step = "delivery"
 	StepReconcile Step = "reconcile" // *Reconcile: a controller acted on its object
 	StepQueued    Step = "queued"    // *Queued: the scheduler saw the pod
@@ -19,9 +19,9 @@ const (
 	StepSeen      Step = "seen"      // *Seen: the kubelet saw the pod
 	StepVolumes   Step = "volumes"   // *Volumes: volumes are ready
 	StepNetwork   Step = "network"   // *Network: the pod has its addresses
-	// *Policy: the network policies that isolate the pod are in its node's kernel
+	// StepPolicy has a *Policy: the network policies that isolate the pod are in its node's kernel
 	StepPolicy Step = "policy"
-	// *Sandbox: the pod sandbox runs (includes StepNetwork when the runtime reports it)
+	// StepSandbox has a *Sandbox: the pod sandbox runs (includes StepNetwork when the runtime reports it)
 	StepSandbox          Step = "sandbox"
 	StepImage            Step = "image"            // *Image: an image is present, or a pull moved on
 	StepContainerCreated Step = "containerCreated" // *Container
@@ -30,12 +30,12 @@ const (
 	StepProbe            Step = "probe"            // *Probe: a probe's result changed
 	StepStatus           Step = "status"           // *Status: the kubelet wrote pods/status
 	StepReady            Step = "ready"            // *Status: first write with Ready true
-	// *Endpoint: an EndpointSlice lists the pod as ready, and did not before
+	// StepEndpoint has an *Endpoint: an EndpointSlice lists the pod as ready, and did not before
 	StepEndpoint  Step = "endpoint"
 	StepReachable Step = "reachable" // *Reachable: a Service leads to the pod, on one node
-	// *Eviction: it is known when a taint of the pod's node will end the pod, or that it will not
+	// StepEviction has an *Eviction: it is known when a taint of the pod's node will end the pod, or that it will not
 	StepEviction Step = "eviction"
-	// *Resolvable: a node's DNS server answers for a service's name for the first time
+	// StepResolvable has a *Resolvable: a node's DNS server answers for a service's name for the first time
 	StepResolvable Step = "resolvable"
 	StepTerminated Step = "terminated" // *Status: the pod's containers are gone from the node
 )

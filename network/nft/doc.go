@@ -18,7 +18,8 @@
 //	w, err := nft.Open("keelson-1a2b-svc", log)
 //	err = w.Write(t)      // the whole table, or the difference to the last one
 //	err = w.Change(delta) // a known difference: its cost depends on the change, not on the table
-//	err = w.Watch(ctx, func() { ... }) // calls the function when another program has changed the table; Repair writes it again
+//	// calls the function when another program has changed the table; Repair writes it again
+//	err = w.Watch(ctx, func() { ... })
 //
 // Elements of sets are strings of bytes, made of Addr, Proto, PortNumber, Number, Net and Range joined by "+" in the
 // order of the set's Key. Rules are typed statements. They match operands (IPDaddr, THDport, Random); several operands

@@ -16,7 +16,8 @@
 //	  Session affinity has its own chains: one for the port, and one for each endpoint, with a set of its clients.
 //	  Packets of another cluster's pods on this machine, known by the group of their links, skip the cluster IPs.
 //	filter prerouting, output, before nat: loadBalancerSourceRanges (@guarded4, @sources4)
-//	filter prerouting, output, after nat:  packets that still have a cluster IP, or a frontend without endpoints, are rejected
+//	filter prerouting, output, after nat: rejects packets that still have a cluster IP, or whose frontend has no
+//	  endpoints
 //	nat postrouting: masquerade of marked packets, and of pods that connect to themselves (@hairpin4)
 //
 // So the first packet of a connection costs a few hash lookups, and every other packet none.

@@ -253,18 +253,20 @@ func sum(containers []*runtimeapi.ContainerStats, now time.Time) (*runtimeapi.Cp
 	}
 	type stats = runtimeapi.ContainerStats
 	type number = runtimeapi.UInt64Value
-	return &runtimeapi.CpuUsage{
-			Timestamp:            now.UnixNano(),
-			UsageCoreNanoSeconds: add(func(c *stats) *number { return c.GetCpu().GetUsageCoreNanoSeconds() }),
-			UsageNanoCores:       add(func(c *stats) *number { return c.GetCpu().GetUsageNanoCores() }),
-		}, &runtimeapi.MemoryUsage{
-			Timestamp:       now.UnixNano(),
-			WorkingSetBytes: add(func(c *stats) *number { return c.GetMemory().GetWorkingSetBytes() }),
-			UsageBytes:      add(func(c *stats) *number { return c.GetMemory().GetUsageBytes() }),
-			RssBytes:        add(func(c *stats) *number { return c.GetMemory().GetRssBytes() }),
-			PageFaults:      add(func(c *stats) *number { return c.GetMemory().GetPageFaults() }),
-			MajorPageFaults: add(func(c *stats) *number { return c.GetMemory().GetMajorPageFaults() }),
-		}
+	cpu := &runtimeapi.CpuUsage{
+		Timestamp:            now.UnixNano(),
+		UsageCoreNanoSeconds: add(func(c *stats) *number { return c.GetCpu().GetUsageCoreNanoSeconds() }),
+		UsageNanoCores:       add(func(c *stats) *number { return c.GetCpu().GetUsageNanoCores() }),
+	}
+	memory := &runtimeapi.MemoryUsage{
+		Timestamp:       now.UnixNano(),
+		WorkingSetBytes: add(func(c *stats) *number { return c.GetMemory().GetWorkingSetBytes() }),
+		UsageBytes:      add(func(c *stats) *number { return c.GetMemory().GetUsageBytes() }),
+		RssBytes:        add(func(c *stats) *number { return c.GetMemory().GetRssBytes() }),
+		PageFaults:      add(func(c *stats) *number { return c.GetMemory().GetPageFaults() }),
+		MajorPageFaults: add(func(c *stats) *number { return c.GetMemory().GetMajorPageFaults() }),
+	}
+	return cpu, memory
 }
 
 // networkUsage reads the counters of the pod's interfaces; nil when it cannot, because the pod is being removed.

@@ -18,7 +18,8 @@ import (
 //
 //	k <key> 00 <^revision, 8 bytes>   type(1) [facts] value  a version of a key, the newest first
 //	l <revision, 8 bytes>             type(1) previous(8) key the log, one entry per revision
-//	m <name>                          number(8)              format version, compacted revision, whether last-revision is kept
+//	m <name>                          number(8)              format version, compacted revision, whether
+//	                                                         last-revision is kept
 //
 // The type of a version is its event's, but for updates with facts, which are the revision of the key's creation and
 // its version, both unsigned varints. Of a created key they follow from its revision; updates without them are those of
@@ -60,8 +61,8 @@ func putKeyEnd(b []byte, key []byte) []byte {
 	return append(b, 1)
 }
 
-// putFrom is the first database key of the keys from from on. from may hold a zero byte, as the first key after another
-// does; since keys hold none, what counts is that they come after the part before it.
+// putFrom is the first database key of the keys that are not before from. from may hold a zero byte, as the first key
+// after another does; since keys hold none, what counts is that they come after the part before it.
 func putFrom(b []byte, from string) []byte {
 	before, _, zero := strings.Cut(from, "\x00")
 	b = append(append(b, versionPrefix), before...)

@@ -22,7 +22,7 @@ import (
 // of the process. Through retryFS it never sees a write-side error:
 //
 //	well --operation fails--> failing: the operation is tried again, later and later, until it succeeds --> well
-//	well or failing --sync fails--> failed: what a repeated fsync answers means nothing, so the operation waits for cut
+//	well, failing --sync fails--> failed: what a repeated fsync answers means nothing, so the operation waits for cut
 //	any --cut--> void: write-side operations do nothing and say that they did; nothing reaches the directory again
 //
 // After cut the engine can wind down, and its owner confirms nothing that it says (invariant 4). Reads answer their

@@ -5,6 +5,7 @@
 package main
 
 import "C"
+
 import (
 	"encoding/binary"
 	"errors"
